@@ -1,0 +1,71 @@
+# postroom. `make help` lists what there is. Everything is installed into .venv; nothing else is needed beforehand
+# but python3 (3.11 or newer) with venv. Real servers are installed and started by the tests themselves.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+export PYTHONPATH :=
+export POSTROOM_TEST_PYTHON := $(BIN)/python
+# More workers than cores do not help: the servers share them.
+WORKERS ?= 2
+
+.PHONY: help demo test test-fast test-pythons check format mutants bench sim servers clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "postroom needs Python 3.11 or newer: make PYTHON=python3.12 …"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3-venv is missing: apt-get install python3-venv"; exit 1; }
+
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing postroom into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[sqlite]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing postroom and its test tools into $(VENV) …"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]'
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo  ## the main job on SQLite: orders, a relay killed half-way, a receiver, a checker
+	@$(BIN)/postroom demo
+
+test: $(VENV)/.dev servers check  ## everything: lint, types, layers, and all tests on real servers
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+
+test-fast: $(VENV)/.dev  ## the tests that need no server, under a minute
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow"
+
+test-pythons: $(VENV)/.dev  ## the tests without servers, on every Python from 3.11 on that is found
+	@for v in 3.11 3.12 3.13 3.14; do \
+	  if python$$v -c '' 2>/dev/null; then \
+	    echo "== Python $$v"; python$$v -m venv .venv-$$v && \
+	    .venv-$$v/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' && \
+	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow" || exit 1; \
+	  else echo "== Python $$v: not found"; fi; done
+
+servers: $(VENV)/.dev  ## install the real servers that the tests start (PostgreSQL, MariaDB, MongoDB, Kafka, RabbitMQ)
+	@$(BIN)/python -m tests.servers install
+
+check: $(VENV)/.dev  ## lint, types, layers
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(VENV)/.dev  ## put the code into the house's shape
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+mutants: $(VENV)/.dev  ## plant one bug at a time and show which test catches it
+	@$(BIN)/python -m tests.mutants
+
+sim: $(VENV)/.dev  ## the simulation: SEED=1 SECONDS=60
+	@$(BIN)/python -m tests.sim.run $(or $(SEED),1) $(or $(SECONDS),60)
+
+bench: $(VENV)/.dev  ## benchmarks: programs that print ratios, not tests
+	@$(BIN)/python -m bench.relay --store sqlite
+
+clean:  ## remove what was built here
+	@rm -rf $(VENV) .venv-3.* dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

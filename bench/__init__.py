@@ -1,0 +1,1 @@
+"""Benchmarks: programs that print ratios of things which ran in the same run. No timed tests."""

@@ -1,0 +1,88 @@
+"""The port to a destination: a broker, or functions in this process.
+
+An exception means *unknown*, never *not sent*. A destination therefore reports an outcome for each
+record; what it does not report by the time `publish` ends counts as unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from postroom.record import Record
+
+
+class Verdict(Enum):
+    """What became of one record at the destination (P2)."""
+
+    CONFIRMED = "confirmed"  # it is there, durably
+    REJECTED = "rejected"  # this message can never go
+    MISCONFIGURED = "misconfigured"  # no such topic, no route, no handler, no permission
+    FAILED = "failed"  # an attempt was made and failed
+    UNKNOWN = "unknown"  # it may be there or not
+    OUTAGE = "outage"  # the destination is away: not this event's fault
+    UNSENT = "unsent"  # never left: held back behind an earlier event of its key
+
+
+class Outcome(NamedTuple):
+    """A verdict, why, and optionally when the destination wants the next attempt (seconds)."""
+
+    verdict: Verdict
+    error: str = ""
+    after_seconds: float | None = None
+
+
+CONFIRMED = Outcome(Verdict.CONFIRMED)
+UNSENT = Outcome(Verdict.UNSENT)
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerCapabilities:
+    """What a destination can do."""
+
+    marks_start: bool = False  # asks `begin` before each record: attempts are counted at the start
+    max_bytes: int | None = None  # no larger payload can go
+    transactional: bool = False  # a batch goes whole or not at all
+
+
+class Desk(Protocol):
+    """Where a destination reports to. All calls are made on the relay's event loop."""
+
+    def confirm(self, records: Sequence[Record]) -> None:
+        """Report that these are there, durably."""
+
+    def report(self, record: Record, outcome: Outcome) -> None:
+        """Report what became of one record; the first report of a record counts."""
+
+    async def begin(self, record: Record) -> bool:
+        """Count an attempt, durably, before an effect starts. False: the lane is lost, do not."""
+
+
+class Broker(Protocol):
+    """A destination for records."""
+
+    @property
+    def capabilities(self) -> BrokerCapabilities: ...
+
+    async def open(self) -> None:
+        """Get ready. A broker that is away is no error here; publishing reports the outage."""
+
+    async def close(self) -> None:
+        """Let go of everything; twice is safe."""
+
+    async def health(self) -> None:
+        """Return if the destination answers; raise what is wrong otherwise (S4.4)."""
+
+    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+        """Send a batch. Each key's run goes in order and stops at its first event that is not
+        confirmed; the rest of that run is reported unsent (or unknown, if it may have left).
+        Keys do not wait for each other. Several calls may be under way at once, never with the
+        same key.
+        """
+
+    async def publish_alone(self, record: Record, desk: Desk) -> None:
+        """Send one suspect so that nothing else can share its fate: no common batch, no common
+        channel, no other handler running.
+        """

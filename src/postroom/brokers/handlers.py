@@ -1,0 +1,316 @@
+"""Functions in this process as a destination."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from typing import Any, Literal, Protocol, TypeVar
+
+from postroom.broker import (
+    CONFIRMED,
+    UNSENT,
+    BrokerCapabilities,
+    Desk,
+    Outcome,
+    Verdict,
+)
+from postroom.brokers.handling import AsyncFactory, Handler, SyncFactory, run_async, run_sync
+from postroom.brokers.threads import Threads
+from postroom.brokers.turnstile import Turnstile
+from postroom.errors import ConfigError, EventError
+from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.record import Record, short_error
+from postroom.transaction import Mark
+
+SKIPPED_TYPE = "postroom.skipped"
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# An event with several handlers has the worst of their outcomes. What spends no attempt comes
+# first: an event is not charged, and never buried, while one of its handlers had no chance to run.
+_WORST_FIRST = (
+    Verdict.OUTAGE,
+    Verdict.MISCONFIGURED,
+    Verdict.UNKNOWN,
+    Verdict.FAILED,
+    Verdict.REJECTED,
+)
+
+
+class TransactionSource(Protocol):
+    """What `bind` needs: a store, or anything else that opens transactions."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
+    def sync_transaction(self) -> AbstractContextManager[Any]: ...
+
+
+class _Floor:
+    """Where handlers run: the limits that all twins of one Handlers share, on one event loop."""
+
+    def __init__(self, concurrency: int, name: str) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._concurrency = concurrency
+        self._name = name
+        self._renew()
+
+    def enter(self) -> None:
+        """Begin afresh on another event loop: what the last one left undone is gone with it."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.threads.close()
+            self._renew()
+            self._loop = loop
+
+    def close(self) -> None:
+        self.threads.close()
+
+    def _renew(self) -> None:
+        self.turnstile = Turnstile(self._concurrency)
+        self.threads = Threads(self._concurrency, self._name)
+
+
+class Handlers:
+    """Async and sync functions `(event, tx)`, by event type, as a destination for a relay.
+
+    Each handler of an event runs in a transaction of its own, whose first statement is `accept`
+    for (`name`/handler, event id): its effects in that database happen once, however often the
+    event is tried (G6, H2). The inbox remembers a handler by its name; one that is renamed counts
+    as new.
+
+    transaction         a factory of async context managers that yield an open transaction, commit
+                        on a clean exit and roll back on an exception; None: the store's own;
+                        False: none at all, `tx` is None, nothing is accepted, and the handler
+                        itself must bear repeats (S2.5)
+    sync_transaction    the same for sync handlers, entered in their thread
+    concurrency         so many events at a time, each key in its order. Where the store's own
+                        transactions exclude each other (SQLite) it is one at a time
+    time_limit_seconds  after it the transaction is rolled back and the event has failed. A thread
+                        cannot be stopped: it keeps its place until it ends, but cannot commit
+    prefix              of the inbox' table, in the database that the transaction belongs to
+
+    Async handlers share the relay's event loop: one that blocks it (a sync driver, time.sleep)
+    stops everything, renewals included. Make it a sync function instead; those run in threads.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "handlers",
+        transaction: AsyncFactory | Literal[False] | None = None,
+        sync_transaction: SyncFactory | Literal[False] | None = None,
+        concurrency: int = 10,
+        time_limit_seconds: float = 30.0,
+        prefix: str = "postroom_",
+    ) -> None:
+        if concurrency < 1:
+            raise ConfigError(f"handlers: concurrency must be 1 or more, not {concurrency}")
+        if not 0 < time_limit_seconds < float("inf"):
+            raise ConfigError(
+                f"handlers: time_limit_seconds must be more than 0, not {time_limit_seconds}"
+            )
+        _check_name("the name of handlers", name)
+        self.name = name
+        self.concurrency = concurrency
+        self.time_limit_seconds = time_limit_seconds
+        self._transaction = transaction
+        self._sync_transaction = sync_transaction
+        self._prefix = prefix
+        self._by_type: dict[str, list[Handler]] = {}
+        self._default: list[Handler] = []
+        self._floor = _Floor(concurrency, f"postroom-{name}")
+        self._source: TransactionSource | None = None
+        self._turn: Turnstile | None = None
+        self._closed = False
+
+    # -- registration -------------------------------------------------------------------------
+    def on(self, type: str, *, name: str | None = None) -> Callable[[Function], Function]:  # noqa: A002
+        """Register a function for an event type; several may share a type under distinct names."""
+        if callable(type):
+            raise ConfigError('use it with the event type: @handlers.on("order.created")')
+        _check_name("a handler's event type", type)
+
+        def register(function: Function) -> Function:
+            handler = self._handler(function, name)
+            others = self._by_type.setdefault(type, [])
+            if any(other.name == handler.name for other in others):
+                raise ConfigError(
+                    f"{type!r} has a handler named {handler.name!r} already; its inbox rows go by "
+                    "that name, so give this one its own: @handlers.on(…, name=…)"
+                )
+            others.append(handler)
+            return function
+
+        return register
+
+    def default(self, function: Function) -> Function:
+        """Register the function for all types that have none of their own."""
+        if self._default:
+            raise ConfigError(f"there is a default handler already: {self._default[0].name!r}")
+        self._default.append(self._handler(function, None))
+        return function
+
+    def bind(self, source: TransactionSource) -> Handlers:
+        """Return these handlers with the store's transactions where none were given.
+
+        The first store is bound to this object itself; for a second one, while the first is in
+        use, it is a twin that shares functions, threads and limits.
+        """
+        if self._source is source:
+            return self
+        bound = self if self._source is None or self._closed else copy.copy(self)
+        bound._source = source
+        capabilities = getattr(source, "capabilities", None)
+        one_writer = not getattr(capabilities, "concurrent_writers", True)
+        uses_it = self._transaction is None or self._sync_transaction is None
+        bound._turn = Turnstile(1) if one_writer and uses_it else None
+        return bound
+
+    # -- the broker port ----------------------------------------------------------------------
+    @property
+    def capabilities(self) -> BrokerCapabilities:
+        return BrokerCapabilities(marks_start=True)
+
+    async def open(self) -> None:
+        self._floor.enter()
+        self._closed = False
+
+    async def close(self) -> None:
+        """Let go of the threads; waits for no handler."""
+        self._floor.close()
+        self._closed = True
+
+    async def health(self) -> None:
+        """Return: functions in this process are always there."""
+
+    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+        """Run the handlers of a batch. After an outage nothing further of it is begun."""
+        self._floor.enter()
+        runs: dict[bytes, list[Record]] = {}
+        for record in batch:
+            runs.setdefault(record.key_hash, []).append(record)
+        waiting = iter(runs.values())
+        outage = asyncio.Event()
+
+        async def work() -> None:
+            for run in waiting:
+                await self._publish_run(run, desk, outage)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(self.concurrency, len(runs))):
+                group.create_task(work())
+
+    async def publish_alone(self, record: Record, desk: Desk) -> None:
+        """Handle one suspect while no other handler of this object runs."""
+        self._floor.enter()
+        async with self._floor.turnstile.alone():
+            desk.report(record, await self._handle(record, desk))
+
+    async def _publish_run(self, run: Sequence[Record], desk: Desk, outage: asyncio.Event) -> None:
+        for place, record in enumerate(run):
+            async with self._floor.turnstile.shared():
+                outcome = UNSENT if outage.is_set() else await self._handle(record, desk)
+                desk.report(record, outcome)
+            if outcome.verdict is Verdict.OUTAGE:
+                outage.set()
+            if outcome.verdict is not Verdict.CONFIRMED:
+                for follower in run[place + 1 :]:
+                    desk.report(follower, UNSENT)
+                return
+
+    # -- one event ----------------------------------------------------------------------------
+    async def _handle(self, record: Record, desk: Desk) -> Outcome:
+        handlers = self._by_type.get(record.type) or self._default
+        if record.type == SKIPPED_TYPE and record.type not in self._by_type:
+            return CONFIRMED  # the marker of a skipped strict event, and nobody wants to know
+        if not handlers:
+            return Outcome(
+                Verdict.MISCONFIGURED,
+                f"no handler for type {record.type!r}; "
+                f"register one with @handlers.on({record.type!r})",
+            )
+        async with self._turn_of_store():
+            try:
+                if not await desk.begin(record):
+                    return UNSENT
+            except Exception as error:  # whether it was counted or not: nothing has run
+                return Outcome(Verdict.UNSENT, short_error(error))
+            outcomes = [(handler, await self._run(handler, record)) for handler in handlers]
+        return _worst(outcomes)
+
+    def _turn_of_store(self) -> AbstractAsyncContextManager[None]:
+        return self._turn.shared() if self._turn is not None else nullcontext()
+
+    async def _run(self, handler: Handler, record: Record) -> Outcome:
+        mark = Mark(f"{self.name}/{handler.name}", record.id, record.type, record.correlation_id)
+        if handler.is_async:
+            factory = self._transaction
+            if factory is None:
+                if self._source is None:
+                    return _unbound("transaction")
+                factory = self._source.transaction
+            return await run_async(
+                handler,
+                record,
+                mark,
+                factory or None,
+                limit_seconds=self.time_limit_seconds,
+                prefix=self._prefix,
+            )
+        sync_factory = self._sync_transaction
+        if sync_factory is None:
+            if self._source is None:
+                return _unbound("sync_transaction")
+            sync_factory = self._source.sync_transaction
+        return await run_sync(
+            handler,
+            record,
+            mark,
+            sync_factory or None,
+            limit_seconds=self.time_limit_seconds,
+            prefix=self._prefix,
+            threads=self._floor.threads,
+        )
+
+    def _handler(self, function: Callable[..., Any], name: str | None) -> Handler:
+        if not callable(function):
+            raise ConfigError(f"a handler is a function (event, tx), not {function!r}")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise ConfigError("a handler is a function that returns, not a generator")
+        chosen = name if name is not None else getattr(function, "__name__", None)
+        if chosen is None or chosen == "<lambda>":
+            raise ConfigError("this handler has no name of its own: @handlers.on(…, name=…)")
+        _check_name("a handler's name", f"{self.name}/{chosen}")
+        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            getattr(function, "__call__", None)  # noqa: B004 - an object with `async def __call__`
+        )
+        return Handler(chosen, function, is_async)
+
+
+def _worst(outcomes: Sequence[tuple[Handler, Outcome]]) -> Outcome:
+    if len(outcomes) == 1:
+        return outcomes[0][1]
+    for verdict in _WORST_FIRST:
+        bad = [(h, o) for h, o in outcomes if o.verdict is verdict]
+        if bad:
+            error = short_error("; ".join(f"{h.name}: {o.error}" for h, o in bad))
+            wishes = [o.after_seconds for _, o in bad if o.after_seconds is not None]
+            return Outcome(verdict, error, max(wishes) if wishes else None)
+    return CONFIRMED
+
+
+def _unbound(option: str) -> Outcome:
+    return Outcome(
+        Verdict.MISCONFIGURED,
+        f"handlers have no transactions to run in: give {option}=… (or False for none), "
+        "or let a relay bind its store",
+    )
+
+
+def _check_name(what: str, name: object) -> None:
+    try:
+        check_text("name", name, MAX_NAME_BYTES)
+    except EventError as error:
+        raise ConfigError(f"{what} {str(error).removeprefix('event.name ')}") from error

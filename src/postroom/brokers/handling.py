@@ -1,0 +1,256 @@
+"""One handler, one event: a transaction, `accept` as its first statement, the effect, the commit.
+
+Where it goes wrong decides the outcome. Before the handler has begun, it is nobody's fault
+(OUTAGE, or MISCONFIGURED if the transaction is of the wrong kind). While it runs, it is the
+event's (FAILED, REJECTED). At the commit nobody knows (UNKNOWN): if the effect happened,
+`accept` keeps the next attempt from repeating it. An `accept` that hangs is UNKNOWN too: it may
+wait for an earlier, abandoned run of the same event, so it must not stop the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, assert_never
+
+from postroom import transactions
+from postroom.broker import CONFIRMED, Outcome, Verdict
+from postroom.brokers.threads import NoThreadError, Threads
+from postroom.errors import Reject, Retry, TransactionError
+from postroom.record import Record, short_error
+from postroom.transaction import Mark
+
+AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
+SyncFactory = Callable[[], AbstractContextManager[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A registered function and the name under which the inbox knows it."""
+
+    name: str
+    call: Callable[[Record, Any], Any]
+    is_async: bool
+
+
+class Phase(Enum):
+    """How far a run has come."""
+
+    OPENING = "opening the transaction"
+    ACCEPTING = "accepting the event"
+    RUNNING = "running the handler"
+    COMMITTING = "committing"
+
+
+class _LateError(Exception):
+    """The time limit was over before the commit: roll back."""
+
+
+class Race:
+    """Between a handler's commit and its time limit: exactly one of them wins (H3)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._winner: str | None = None
+
+    def claim_commit(self) -> bool:
+        """Ask for leave to commit; from then on the limit can only wait for the result."""
+        return self._win("commit")
+
+    def call_time(self) -> bool:
+        """End the run; from then on it can only roll back."""
+        return self._win("limit")
+
+    def _win(self, who: str) -> bool:
+        with self._lock:
+            if self._winner is None:
+                self._winner = who
+            return self._winner == who
+
+
+class _Run:
+    """The facts of one run, kept up to date while it goes on."""
+
+    __slots__ = ("failure", "phase")
+
+    def __init__(self) -> None:
+        self.phase = Phase.OPENING
+        self.failure: BaseException | None = None
+
+    def outcome(self, raised: BaseException | None = None) -> Outcome:
+        """Judge the run by what happened first, and where."""
+        error = self.failure or raised
+        if error is None:
+            return CONFIRMED
+        if self.phase is Phase.COMMITTING:
+            return Outcome(Verdict.UNKNOWN, short_error(error))
+        if self.phase is Phase.RUNNING:
+            return _verdict_of(error)
+        if isinstance(error, TransactionError):  # not a transaction, or one that commits by itself
+            return Outcome(Verdict.MISCONFIGURED, short_error(error))
+        return Outcome(Verdict.OUTAGE, f"{self.phase.value}: {short_error(error)}")
+
+
+def _verdict_of(error: BaseException) -> Outcome:
+    match error:
+        case Retry():
+            after = error.after_seconds
+            if after is not None:
+                after = max(0.0, after) if math.isfinite(after) else None
+            return Outcome(Verdict.FAILED, short_error(str(error) or "asked for a retry"), after)
+        case Reject():
+            return Outcome(Verdict.REJECTED, short_error(str(error) or "rejected by its handler"))
+        case _:
+            return Outcome(Verdict.FAILED, short_error(error))
+
+
+async def run_async(
+    handler: Handler,
+    record: Record,
+    mark: Mark,
+    factory: AsyncFactory | None,
+    *,
+    limit_seconds: float,
+    prefix: str,
+) -> Outcome:
+    """Run an async handler; without a factory it gets no transaction, and nothing is accepted."""
+    run = _Run()
+    try:
+        async with (
+            asyncio.timeout(limit_seconds * 3) as last,  # for a rollback that hangs
+            asyncio.timeout(limit_seconds) as deadline,
+        ):
+            if factory is None:
+                run.phase = Phase.RUNNING
+                await handler.call(record, None)
+                return CONFIRMED
+            async with factory() as tx:
+                try:
+                    await _effect(run, handler, record, mark, tx, prefix)
+                    if deadline.expired():  # the handler has swallowed its cancellation
+                        raise _LateError
+                except BaseException as error:
+                    run.failure = error
+                    raise
+                run.phase = Phase.COMMITTING
+                deadline.reschedule(asyncio.get_running_loop().time() + limit_seconds)
+        return run.outcome()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise  # the relay stops at once
+        return run.outcome(error)  # the handler awaited something that was cancelled
+    except (Exception, SystemExit) as error:
+        if deadline.expired() or last.expired():
+            return _expired(run.phase, limit_seconds)
+        return run.outcome(error)
+
+
+async def _effect(
+    run: _Run, handler: Handler, record: Record, mark: Mark, tx: Any, prefix: str
+) -> None:
+    run.phase = Phase.ACCEPTING
+    adapter = transactions.resolve(tx, prefix=prefix)
+    adapter.check()
+    if await adapter.accept(mark):
+        run.phase = Phase.RUNNING
+        await handler.call(record, tx)
+
+
+def _expired(phase: Phase, limit_seconds: float) -> Outcome:
+    match phase:
+        case Phase.OPENING:
+            verdict = Verdict.OUTAGE
+        case Phase.ACCEPTING | Phase.COMMITTING:
+            verdict = Verdict.UNKNOWN
+        case Phase.RUNNING:
+            verdict = Verdict.FAILED
+        case _:
+            assert_never(phase)
+    return Outcome(verdict, f"{phase.value} took longer than {limit_seconds:g} s")
+
+
+async def run_sync(
+    handler: Handler,
+    record: Record,
+    mark: Mark,
+    factory: SyncFactory | None,
+    *,
+    limit_seconds: float,
+    prefix: str,
+    threads: Threads,
+) -> Outcome:
+    """Run a sync handler in a thread.
+
+    A thread cannot be stopped: one that is too late goes on, but it can no longer commit.
+    """
+    run = _Run()
+    race = Race()
+
+    def work() -> Outcome:
+        return _work(handler, record, mark, factory, run, race, prefix)
+
+    try:
+        future = await threads.start(work, limit_seconds)
+    except NoThreadError as error:
+        return Outcome(Verdict.OUTAGE, str(error))
+    try:
+        if not await _ended(future, limit_seconds):
+            if race.call_time():
+                return _expired(run.phase, limit_seconds)
+            if not await _ended(future, limit_seconds):
+                return _expired(Phase.COMMITTING, limit_seconds)
+        return future.result()
+    finally:
+        race.call_time()  # when this task was cancelled; otherwise it changes nothing any more
+
+
+async def _ended(future: asyncio.Future[Outcome], limit_seconds: float) -> bool:
+    done, _ = await asyncio.wait({future}, timeout=limit_seconds)
+    return bool(done)
+
+
+def _work(
+    handler: Handler,
+    record: Record,
+    mark: Mark,
+    factory: SyncFactory | None,
+    run: _Run,
+    race: Race,
+    prefix: str,
+) -> Outcome:
+    try:
+        if factory is None:
+            run.phase = Phase.RUNNING
+            _refuse_awaitable(handler.call(record, None))
+            return CONFIRMED
+        with factory() as tx:
+            run.phase = Phase.ACCEPTING
+            try:
+                adapter = transactions.resolve_sync(tx, prefix=prefix)
+                adapter.check()
+                if adapter.accept(mark):
+                    run.phase = Phase.RUNNING
+                    _refuse_awaitable(handler.call(record, tx))
+                if not race.claim_commit():
+                    raise _LateError
+            except BaseException as error:
+                run.failure = error
+                raise
+            run.phase = Phase.COMMITTING
+        return run.outcome()
+    except BaseException as error:  # nothing may escape into the thread's loop
+        return run.outcome(error)
+
+
+def _refuse_awaitable(result: object) -> None:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the handler returned an awaitable; declare it with `async def`")

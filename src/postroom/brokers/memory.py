@@ -1,0 +1,195 @@
+"""Destinations without a server: a topic log in memory with faults on demand, and a void."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
+from postroom.errors import ConfigError
+from postroom.record import Record
+from postroom.url import Url, whole_number
+
+Script = Callable[[Record], Outcome | None]
+Match = Callable[[Record], bool]
+
+
+class Message(NamedTuple):
+    """What arrived, and where."""
+
+    topic: str
+    record: Record
+
+
+class Hold:
+    """Keeps matching records from arriving until it is released."""
+
+    def __init__(self, match: Match) -> None:
+        self._match = match
+        self._released = asyncio.Event()
+        self.reached = asyncio.Event()
+        """Set as soon as a record has come to this hold."""
+
+    def release(self) -> None:
+        self._released.set()
+
+    async def pass_by(self, record: Record) -> None:
+        if not self._released.is_set() and self._match(record):
+            self.reached.set()
+            await self._released.wait()
+
+
+class MemoryBroker:
+    """A log of topics in memory, for tests and examples.
+
+    messages    all that arrived, in order of arrival; repeats are there as often as they came
+
+    It confirms everything until told otherwise: `script` decides record by record, `go_down` takes
+    it away, `lose_replies` lets messages arrive without a confirm, `hold` stops them on the way.
+    """
+
+    def __init__(self, *, max_bytes: int | None = None) -> None:
+        if max_bytes is not None and max_bytes < 1:
+            raise ConfigError(f"memory broker: max_bytes must be 1 or more, not {max_bytes}")
+        self.messages: list[Message] = []
+        self._max_bytes = max_bytes
+        self._script: Script | None = None
+        self._losing: Match | None = None
+        self._down: str | None = None
+        self._holds: list[Hold] = []
+        self._closed = False
+
+    @classmethod
+    def from_url(cls, url: Url) -> MemoryBroker:
+        """Make one from `memory:?max_bytes=…`."""
+        return cls(**url.options({"max_bytes": whole_number}))
+
+    # -- what arrived -------------------------------------------------------------------------
+    @property
+    def topics(self) -> dict[str, list[Record]]:
+        """What arrived, topic by topic."""
+        found: dict[str, list[Record]] = {}
+        for topic, record in self.messages:
+            found.setdefault(topic, []).append(record)
+        return found
+
+    # -- faults -------------------------------------------------------------------------------
+    def script(self, rule: Script | None) -> None:
+        """Let `rule` decide; None leaves a record to the other faults.
+
+        An outcome that is not confirmed keeps the record from arriving.
+        """
+        self._script = rule
+
+    def go_down(self, error: str = "the memory broker is down") -> None:
+        """Answer everything with an outage, until `come_back`."""
+        self._down = error
+
+    def come_back(self) -> None:
+        self._down = None
+
+    def lose_replies(self, match: Match = lambda _: True) -> None:
+        """Let matching messages arrive, but report them as unknown."""
+        self._losing = match
+
+    def keep_replies(self) -> None:
+        self._losing = None
+
+    def hold(self, match: Match = lambda _: True) -> Hold:
+        """Stop matching records before they arrive; `reached` tells when one has come."""
+        hold = Hold(match)
+        self._holds.append(hold)
+        return hold
+
+    # -- the broker port ----------------------------------------------------------------------
+    @property
+    def capabilities(self) -> BrokerCapabilities:
+        return BrokerCapabilities(max_bytes=self._max_bytes)
+
+    async def open(self) -> None:
+        self._closed = False
+
+    async def close(self) -> None:
+        self._closed = True
+
+    async def health(self) -> None:
+        if self._closed or self._down is not None:
+            raise ConnectionError(self._down or "the memory broker is closed")
+
+    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+        if self._is_plain():
+            self.messages.extend(Message(record.topic, record) for record in batch)
+            desk.confirm(batch)
+            return
+        runs: dict[bytes, list[Record]] = {}
+        for record in batch:
+            runs.setdefault(record.key_hash, []).append(record)
+        async with asyncio.TaskGroup() as group:
+            for run in runs.values():
+                group.create_task(self._publish_run(run, desk))
+
+    async def publish_alone(self, record: Record, desk: Desk) -> None:
+        await self._publish_run([record], desk)
+
+    def _is_plain(self) -> bool:
+        return not (
+            self._closed
+            or self._holds
+            or self._max_bytes is not None
+            or self._script is not None
+            or self._losing is not None
+            or self._down is not None
+        )
+
+    async def _publish_run(self, run: Sequence[Record], desk: Desk) -> None:
+        stopped = False
+        for record in run:
+            if stopped:
+                desk.report(record, UNSENT)
+                continue
+            outcome = await self._send(record)
+            desk.report(record, outcome)
+            stopped = outcome.verdict is not Verdict.CONFIRMED
+
+    async def _send(self, record: Record) -> Outcome:
+        for hold in self._holds:
+            await hold.pass_by(record)
+        if self._closed or self._down is not None:
+            return Outcome(Verdict.OUTAGE, self._down or "the memory broker is closed")
+        if self._max_bytes is not None and len(record.payload) > self._max_bytes:
+            return Outcome(
+                Verdict.REJECTED,
+                f"{len(record.payload)} bytes are more than max_bytes={self._max_bytes}",
+            )
+        scripted = self._script(record) if self._script is not None else None
+        if scripted is not None and scripted.verdict is not Verdict.CONFIRMED:
+            return scripted
+        self.messages.append(Message(record.topic, record))
+        if scripted is None and self._losing is not None and self._losing(record):
+            return Outcome(Verdict.UNKNOWN, "the reply was lost")
+        return CONFIRMED
+
+
+class NullBroker:
+    """Confirms everything and keeps nothing: what is left is the cost of the relay itself."""
+
+    def __init__(self) -> None:
+        self.confirmed = 0
+
+    @property
+    def capabilities(self) -> BrokerCapabilities:
+        return BrokerCapabilities()
+
+    async def open(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def health(self) -> None: ...
+
+    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+        self.confirmed += len(batch)
+        desk.confirm(batch)
+
+    async def publish_alone(self, record: Record, desk: Desk) -> None:
+        await self.publish([record], desk)

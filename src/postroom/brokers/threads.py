@@ -1,0 +1,84 @@
+"""Threads for sync handlers: reused, bounded, and never in the way of the process' end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from queue import SimpleQueue
+from typing import TypeVar
+
+T = TypeVar("T")
+_Job = Callable[[], None]
+
+
+class NoThreadError(Exception):
+    """Every thread is taken, for longer than one is ready to wait."""
+
+
+class Threads:
+    """Up to `size` daemon threads.
+
+    concurrent.futures joins its threads when the interpreter ends, so that one hung handler would
+    keep the process alive for ever; these are abandoned. A thread that hangs keeps its place.
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._free = asyncio.Semaphore(size)
+        self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
+        self._started = 0
+        self._busy = 0
+
+    async def start(self, call: Callable[[], T], patience_seconds: float) -> asyncio.Future[T]:
+        """Start a call in a thread, with a copy of the caller's context; returns its future.
+
+        `call` must not raise. Raises NoThreadError when no thread becomes free in time.
+        """
+        try:
+            async with asyncio.timeout(patience_seconds):
+                await self._free.acquire()
+        except TimeoutError:
+            raise NoThreadError(
+                f"all {self._size} threads for sync handlers are taken by handlers that hang"
+            ) from None
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        context = contextvars.copy_context()
+        self._busy += 1
+
+        def job() -> None:
+            result = context.run(call)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+                loop.call_soon_threadsafe(self._finish, future, result)
+
+        self._hire()
+        self._jobs.put(job)
+        return future
+
+    def close(self) -> None:
+        """Let idle threads end now, and busy ones when they are done; waits for none."""
+        for _ in range(self._started):
+            self._jobs.put(None)
+        self._started = 0
+
+    def _finish(self, future: asyncio.Future[T], result: T) -> None:
+        self._busy -= 1
+        self._free.release()
+        if not future.done():
+            future.set_result(result)
+
+    def _hire(self) -> None:
+        if self._started < self._busy:
+            self._started += 1
+            threading.Thread(
+                target=_work, args=(self._jobs,), name=f"{self._name}-{self._started}", daemon=True
+            ).start()
+
+
+def _work(jobs: SimpleQueue[_Job | None]) -> None:
+    while (job := jobs.get()) is not None:
+        job()

@@ -1,0 +1,5 @@
+"""The command line: `postroom`, or `python -m postroom`."""
+
+from postroom.cli.app import main
+
+__all__ = ["main"]

@@ -1,0 +1,86 @@
+"""How a command ends: the exit codes, and errors as one line that says what to do next."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from enum import IntEnum
+from typing import Final
+
+import click
+
+from postroom.errors import ConfigError, EventError, PostroomError, SchemaError, StoreError
+from postroom.telemetry.log import mask
+
+
+class ExitCode(IntEnum):
+    """What a command's exit code means."""
+
+    OK = 0
+    BROKEN = 1
+    USAGE = 2
+    STORE = 3
+    BUG = 70
+    INTERRUPTED = 130
+    PIPE = 141
+
+
+MEANINGS: Final = {
+    ExitCode.OK: "all is well; a relay has stopped as it was asked to",
+    ExitCode.BROKEN: "a promise or a check failed",
+    ExitCode.USAGE: "wrong usage or configuration",
+    ExitCode.STORE: "the store cannot be reached, or is not migrated",
+    ExitCode.BUG: "an error that postroom did not expect; please report it",
+    ExitCode.INTERRUPTED: "interrupted; a relay was stopped at once by a second signal",
+    ExitCode.PIPE: "the reader of the output went away",
+}
+TABLE: Final = "\b\nExit codes:\n" + "\n".join(f"  {n:>3}  {m}" for n, m in MEANINGS.items())
+
+
+def code_of(error: BaseException) -> ExitCode:
+    """Return the exit code for an error."""
+    match error:
+        case ConfigError() | EventError() | click.UsageError():
+            return ExitCode.USAGE
+        case SchemaError() | StoreError():
+            return ExitCode.STORE
+        case click.Abort() | KeyboardInterrupt():
+            return ExitCode.INTERRUPTED
+        case PostroomError() | click.ClickException():
+            return ExitCode.BROKEN
+        case _:
+            return ExitCode.BUG
+
+
+def complain(error: BaseException, *, debug: bool) -> ExitCode:
+    """Say on stderr what went wrong and what to do next; returns the exit code."""
+    code = code_of(error)
+    if debug:
+        traceback.print_exception(error, file=sys.stderr)
+    if code is not ExitCode.INTERRUPTED:
+        click.echo(one_line(_message(error, code, debug=debug)), err=True)
+    return code
+
+
+def one_line(text: str) -> str:
+    """Return text without line breaks, control characters and passwords."""
+    words = mask(" ".join(text.split()))
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
+
+
+def close_output() -> None:
+    """Keep Python from complaining at its end about a reader that is gone."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _message(error: BaseException, code: ExitCode, *, debug: bool) -> str:
+    if isinstance(error, click.UsageError):
+        path = error.ctx.command_path if error.ctx else "postroom"
+        return f"{path}: {error.format_message()} See: {path} --help"
+    if isinstance(error, click.ClickException):
+        return f"postroom: {error.format_message()}"
+    if code is ExitCode.BUG:
+        hint = "" if debug else "; run it again as `postroom --debug …` to see where"
+        return f"postroom: unexpected {type(error).__name__}: {error}{hint}"
+    return f"postroom: {error}"

@@ -1,0 +1,180 @@
+"""`postroom status`: what waits, what failed, and who delivers."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+
+import click
+
+from postroom.cli.exits import one_line
+from postroom.cli.options import (
+    json_option,
+    opened,
+    print_json,
+    seconds_option,
+    shared_store,
+    store_option,
+)
+from postroom.errors import ConfigError
+from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES, check_text
+from postroom.record import LANES, State
+from postroom.store import Roster, Stats, Store
+from postroom.url import Url
+
+_SHORTEST_WATCH = 0.1
+_NAME_COLUMNS = 28
+
+
+@dataclass(frozen=True)
+class RelaySeen:
+    """A relay: `well`, `unwell` (its destination is away), or `gone` with lanes to its name."""
+
+    owner: str
+    name: str
+    state: str
+    lanes: int
+
+
+@dataclass(frozen=True)
+class StreamSeen:
+    """One stream as people want to see it."""
+
+    stream: str
+    counts: dict[str, int]
+    lag_seconds: float
+    blocked_keys: int
+    lanes: dict[str, int]
+    relays: list[RelaySeen]
+
+
+@click.command()
+@store_option
+@click.option("--stream", help="Only this stream.  [default: all]")
+@json_option
+@seconds_option(
+    "--watch",
+    "watch_seconds",
+    text="Look again every so many seconds, until Ctrl-C. With --json: one line for each look.",
+)
+def status(store: Url, stream: str | None, as_json: bool, watch_seconds: float | None) -> None:
+    """Show what waits, what failed, and who delivers.
+
+    \b
+    pending      waits to be sent           failed   will be tried again
+    processing   a handler works on it      dead     was given up; can be replayed
+    done         delivered                  lag      age of the oldest that could go
+
+    \b
+    Examples:
+      postroom status --store sqlite:///app.db
+      postroom status --store sqlite:///app.db --stream main --watch 2
+    """  # noqa: D301 - click knows the sign
+    if watch_seconds is not None and watch_seconds < _SHORTEST_WATCH:
+        raise ConfigError(f"--watch: at least {_SHORTEST_WATCH} seconds")
+    if stream is not None:
+        check_text("stream", stream, MAX_STREAM_BYTES)
+    asyncio.run(_show(store, stream, as_json, watch_seconds))
+
+
+async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: float | None) -> None:
+    redraw = sys.stdout.isatty() and not as_json
+    async with opened(shared_store(url)) as store:
+        while True:
+            seen = [await look(store, name) for name in await _streams(store, stream)]
+            at = datetime.now(UTC).isoformat(timespec="seconds")
+            if watch_seconds is not None and redraw:
+                click.clear()
+            if as_json:
+                data = {"store": str(url), "at": at, "streams": [asdict(s) for s in seen]}
+                print_json(data, lines=watch_seconds is not None)
+            else:
+                head = [f"{url}  {at}", ""] if watch_seconds is not None else []
+                click.echo("\n".join([*head, *render(seen)]))
+            if watch_seconds is None:
+                return
+            await asyncio.sleep(watch_seconds)
+
+
+async def _streams(store: Store, wanted: str | None) -> list[str]:
+    return [wanted] if wanted is not None else await store.streams() or [DEFAULT_STREAM]
+
+
+async def look(store: Store, stream: str) -> StreamSeen:
+    """Ask the store about one stream."""
+    return summarise(stream, await store.stats(stream), await store.leases(stream))
+
+
+def summarise(stream: str, stats: Stats, roster: Roster) -> StreamSeen:
+    """Put together what is known of a stream."""
+    held = Counter(lease.owner for lease in roster.leases if lease.owner and lease.live)
+    left = Counter(lease.owner for lease in roster.leases if lease.owner and not lease.live)
+    alive = {member.owner: member for member in roster.members}
+    relays = [
+        RelaySeen(m.owner, m.name, "well" if m.healthy else "unwell", held[m.owner])
+        for m in roster.members
+    ]
+    relays += [
+        RelaySeen(owner, "", "gone", held[owner] + left[owner])
+        for owner in sorted({*held, *left} - set(alive))
+    ]
+    taken = held.total()
+    return StreamSeen(
+        stream,
+        {str(state): stats.counts.get(str(state), 0) for state in State},
+        round(stats.lag_seconds, 3),
+        stats.blocked_keys,
+        {"total": LANES, "held": taken, "free": LANES - taken},
+        relays,
+    )
+
+
+def render(streams: list[StreamSeen]) -> list[str]:
+    """Return what a person reads: at most 80 columns."""
+    lines: list[str] = []
+    for seen in streams:
+        alive = sum(relay.state != "gone" for relay in seen.relays)
+        facts = [
+            ("lag", duration(seen.lag_seconds)),
+            ("blocked keys", f"{seen.blocked_keys:,}"),
+            ("lanes held", f"{seen.lanes['held']} of {seen.lanes['total']}"),
+            ("relays alive", str(alive)),
+            ("", ""),
+        ]
+        lines += [f"stream {seen.stream}"]
+        lines += [
+            f"  {state:<12}{count:>14,}      {name:<14}{value:>14}".rstrip()
+            for (state, count), (name, value) in zip(seen.counts.items(), facts, strict=True)
+        ]
+        lines += ["", *_relays(seen.relays), ""]
+    return lines[:-1]
+
+
+def _relays(relays: list[RelaySeen]) -> list[str]:
+    if not relays:
+        return ["  no relay serves it"]
+    rows = [("relay", "state", "lanes", "owner")]
+    rows += [(_cut(r.name) or "-", r.state, str(r.lanes), _cut(r.owner)) for r in relays]
+    width = max(len(row[0]) for row in rows)
+    return [f"  {name:<{width}}  {state:<6}  {n:>5}  {owner}" for name, state, n, owner in rows]
+
+
+def _cut(text: str) -> str:
+    shown = one_line(text)
+    return shown if len(shown) <= _NAME_COLUMNS else shown[: _NAME_COLUMNS - 1] + "…"
+
+
+def duration(seconds: float) -> str:
+    """Return seconds as a person would say them."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(int(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} days {hours % 24} h"

@@ -1,0 +1,113 @@
+"""What a failed event deserves: the decisions, without any input or output (P2, P3, B6)."""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple, assert_never
+
+from postroom.broker import Outcome, Verdict
+from postroom.record import Record, short_error
+from postroom.retry import MAX_WAIT_SECONDS, Exponential, RetryPolicy
+
+
+class Sentence(Enum):
+    """What happens to an event that was not confirmed."""
+
+    TRY_LATER = auto()  # failed: waits, and its key with it
+    BURY = auto()  # becomes a dead letter; its key goes on
+    TRY_ALONE = auto()  # of unknown guilt: sent again with nothing beside it
+    GIVE_BACK = auto()  # nothing happened to it; it is read again
+
+
+class Judgement(NamedTuple):
+    """The sentence, and what is written down with it."""
+
+    sentence: Sentence
+    attempts: int
+    delay: float = 0.0
+    error: str = ""
+    alarm: bool = False
+
+
+class Judge:
+    """Decides by the retry policy. `counts_at_start`: the attempt was charged when it began."""
+
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        counts_at_start: bool,
+        suspect_limit: int,
+        misconfigured_seconds: float,
+    ) -> None:
+        self.policy = policy
+        self.counts_at_start = counts_at_start
+        self.suspect_limit = suspect_limit
+        self.misconfigured_seconds = misconfigured_seconds
+        self._unknown_alone: dict[int, int] = {}
+
+    def judge(self, record: Record, outcome: Outcome, *, alone: bool) -> Judgement:
+        """Decide about one event that was not confirmed."""
+        verdict = outcome.verdict
+        match verdict:
+            case Verdict.UNSENT | Verdict.OUTAGE:
+                return Judgement(Sentence.GIVE_BACK, record.attempts, error=outcome.error)
+            case Verdict.MISCONFIGURED:
+                return Judgement(
+                    Sentence.TRY_LATER, record.attempts, self.misconfigured_seconds,
+                    outcome.error, alarm=True,
+                )  # fmt: skip
+            case Verdict.UNKNOWN:
+                return self._unknown(record, outcome, alone=alone)
+            case Verdict.REJECTED:
+                return self._charge(record, outcome, hopeless=True)
+            case Verdict.FAILED:
+                return self._charge(record, outcome)
+            case Verdict.CONFIRMED:
+                raise ValueError(f"event {record.id} is confirmed; there is nothing to judge")
+            case _:
+                assert_never(verdict)
+
+    def orphan(self, record: Record) -> Judgement:
+        """Decide about an event that a relay began and never finished (H1)."""
+        if self.policy.gives_up(record.attempts, strict=record.kseq is not None):
+            error = (
+                f"begun {record.attempts} times and never finished: the process died or lost its "
+                "lease each time"
+            )
+            return Judgement(Sentence.BURY, record.attempts, error=error)
+        return Judgement(Sentence.TRY_ALONE, record.attempts)
+
+    def forget(self, record: Record) -> None:
+        """The event has ended; its suspicion with it."""
+        self._unknown_alone.pop(record.seq, None)
+
+    def _unknown(self, record: Record, outcome: Outcome, *, alone: bool) -> Judgement:
+        if not alone:
+            return Judgement(Sentence.TRY_ALONE, record.attempts, error=outcome.error)
+        times = self._unknown_alone.get(record.seq, 0) + 1
+        if times < self.suspect_limit and not self.counts_at_start:
+            self._unknown_alone[record.seq] = times
+            return Judgement(Sentence.TRY_ALONE, record.attempts, error=outcome.error)
+        return self._charge(record, outcome)
+
+    def _charge(self, record: Record, outcome: Outcome, *, hopeless: bool = False) -> Judgement:
+        attempts = record.attempts + 1
+        self.forget(record)
+        strict = record.kseq is not None
+        exhausted = hopeless or attempts >= self.policy.max_attempts
+        if exhausted and not strict and self.policy.on_exhausted == "bury":
+            return Judgement(Sentence.BURY, attempts, error=outcome.error)
+        delay, error = self._delay(attempts, outcome)
+        return Judgement(Sentence.TRY_LATER, attempts, delay, error, alarm=exhausted)
+
+    def _delay(self, attempts: int, outcome: Outcome) -> tuple[float, str]:
+        """Return the wait before the next attempt, and the error to write down."""
+        wish = outcome.after_seconds
+        if wish is not None:  # NaN ends as the longest wait, too
+            return (max(0.0, wish) if wish <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS), outcome.error
+        try:
+            return self.policy.delay(attempts), outcome.error
+        except Exception as broken:  # the user's own function: it must not hold the key for ever
+            error = f"{outcome.error} (the backoff function failed: {short_error(broken)})"
+            return Exponential()(attempts), error

@@ -1,0 +1,363 @@
+"""What is in flight: the book-keeping between a read and its settle, without input or output.
+
+A key is *busy* from the moment one of its events is admitted until the settle that tells its end
+has been committed. Reads leave busy keys out, by the list as it was when the read started (R3, B5).
+Of each key only the unbroken run of confirmed events is settled; what was confirmed behind a failed
+event is sent again (B5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from postroom.broker import CONFIRMED, Outcome, Verdict
+from postroom.engine.blocks import Judge, Sentence
+from postroom.record import Record, State
+from postroom.store import Burial, Failure, Settlement
+
+_PROCESSING = str(State.PROCESSING)
+
+
+class Run:
+    """The events of one key that are under way, in order."""
+
+    __slots__ = (
+        "alone", "closed", "early", "failed", "lane", "lost", "next", "records", "sent", "since",
+    )  # fmt: skip
+
+    def __init__(self, record: Record, since: float, *, alone: bool = False) -> None:
+        self.records = [record]
+        self.lane = record.lane
+        self.since = since
+        self.next = 0  # index of the first record without an outcome
+        self.early: dict[int, Outcome] | None = None  # outcomes that came before their turn
+        self.failed: tuple[Record, Outcome] | None = None
+        self.alone = alone  # a suspect: nothing else may share its fate
+        self.sent = not alone  # handed to the destination
+        self.closed = False  # all outcomes are known; waits for its settle
+        self.lost = False  # the lane is gone: outcomes no longer count
+
+
+class Ticket(NamedTuple):
+    """One settle: what to write, and what its commit sets free."""
+
+    settlement: Settlement
+    closing: list[tuple[bytes, Run]]
+    starts: list[tuple[Record, asyncio.Future[bool]]]
+    alarms: list[tuple[Record, str]]
+
+
+class Flight:
+    """The events under way of one group of lanes."""
+
+    def __init__(
+        self,
+        judge: Judge,
+        *,
+        on_stir: Callable[[], None],
+        on_suspect: Callable[[Record], None],
+        on_outage: Callable[[str], None],
+        on_answer: Callable[[], None],
+        on_attempt: Callable[[Record, Outcome, int], None],
+    ) -> None:
+        self._judge = judge
+        self._on_stir = on_stir
+        self._on_suspect = on_suspect
+        self._on_outage = on_outage
+        self._on_answer = on_answer
+        self._on_attempt = on_attempt
+        self._runs: dict[bytes, Run] = {}
+        self._begun: set[int] = set()
+        self._open = 0  # records without an outcome
+        self._closing: list[tuple[bytes, Run]] = []
+        self._starts: list[tuple[Record, asyncio.Future[bool]]] = []
+        self._done: list[Record] = []
+        self._failed: list[Failure] = []
+        self._dead: list[Burial] = []
+        self._returned: list[Record] = []
+        self._parked: list[Record] = []
+        self._alarms: list[tuple[Record, str]] = []
+        self.repeats = 0  # confirmed, but not settled: they will be seen again
+
+    # -- questions ----------------------------------------------------------------------------
+    @property
+    def is_empty(self) -> bool:
+        return not self._runs and not self._parked and not self._starts
+
+    @property
+    def waiting_for_outcomes(self) -> int:
+        return self._open
+
+    @property
+    def wants_start(self) -> bool:
+        return bool(self._starts)
+
+    @property
+    def wants_settle(self) -> bool:
+        return bool(self._closing or self._done or self._starts or self._returned or self._parked)
+
+    def busy_keys(self) -> list[bytes]:
+        return list(self._runs)
+
+    def busy_lanes(self) -> set[int]:
+        return {run.lane for run in self._runs.values()}
+
+    def hung_lanes(self, before: float) -> set[int]:
+        """Return the lanes with work that was admitted before that moment and is still open."""
+        return {r.lane for r in self._runs.values() if r.since < before and not r.closed}
+
+    # -- in -----------------------------------------------------------------------------------
+    def admit(
+        self, records: Sequence[Record], may_publish: Callable[[int], bool], now: float
+    ) -> list[Record]:
+        """Open the runs of what was read; returns what to publish, in order.
+
+        Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
+        becomes a suspect, and its key waits for it.
+        """
+        batch: list[Record] = []
+        runs, fresh = self._runs, set[bytes]()
+        lane, allowed = -1, False
+        for record in records:
+            if record.lane != lane:
+                lane = record.lane
+                allowed = may_publish(lane)
+            if not allowed:
+                continue
+            key = record.key_hash
+            if record.barrier is not None and record.seq > record.barrier:
+                if key not in runs or key in fresh:
+                    self._parked.append(record)
+                continue
+            run = runs.get(key)
+            if run is not None:
+                if key in fresh and not run.alone:
+                    run.records.append(record)
+                    batch.append(record)
+                continue
+            fresh.add(key)
+            if record.state == _PROCESSING:
+                self._admit_orphan(record, now)
+                continue
+            runs[key] = Run(record, now)
+            batch.append(record)
+        self._open += len(batch)
+        return batch
+
+    def _admit_orphan(self, record: Record, now: float) -> None:
+        run = self._runs[record.key_hash] = Run(record, now, alone=True)
+        judgement = self._judge.orphan(record)
+        if judgement.sentence is Sentence.BURY:
+            self._dead.append(Burial(record, judgement.attempts, judgement.error))
+            self._close(record.key_hash, run)
+        else:
+            self._open += 1
+            self._on_suspect(record)
+
+    def send_alone(self, record: Record, now: float) -> Run | None:
+        """Return the run of a suspect that is about to be tried, or None if it is over."""
+        run = self._runs.get(record.key_hash)
+        if run is None or run.sent or run.records[0].seq != record.seq:
+            return None
+        run.sent, run.since = True, now
+        return run
+
+    def withdraw(self, record: Record) -> None:
+        """A suspect cannot be tried now (its lane is on its way to another relay): let it be."""
+        run = self._runs.get(record.key_hash)
+        if run is not None and not run.sent and run.records[0].seq == record.seq:
+            self._open -= 1
+            self._drop(record.key_hash, run)
+            self._on_stir()
+
+    def runs_of(self, batch: Iterable[Record]) -> list[tuple[bytes, Run]]:
+        """Return the runs that a batch consists of."""
+        keys = dict.fromkeys(record.key_hash for record in batch)
+        return [(key, self._runs[key]) for key in keys]
+
+    def start(self, record: Record) -> asyncio.Future[bool]:
+        """Ask for an attempt to be counted with the next settle (H1)."""
+        granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        run = self._runs.get(record.key_hash)
+        if run is None or run.lost:
+            granted.set_result(False)
+        else:
+            self._starts.append((record, granted))
+            self._on_stir()
+        return granted
+
+    # -- outcomes -----------------------------------------------------------------------------
+    def confirm(self, records: Iterable[Record]) -> None:
+        for record in records:
+            self._note(record, CONFIRMED)
+        self._on_answer()
+        self._on_stir()
+
+    def report(self, record: Record, outcome: Outcome) -> None:
+        self._note(record, outcome)
+        if outcome.verdict in (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.FAILED):
+            self._on_answer()
+        self._on_stir()
+
+    def ended(self, runs: Iterable[tuple[bytes, Run]], error: str) -> None:
+        """The publish call is over: what was not reported is unknown."""
+        unknown = Outcome(Verdict.UNKNOWN, error)
+        for key, run in runs:
+            if self._runs.get(key) is run:
+                for record in run.records[run.next :]:
+                    self._note(record, unknown)
+        self._on_stir()
+
+    def _note(self, record: Record, outcome: Outcome) -> None:
+        run = self._runs.get(record.key_hash)
+        if run is None or run.closed:
+            return
+        expected = run.records[run.next]
+        if expected.seq != record.seq:
+            if any(record.seq == later.seq for later in run.records[run.next + 1 :]):
+                run.early = run.early or {}
+                run.early.setdefault(record.seq, outcome)
+            return
+        self._step(run, expected, outcome)
+        while run.early and run.next < len(run.records):
+            expected = run.records[run.next]
+            if expected.seq not in run.early:
+                break
+            self._step(run, expected, run.early.pop(expected.seq))
+        if run.next == len(run.records):
+            self._end(record.key_hash, run)
+
+    def _step(self, run: Run, record: Record, outcome: Outcome) -> None:
+        run.next += 1
+        self._open -= 1
+        if outcome.verdict is Verdict.CONFIRMED:
+            if run.failed is None and not run.lost:
+                self._done.append(record)
+            else:
+                self.repeats += 1
+        elif run.failed is None:
+            run.failed = (record, outcome)
+        elif record.seq in self._begun:
+            self._returned.append(record)
+
+    def _end(self, key: bytes, run: Run) -> None:
+        """All outcomes of a run are known."""
+        if run.lost:
+            self._drop(key, run)
+            return
+        if run.failed is not None:
+            record, outcome = run.failed
+            if outcome.verdict is Verdict.OUTAGE:
+                self._on_outage(outcome.error)
+            judgement = self._judge.judge(record, outcome, alone=run.alone)
+            if outcome.verdict is not Verdict.UNSENT:
+                self._on_attempt(record, outcome, judgement.attempts)
+            match judgement.sentence:
+                case Sentence.TRY_LATER:
+                    self._failed.append(
+                        Failure(record, judgement.attempts, judgement.delay, judgement.error)
+                    )
+                case Sentence.BURY:
+                    self._dead.append(Burial(record, judgement.attempts, judgement.error))
+                case Sentence.GIVE_BACK:
+                    if record.seq in self._begun:
+                        self._returned.append(record)
+                case Sentence.TRY_ALONE:
+                    self._suspect(key, run, record)
+                    return
+            if judgement.alarm:
+                self._alarms.append((record, judgement.error))
+        self._close(key, run)
+
+    def _suspect(self, key: bytes, run: Run, record: Record) -> None:
+        if record.seq in self._begun:  # its attempt is counted already
+            self._begun.discard(record.seq)
+            record = record._replace(attempts=record.attempts + 1)
+        for earlier in run.records:
+            self._begun.discard(earlier.seq)
+        self._runs[key] = Run(record, run.since, alone=True)
+        self._open += 1
+        self._on_suspect(record)
+
+    def _close(self, key: bytes, run: Run) -> None:
+        run.closed = True
+        self._closing.append((key, run))
+
+    def _drop(self, key: bytes, run: Run) -> None:
+        for record in run.records:
+            self._begun.discard(record.seq)
+        if self._runs.get(key) is run:
+            del self._runs[key]
+
+    # -- out ----------------------------------------------------------------------------------
+    def collect(
+        self,
+        stream: str,
+        owner: str,
+        lease_seconds: float,
+        tokens: Callable[[Collection[int]], dict[int, int]],
+        *,
+        keep_done: bool,
+    ) -> Ticket:
+        """Take everything that waits to be written."""
+        settlement = Settlement(
+            stream, owner, lease_seconds, {}, keep_done,
+            [record for record, _ in self._starts], self._done, self._failed, self._dead,
+            self._returned, self._parked,
+        )  # fmt: skip
+        ticket = Ticket(settlement, self._closing, self._starts, self._alarms)
+        self._closing, self._starts, self._alarms = [], [], []
+        self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
+        lanes = {record.lane for record in settlement.records()}
+        settlement.leases = tokens(lanes)
+        return ticket
+
+    def settled(
+        self, ticket: Ticket, lanes: Collection[int], may_start: Callable[[int], bool]
+    ) -> int:
+        """The settle was committed for these lanes; returns how many outcomes were thrown away."""
+        fenced = 0
+        for key, run in ticket.closing:
+            self._drop(key, run)
+            if run.lane not in lanes:
+                fenced += run.next
+                if not run.lost:
+                    self.repeats += run.next - (run.failed is not None)
+            for record in run.records:
+                self._judge.forget(record)
+        for record, granted in ticket.starts:
+            counted = record.lane in lanes
+            if counted:
+                self._begun.add(record.seq)
+            go = counted and may_start(record.lane)
+            if counted and not go:
+                self._begun.discard(record.seq)
+                self._returned.append(record)
+            if not granted.done():
+                granted.set_result(go)
+        return fenced
+
+    def forget(self, lanes: Collection[int]) -> None:
+        """These lanes are lost: outcomes of what is under way there no longer count.
+
+        A key stays busy until its publish call has ended, so that nothing of it is sent twice at
+        the same time.
+        """
+        if not lanes:
+            return
+        for key, run in list(self._runs.items()):
+            if run.lane in lanes:
+                if run.closed or not run.sent:
+                    self._open -= len(run.records) - run.next
+                    self._drop(key, run)
+                run.lost = True
+        self.repeats += sum(record.lane in lanes for record in self._done)
+        self._done = [r for r in self._done if r.lane not in lanes]
+        self._failed = [f for f in self._failed if f.record.lane not in lanes]
+        self._dead = [d for d in self._dead if d.record.lane not in lanes]
+        self._returned = [r for r in self._returned if r.lane not in lanes]
+        self._parked = [r for r in self._parked if r.lane not in lanes]
+        self._closing = [(k, run) for k, run in self._closing if run.lane not in lanes]
+        self._on_stir()

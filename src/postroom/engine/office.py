@@ -1,0 +1,129 @@
+"""What the parts of one relay share: its store, its destination, its lanes, and its counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from postroom.broker import Broker
+from postroom.clock import Clock
+from postroom.config import RelaySettings
+from postroom.engine.breaker import Breaker
+from postroom.engine.flight import Flight
+from postroom.engine.lanes import LaneKeeper
+from postroom.observer import BreakerChanged, Fact, Lanes, Observer, Trouble
+from postroom.record import short_error
+from postroom.store import Store
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a relay has done since it started."""
+
+    done: int = 0
+    failed: int = 0
+    dead: int = 0
+    fenced: int = 0  # outcomes thrown away because the lane was lost
+    repeated: int = 0  # confirmed but not settled: the destination will see them again
+
+
+@dataclass(slots=True)
+class Office:
+    """The shared desk of a relay's services."""
+
+    store: Store
+    broker: Broker
+    settings: RelaySettings
+    keeper: LaneKeeper
+    breaker: Breaker
+    clock: Clock
+    observers: tuple[Observer, ...]
+    counts: Counts = field(default_factory=Counts)
+    flights: list[Flight] = field(default_factory=list)
+    wakers: list[Callable[[], None]] = field(default_factory=list)
+    stopping: bool = False
+    hurry: asyncio.Event = field(default_factory=asyncio.Event)  # the tender should beat now
+    nudge: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
+
+    @property
+    def stream(self) -> str:
+        return self.settings.stream
+
+    @property
+    def owner(self) -> str:
+        return self.keeper.owner
+
+    def tell(self, fact: Fact) -> None:
+        for observer in self.observers:
+            observer.observe(fact)
+
+    def trouble(self, doing: str, error: BaseException) -> None:
+        self.tell(Trouble(self.stream, doing, short_error(error)))
+
+    def wake(self) -> None:
+        """Let the workers look for work."""
+        for waker in self.wakers:
+            waker()
+
+    def may_publish(self, lane: int) -> bool:
+        return self.keeper.may_publish(lane, self.clock.monotonic())
+
+    def lose(self, lanes: Collection[int]) -> None:
+        """These lanes are not ours any more: nothing of them may be settled."""
+        if not lanes:
+            return
+        self.keeper.drop(lanes)
+        for flight in self.flights:
+            flight.forget(lanes)
+        self.tell(Lanes(self.stream, self.owner, "lost", tuple(sorted(lanes))))
+        self.hurry.set()
+
+    def busy_lanes(self) -> set[int]:
+        return set[int]().union(*(flight.busy_lanes() for flight in self.flights))
+
+    async def release_drained(self) -> None:
+        """Hand over the lanes that are on their way out and have nothing in flight (L4)."""
+        drained = self.keeper.drained(self.busy_lanes())
+        if drained:
+            self.keeper.drop(drained)
+            await self.store.release(self.stream, self.owner, drained)
+            self.tell(Lanes(self.stream, self.owner, "released", tuple(sorted(drained))))
+
+    def outage(self, error: str) -> None:
+        if self.breaker.outage(error, self.clock.monotonic()):
+            self.tell(BreakerChanged(self.stream, "open", error))
+            self.hurry.set()
+
+    def answered(self) -> None:
+        if self.breaker.answered():
+            self.tell(BreakerChanged(self.stream, "closed", ""))
+            self.hurry.set()
+            self.wake()
+
+    async def destination_answers(self) -> bool:
+        """Ask the destination whether it is there."""
+        try:
+            async with asyncio.timeout(self.settings.publish_seconds):
+                await self.broker.health()
+        except Exception:
+            return False
+        return True
+
+    def count(self, done: int, failed: int, dead: int, fenced: int) -> None:
+        self.counts.done += done
+        self.counts.failed += failed
+        self.counts.dead += dead
+        self.counts.fenced += fenced
+        self.counts.repeated = sum(flight.repeats for flight in self.flights)
+
+
+async def wait_for(event: asyncio.Event, timeout_seconds: float | None) -> bool:
+    """Wait until the event is set; False if the time ran out first."""
+    if event.is_set():
+        return True
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -1,0 +1,290 @@
+"""The relay: from the outbox to a broker, or to handlers in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Self
+from uuid import uuid4
+
+from postroom import wake
+from postroom.broker import Broker
+from postroom.clock import Clock, SystemClock
+from postroom.config import RelaySettings
+from postroom.engine.blocks import Judge
+from postroom.engine.breaker import Breaker
+from postroom.engine.lanes import LaneKeeper
+from postroom.engine.office import Counts, Office
+from postroom.engine.pruner import Pruner
+from postroom.engine.service import Service
+from postroom.engine.stager import Stager, Watcher
+from postroom.engine.suspects import Suspects
+from postroom.engine.tender import Tender
+from postroom.engine.worker import Worker
+from postroom.errors import ConfigError, SchemaError, StoreError
+from postroom.observer import Observer, Woke
+from postroom.record import Record
+from postroom.store import Store
+from postroom.wiring import load_broker, load_store
+
+_TICK = 0.02
+
+
+class Relay:
+    """Delivers the events of one stream, in order, at least once.
+
+    Any number of relays may serve a stream, in this or other processes: they share its lanes.
+    Settings are those of RelaySettings, given whole or by name: `Relay(store, broker,
+    batch_size=500)`. The relay opens what it is given as URLs, and also objects it is handed.
+    """
+
+    def __init__(
+        self,
+        store: Store | str,
+        broker: Broker | str,
+        settings: RelaySettings | None = None,
+        *,
+        observers: Iterable[Observer] = (),
+        clock: Clock | None = None,
+        owner: str | None = None,
+        **options: Any,
+    ) -> None:
+        self.settings = _merge(settings or RelaySettings(), options)
+        self.store = load_store(store) if isinstance(store, str) else store
+        self.broker = load_broker(broker) if isinstance(broker, str) else broker
+        self._observers = tuple(observers)
+        self._clock = clock or SystemClock()
+        self._owner = owner
+        self._office: Office | None = None
+        self._services: list[Service] = []
+        self._workers: list[Worker] = []
+        self._unsubscribe: Callable[[], None] = _nothing
+        self._stopped = asyncio.Event()
+
+    # -- life (S4.3) --------------------------------------------------------------------------
+    @property
+    def is_running(self) -> bool:
+        return self._office is not None
+
+    @property
+    def counts(self) -> Counts:
+        """What this relay has done since it was started."""
+        return self._office.counts if self._office else Counts()
+
+    @property
+    def owner(self) -> str | None:
+        """The id under which the running relay holds its lanes: a new one at each start."""
+        return self._office.owner if self._office else None
+
+    async def start(self) -> None:
+        """Open store and destination and begin; returns at once. A second call does nothing.
+
+        Raises SchemaError if the tables are not there. A destination that is away is waited for.
+        """
+        if self._office is not None:
+            return
+        await self.store.open()
+        if (bind := getattr(self.broker, "bind", None)) is not None:
+            self.broker = bind(self.store)  # handlers run in the store's transactions by default
+        office = self._furnish()
+        try:
+            await self.broker.open()
+        except Exception as error:
+            office.outage(str(error))
+        loop = asyncio.get_running_loop()
+
+        def kicked() -> None:
+            office.tell(Woke(office.stream, "kick"))
+            office.wake()
+
+        def kicked_from_anywhere() -> None:
+            loop.call_soon_threadsafe(kicked)
+
+        self._unsubscribe = wake.subscribe(office.stream, kicked_from_anywhere)
+        self._stopped.clear()
+        for service in self._services:
+            service.start()
+
+    async def stop(self) -> None:
+        """Finish what is in flight within `stop_seconds`, settle it, give the lanes back."""
+        office = self._office
+        if office is None:
+            return
+        if office.stopping:
+            await self._stopped.wait()
+            return
+        office.stopping = True
+        office.wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.stop_seconds):
+                while not all(flight.is_empty for flight in office.flights):  # noqa: ASYNC110
+                    await asyncio.sleep(_TICK)  # rare, and no hurry: no event is worth it
+        await self._tear_down(office, polite=True)
+
+    async def kill(self) -> None:
+        """Stop at once. What is in flight may be sent again by whoever takes the lanes next."""
+        if self._office is not None:
+            await self._tear_down(self._office, polite=False)
+
+    async def run(self) -> None:
+        """Run until SIGTERM or SIGINT; a second signal stops at once."""
+        loop = asyncio.get_running_loop()
+        asked = asyncio.Event()
+        at_once = asyncio.Event()
+
+        def on_signal() -> None:
+            (at_once if asked.is_set() else asked).set()
+
+        signals = (signal.SIGTERM, signal.SIGINT)
+        for number in signals:
+            loop.add_signal_handler(number, on_signal)
+        try:
+            await self._start_patiently(asked)
+            await asked.wait()
+            stopping = asyncio.create_task(self.stop())
+            hurrying = asyncio.create_task(at_once.wait())
+            await asyncio.wait({stopping, hurrying}, return_when=asyncio.FIRST_COMPLETED)
+            if not stopping.done():
+                stopping.cancel()
+                await self.kill()
+            hurrying.cancel()
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+            await self.kill()
+
+    async def drain(self) -> Counts:
+        """Send what is due now, stop, return the counts; ends early if the destination is away."""
+        await self.start()
+        office = self._office
+        assert office is not None
+        tender = next(s for s in self._services if isinstance(s, Tender))
+        try:
+            while not await self._nothing_due(office, tender):
+                if not office.breaker.is_closed:
+                    break
+                office.wake()
+                await asyncio.sleep(_TICK / 4)
+        finally:
+            counts = office.counts
+            await self.stop()
+        return counts
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    # -- inside -------------------------------------------------------------------------------
+    def _furnish(self) -> Office:
+        settings = self.settings
+        owner = self._owner or str(uuid4())
+        office = Office(
+            self.store,
+            self.broker,
+            settings,
+            LaneKeeper(owner, settings.lease_seconds),
+            Breaker(settings.outage_seconds, settings.max_outage_seconds),
+            self._clock,
+            self._observers,
+        )
+        marks_start = self.broker.capabilities.marks_start
+        judge = Judge(
+            settings.retry,
+            counts_at_start=marks_start,
+            suspect_limit=settings.suspect_limit,
+            misconfigured_seconds=settings.misconfigured_seconds,
+        )
+        suspects = Suspects(self._try_alone)
+        self._workers = [
+            Worker(
+                office,
+                group,
+                judge,
+                on_suspect=suspects.add,
+                publish_seconds=None if marks_start else settings.publish_seconds,
+            )
+            for group in range(settings.groups)
+        ]
+        self._services = [Tender(office), *self._workers, suspects, Stager(office)]
+        if self.store.capabilities.notify:
+            self._services.append(Watcher(office))
+        if settings.keep_done_seconds > 0:
+            self._services.append(Pruner(office))
+        self._office = office
+        return office
+
+    async def _try_alone(self, record: Record) -> None:
+        await self._workers[record.lane % self.settings.groups].publish_alone(record)
+
+    async def _nothing_due(self, office: Office, tender: Tender) -> bool:
+        if not tender.settled_in or not all(flight.is_empty for flight in office.flights):
+            return False
+        staged = await office.store.stage(office.stream, list(office.keeper.held), 1_000)
+        return not staged.ready and all(flight.is_empty for flight in office.flights)
+
+    async def _start_patiently(self, asked: asyncio.Event) -> None:
+        """Start; while the store is away, say so once and go on trying (S1.8)."""
+        pause, told = 0.1, False
+        while not asked.is_set():
+            try:
+                await self.start()
+            except SchemaError:
+                raise
+            except StoreError as error:
+                if not told:
+                    self._furnish().trouble("opening the store (will go on trying)", error)
+                    self._office, told = None, True
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await asked.wait()
+                pause = min(pause * 2, 10.0)
+            else:
+                return
+
+    async def _tear_down(self, office: Office, *, polite: bool) -> None:
+        self._unsubscribe()
+        for service in reversed(self._services):
+            await service.stop()
+        if polite:
+            with contextlib.suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(5.0):
+                    await office.store.leave(office.stream, office.owner)
+        self._office = None
+        self._services, self._workers = [], []
+        with contextlib.suppress(Exception):
+            await self.broker.close()
+        with contextlib.suppress(StoreError):
+            await self.store.close()
+        self._stopped.set()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _merge(settings: RelaySettings, options: dict[str, Any]) -> RelaySettings:
+    known = set(RelaySettings.__dataclass_fields__)
+    for name in options:
+        if name not in known:
+            raise ConfigError(_unknown(name, known))
+    return replace(settings, **options) if options else settings
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, 1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"unknown relay setting {name!r}{hint}"

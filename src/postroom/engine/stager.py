@@ -1,0 +1,70 @@
+"""The stager brings what has become due, and asks the one question of an idle relay."""
+
+from __future__ import annotations
+
+import asyncio
+
+from postroom.engine.office import Office, wait_for
+from postroom.engine.service import Service
+from postroom.errors import StoreError
+from postroom.observer import Woke
+
+_STEP = 1_000
+_SHORTEST = 0.005
+
+
+class Stager(Service):
+    """Looks often while there is work, and ever less often, up to the poll interval, when not."""
+
+    def __init__(self, office: Office) -> None:
+        super().__init__()
+        self._office = office
+
+    async def loop(self) -> None:
+        office = self._office
+        longest = office.settings.poll_seconds
+        pause = _SHORTEST
+        while True:
+            try:
+                wait = await self._look()
+            except StoreError as error:
+                office.trouble("looking for due events", error)
+                wait = None
+            if office.nudge.is_set():
+                office.nudge.clear()
+                pause = _SHORTEST
+            else:
+                pause = min(pause * 2, longest)
+            nap = pause if wait is None else min(pause, max(wait, _SHORTEST))
+            await asyncio.sleep(min(nap, longest))
+
+    async def _look(self) -> float | None:
+        """Move what is due; returns the seconds until the next one, if any."""
+        office = self._office
+        lanes = list(office.keeper.held)
+        if not lanes or office.stopping:
+            return None
+        staged = await office.store.stage(office.stream, lanes, _STEP)
+        if staged.moved or staged.ready:
+            office.tell(Woke(office.stream, "poll"))
+            office.wake()
+        return 0.0 if staged.moved == _STEP else staged.next_due_seconds
+
+
+class Watcher(Service):
+    """Wakes the relay when the store says that something was committed."""
+
+    def __init__(self, office: Office) -> None:
+        super().__init__()
+        self._office = office
+
+    async def loop(self) -> None:
+        office = self._office
+        while True:
+            try:
+                if await office.store.wait_for_change(60.0):
+                    office.tell(Woke(office.stream, "change"))
+                    office.wake()
+            except StoreError as error:
+                office.trouble("waiting for changes", error)
+                await wait_for(office.hurry, 1.0)

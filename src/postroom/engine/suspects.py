@@ -1,0 +1,41 @@
+"""Suspects are tried one at a time, in the order they were written (P3, H1)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from heapq import heappop, heappush
+
+from postroom.engine.service import Service
+from postroom.record import Record
+
+
+class Suspects(Service):
+    """A queue of events of unknown guilt."""
+
+    def __init__(self, try_alone: Callable[[Record], Awaitable[None]]) -> None:
+        super().__init__()
+        self._try_alone = try_alone
+        self._queue: list[tuple[int, Record]] = []
+        self._filled = asyncio.Event()
+        self._trying = False
+
+    def add(self, record: Record) -> None:
+        heappush(self._queue, (record.seq, record))
+        self._filled.set()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._queue and not self._trying
+
+    async def loop(self) -> None:
+        while True:
+            await self._filled.wait()
+            while self._queue:
+                _, record = heappop(self._queue)
+                self._trying = True
+                try:
+                    await self._try_alone(record)
+                finally:
+                    self._trying = False
+            self._filled.clear()

@@ -1,0 +1,302 @@
+"""The worker: read, publish, settle, for one group of lanes.
+
+While one group is in flight, another is read; within a group a read never runs beside a settle. A
+slow key does not hold the group: what has finished is settled, and reading goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from math import ceil
+
+from postroom.broker import Outcome, Verdict
+from postroom.engine.blocks import Judge
+from postroom.engine.flight import Flight
+from postroom.engine.office import Office, wait_for
+from postroom.engine.service import Service
+from postroom.errors import StoreConflictError, StoreError
+from postroom.observer import Alarm, Attempt, Settled
+from postroom.record import LANES, Record, short_error
+from postroom.store import Read, Settlement
+
+_ALL_LANES = frozenset(range(LANES))
+_SHORTEST_PAUSE = 0.05
+_DEPTH = 3  # times its fair part is looked at in each lane
+
+
+class Portion:
+    """How much to ask for: grows with a backlog, fair over the lanes that have work (R4, D1)."""
+
+    def __init__(self, smallest: int, largest: int) -> None:
+        self._smallest = smallest
+        self._largest = largest
+        self.rows = smallest
+        self._busy_lanes = 1
+        self._first = 0
+
+    def ask(self, lanes: Sequence[int], rows: int) -> tuple[list[int], int]:
+        """Return the lanes in a rotated order, and how many rows to take of each at most.
+
+        Each lane may bring more than its fair part, since the oldest go first and lanes are not
+        equally full; but not all, since every candidate is looked at.
+        """
+        self._first = (self._first + 7) % LANES
+        ordered = sorted(lanes, key=lambda lane: (lane - self._first) % LANES)
+        fair = ceil(rows / min(self._busy_lanes, len(ordered)))
+        return ordered, min(rows, fair * _DEPTH)
+
+    def learn(self, found: Sequence[Record], rows: int, per_lane: int) -> bool:
+        """Adapt to what a read found; True if there was more than it was allowed to bring."""
+        by_lane: dict[int, int] = {}
+        for record in found:
+            by_lane[record.lane] = by_lane.get(record.lane, 0) + 1
+        capped = sum(n >= per_lane for n in by_lane.values())
+        full = len(found) >= rows
+        self._busy_lanes = max(1, len(by_lane) if full else capped)
+        if full and rows >= self.rows:
+            self.rows = min(self._largest, self.rows * 2)
+        elif len(found) < self.rows // 2 and not capped:
+            self.rows = max(self._smallest, self.rows // 2)
+        return full or capped > 0
+
+
+class Worker(Service):
+    """One group of a relay's lanes. It is the desk that the destination reports to."""
+
+    def __init__(
+        self,
+        office: Office,
+        group: int,
+        judge: Judge,
+        *,
+        on_suspect: Callable[[Record], None],
+        publish_seconds: float | None,
+    ) -> None:
+        super().__init__()
+        self._office = office
+        self._group = group
+        self._publish_seconds = publish_seconds
+        self._stirred = asyncio.Event()
+        self._publishing: set[asyncio.Task[None]] = set()
+        self._portion = Portion(office.settings.batch_size, office.settings.max_batch_size)
+        self.confirm: Callable[[Sequence[Record]], None]
+        self.flight = Flight(
+            judge,
+            on_stir=self._stirred.set,
+            on_suspect=on_suspect,
+            on_outage=office.outage,
+            on_answer=office.answered,
+            on_attempt=self._tell_attempt,
+        )
+        self.confirm = self.flight.confirm
+        self.report = self.flight.report
+        office.flights.append(self.flight)
+        office.wakers.append(self._stirred.set)
+
+    async def begin(self, record: Record) -> bool:
+        return await self.flight.start(record)
+
+    # -- the loop -----------------------------------------------------------------------------
+    async def loop(self) -> None:
+        office = self._office
+        while True:
+            self._stirred.clear()
+            try:
+                went_on = await self._turn()
+            except StoreError as error:
+                office.trouble("reading events", error)
+                await asyncio.sleep(_SHORTEST_PAUSE * 4)
+                continue
+            if not went_on:
+                await self._rest()
+
+    async def stop(self) -> None:
+        await super().stop()
+        for task in list(self._publishing):
+            task.cancel()
+        if self._publishing:
+            await asyncio.wait(self._publishing)
+
+    async def _turn(self) -> bool:
+        flight, office = self.flight, self._office
+        if flight.wants_settle:
+            await self._settle()
+            await office.release_drained()
+        more = False if office.stopping else await self._read()
+        if flight.waiting_for_outcomes and not flight.wants_settle:
+            await self._rest()
+        if flight.waiting_for_outcomes and flight.wants_settle and not flight.wants_start:
+            await self._linger()
+        return more or flight.wants_settle
+
+    async def _rest(self) -> None:
+        """Wait until there is an outcome, a kick, or the breaker lets one try."""
+        pause = None
+        if not self._office.breaker.is_closed:
+            until = self._office.breaker.retry_at - self._office.clock.monotonic()
+            pause = max(until, _SHORTEST_PAUSE)
+        await wait_for(self._stirred, pause)
+
+    async def _linger(self) -> None:
+        """Give the rest of the batch a moment, so that one settle serves it all."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._office.settings.linger_seconds
+        while self.flight.waiting_for_outcomes and not self.flight.wants_start:
+            self._stirred.clear()
+            if not await wait_for(self._stirred, until - loop.time()):
+                return
+
+    # -- read and publish ---------------------------------------------------------------------
+    async def _read(self) -> bool:
+        """Read and send; True if there is more than was read."""
+        office, flight, settings = self._office, self.flight, self._office.settings
+        now = office.clock.monotonic()
+        room = self._portion.rows - flight.waiting_for_outcomes
+        if room < self._portion.rows // 4:
+            return False
+        lanes = [n for n in office.keeper.readable(now) if n % settings.groups == self._group]
+        rows = office.breaker.room(room, now, self._group) if lanes else 0
+        if not rows:
+            return False
+        ordered, per_lane = self._portion.ask(lanes, rows)
+        question = Read(
+            settings.stream, ordered, per_lane, rows, settings.max_batch_bytes, flight.busy_keys()
+        )
+        try:
+            found = await office.store.read(question)
+        except StoreError:
+            office.breaker.untried(self._group)
+            raise
+        more = self._portion.learn(found, rows, per_lane)
+        batch = flight.admit(found, office.may_publish, office.clock.monotonic())
+        if batch:
+            task = asyncio.create_task(self._publish(batch))
+            self._publishing.add(task)
+            task.add_done_callback(self._publishing.discard)
+            office.nudge.set()
+        else:
+            office.breaker.untried(self._group)
+        return more and bool(batch or flight.wants_settle)
+
+    async def _publish(self, batch: list[Record]) -> None:
+        runs = self.flight.runs_of(batch)
+        error = "the relay stopped before the destination answered"
+        try:
+            error = await self._send(self._office.broker.publish(batch, self))
+        finally:
+            self.flight.ended(runs, error)
+
+    async def publish_alone(self, record: Record) -> None:
+        """Try a suspect with nothing beside it (P3)."""
+        office = self._office
+        away = office.breaker.state == "open"
+        if office.stopping or away or not office.may_publish(record.lane):
+            self.flight.withdraw(record)
+            return
+        run = self.flight.send_alone(record, office.clock.monotonic())
+        if run is None:
+            return
+        error = await self._send(office.broker.publish_alone(record, self))
+        if not run.closed:
+            if await office.destination_answers():
+                office.answered()
+            else:  # no answer to anything: it is away, and that is not this event's fault
+                self.report(record, Outcome(Verdict.OUTAGE, error))
+        self.flight.ended([(record.key_hash, run)], error)
+
+    async def _send(self, publishing: Awaitable[None]) -> str:
+        """Wait for a publish call to end; returns what to say of records it did not report."""
+        try:
+            async with asyncio.timeout(self._publish_seconds):
+                await publishing
+        except TimeoutError:
+            return f"no answer within {self._publish_seconds} s"
+        except Exception as problem:
+            return short_error(problem)
+        return "the destination did not say what became of it"
+
+    # -- settle -------------------------------------------------------------------------------
+    async def _settle(self) -> None:
+        office = self._office
+        ticket = self.flight.collect(
+            office.stream, office.owner, office.settings.lease_seconds, office.keeper.tokens,
+            keep_done=office.settings.keep_done_seconds > 0,
+        )  # fmt: skip
+        settlement = ticket.settlement
+        wanted = {record.lane for record in settlement.records()}
+        held = await self._commit(settlement) if settlement else _ALL_LANES
+        fenced = self.flight.settled(ticket, held, office.may_publish)
+        office.lose([lane for lane in wanted if lane not in held and lane in office.keeper.held])
+        if settlement:
+            self._tell_settled(settlement, held, fenced)
+        for record, error in ticket.alarms:
+            office.tell(Alarm(office.stream, f"event {record.id} blocks its key", error))
+        if settlement.failed:
+            office.nudge.set()
+
+    async def _commit(self, settlement: Settlement) -> set[int]:
+        """Write a settlement, however long it takes; returns the lanes that were held.
+
+        Nothing is published again because of a failed settle. If nobody knows whether it was
+        committed, the lanes are taken again, which fences or awaits the lost transaction, and the
+        same settlement is written under the new tokens (L5).
+        """
+        office = self._office
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                return await office.store.settle(settlement)
+            except StoreConflictError as error:
+                office.trouble("settling (will repeat)", error)
+            except StoreError as error:
+                office.trouble("settling (outcome unknown)", error)
+                await self._retake(settlement)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 1.0)
+
+    async def _retake(self, settlement: Settlement) -> None:
+        office = self._office
+        pause = _SHORTEST_PAUSE
+        while True:
+            asked_at = office.clock.monotonic()
+            try:
+                tokens = await office.store.retake(
+                    office.stream, office.owner, settlement.leases, office.settings.lease_seconds
+                )
+            except StoreError as error:
+                office.trouble("taking lanes again", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 1.0)
+            else:
+                office.keeper.taken(tokens, asked_at)
+                settlement.leases = tokens
+                return
+
+    # -- telling ------------------------------------------------------------------------------
+    def _tell_settled(
+        self, settlement: Settlement, held: set[int] | frozenset[int], fenced: int
+    ) -> None:
+        def counted(records: Iterator[Record]) -> int:
+            return sum(record.lane in held for record in records)
+
+        done = counted(iter(settlement.done))
+        failed = counted(failure.record for failure in settlement.failed)
+        dead = counted(burial.record for burial in settlement.dead)
+        self._office.count(done, failed, dead, fenced)
+        self._office.tell(
+            Settled(settlement.stream, done, failed, dead, fenced, len(settlement.parked))
+        )
+
+    def _tell_attempt(self, record: Record, outcome: Outcome, attempts: int) -> None:
+        self._office.tell(
+            Attempt(
+                record.stream,
+                record.id,
+                record.type,
+                record.topic,
+                outcome.verdict.value,
+                attempts,
+                outcome.error,
+            )
+        )

@@ -1,0 +1,153 @@
+"""Every error that postroom raises, in one place.
+
+PostroomError
+├── EventError(ValueError)            an event that cannot be stored; names the field and the limit
+│   ├── PayloadError                  the payload cannot be encoded; names the path inside it
+│   └── CausationError                a causation path that bites its own tail or grows too long
+├── DuplicateEventError               an event with this id is in the outbox already
+├── TransactionError                  the caller's transaction cannot carry an event
+│   ├── AutocommitError               the statement would commit by itself
+│   └── UnsupportedConnectionError(TypeError)   not an object that postroom can write through
+├── ConfigError(ValueError)           a setting, URL or option that makes no sense
+│   └── MissingExtraError             a driver is not installed; names the extra
+├── SchemaError                       the tables are missing, or newer than this code
+├── StoreError                        the database refused or could not be asked
+│   ├── StoreConflictError            nothing was changed; the same call may be repeated
+│   └── StoreLostError                the connection went away: what happened is unknown
+├── NotFoundError(LookupError)        no event with that id
+└── NoHandlerError                    no handler for an event's type
+
+`Retry` and `Reject` are signals, not errors: a handler raises them to say what should happen to
+its event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+
+class PostroomError(Exception):
+    """The base of all errors that postroom raises. They survive pickling, attributes included."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _restore, (type(self), self.args, self.__dict__)
+
+
+def _restore(
+    kind: type[PostroomError], args: tuple[object, ...], facts: dict[str, object]
+) -> PostroomError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(facts)
+    return error
+
+
+class EventError(PostroomError, ValueError):
+    """An event that cannot be stored. `field` names what is wrong; `limit` the bound it broke."""
+
+    def __init__(self, field: str, problem: str, *, limit: int | None = None) -> None:
+        super().__init__(f"event.{field} {problem}")
+        self.field = field
+        self.limit = limit
+
+
+class PayloadError(EventError):
+    """The payload cannot be encoded. `path` says where inside it, as in `$.items[2].price`."""
+
+    def __init__(self, path: str, problem: str, *, limit: int | None = None) -> None:
+        super().__init__("payload", f"at {path}: {problem}", limit=limit)
+        self.path = path
+
+
+class CausationError(EventError):
+    """The causation path would bite its own tail, or is too long: a loop between modules."""
+
+    def __init__(self, problem: str, *, limit: int | None = None) -> None:
+        super().__init__("causation_path", problem, limit=limit)
+
+
+class DuplicateEventError(PostroomError):
+    """An event with this id is in the outbox already; nothing was added for it.
+
+    The caller's transaction is still usable. `ids` holds the candidates: the one id, or all ids of
+    an `add_many` when the database does not say which of them was there.
+    """
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self.ids = tuple(ids)
+        shown = ", ".join(repr(i) for i in self.ids[:3]) + (" …" if len(self.ids) > 3 else "")
+        which = "an event with id" if len(self.ids) == 1 else "at least one event of the ids"
+        super().__init__(
+            f"{which} {shown} is in the outbox already. If this is a repeat of the same work, "
+            "treat it as done; otherwise leave out `id` and let postroom make a new one."
+        )
+
+
+class TransactionError(PostroomError):
+    """The caller's transaction cannot carry an event."""
+
+
+class AutocommitError(TransactionError):
+    """The statement would commit by itself, so the event would not share the caller's commit."""
+
+
+class UnsupportedConnectionError(TransactionError, TypeError):
+    """The object handed to `add` or `accept` is none that postroom can write through."""
+
+    def __init__(self, given: object, accepted: Iterable[str], hint: str = "") -> None:
+        kind = type(given)
+        self.accepted = tuple(accepted)
+        super().__init__(
+            f"cannot write through {kind.__module__}.{kind.__qualname__}; accepted are: "
+            + ", ".join(self.accepted)
+            + (f". {hint}" if hint else "")
+        )
+
+
+class ConfigError(PostroomError, ValueError):
+    """A setting, URL or option that makes no sense; the message says what would."""
+
+
+class MissingExtraError(ConfigError):
+    """A driver is not installed."""
+
+    def __init__(self, extra: str, module: str) -> None:
+        self.extra = extra
+        super().__init__(f"{module} is not installed: pip install 'postroom[{extra}]'")
+
+
+class SchemaError(PostroomError):
+    """The tables are missing or older than this code needs, or newer than it knows."""
+
+
+class StoreError(PostroomError):
+    """The database refused or could not be asked."""
+
+
+class StoreConflictError(StoreError):
+    """Nothing was changed (a deadlock, a busy database); the same call may be repeated."""
+
+
+class StoreLostError(StoreError):
+    """The connection went away in the middle: whether the change happened is unknown."""
+
+
+class NotFoundError(PostroomError, LookupError):
+    """No event with that id."""
+
+
+class NoHandlerError(PostroomError):
+    """No handler is registered for an event's type, and there is no default one."""
+
+
+class Retry(Exception):  # noqa: N818 - a signal, not an error
+    """Raised by a handler: try this event again, `after` a given time instead of the backoff."""
+
+    def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
+        super().__init__(reason)
+        self.after_seconds = after.total_seconds() if isinstance(after, timedelta) else after
+
+
+class Reject(Exception):  # noqa: N818 - a signal, not an error
+    """Raised by a handler: this event can never be handled; make it a dead letter now."""

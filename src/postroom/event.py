@@ -1,0 +1,186 @@
+"""An event: what the user wrote, checked the moment it is made."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from postroom.errors import CausationError, EventError
+
+if sys.version_info >= (3, 14):
+    from uuid import uuid7
+else:
+    from uuid_utils.compat import uuid7
+
+MAX_ID_BYTES = 100
+MAX_NAME_BYTES = 255
+MAX_TOPIC_BYTES = 249  # Kafka's limit
+MAX_STREAM_BYTES = 64
+MAX_HEADERS_BYTES = 16_384
+MAX_CAUSATION = 32
+
+DEFAULT_STREAM = "main"
+DEFAULT_TOPIC = "outbox_events"
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_RESERVED_HEADER = "postroom-"
+
+
+def new_id() -> str:
+    """Make a fresh event id: a UUIDv7, so that ids made later sort later on one host."""
+    return str(uuid7())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fields:
+    id: str = field(default_factory=new_id)
+    key: str | None = None
+    aggregate_type: str | None = None
+    aggregate_id: str | None = None
+    stream: str = DEFAULT_STREAM
+    topic: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    correlation_id: str | None = None
+    causation_path: Sequence[tuple[str, str]] = ()
+    schema_version: int = 1
+    content_type: str | None = None
+    occurred_at: datetime = field(default_factory=lambda: datetime.now(UTC))
+    available_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event(_Fields):
+    """What happened, to be told to the world.
+
+    type            what happened: `order.created`
+    payload         JSON-able data, a dataclass, a pydantic or msgspec object, or bytes
+    id              any text up to 100 bytes; a UUIDv7 if left out
+    key             the unit of order within a stream, together with `aggregate_type`, and the
+                    broker's message key; `aggregate_id` if left out. None: no order is owed
+    stream          the independent queue it waits in
+    topic           where in the broker it goes; else the outbox' route for its type, else
+                    `outbox_events`
+    available_at    not before this instant; such an event takes its place in the order when due
+
+    Raises EventError, which names the field, for what could not be stored or sent.
+    """
+
+    type: str
+    payload: Any = None
+
+    def __post_init__(self) -> None:
+        check_text("type", self.type, MAX_NAME_BYTES)
+        check_text("id", self.id, MAX_ID_BYTES)
+        check_text("stream", self.stream, MAX_STREAM_BYTES)
+        if self.topic is not None:
+            check_text("topic", self.topic, MAX_TOPIC_BYTES)
+        if self.key is None and self.aggregate_id is not None:
+            object.__setattr__(self, "key", self.aggregate_id)
+        # aggregate_id first: an error must name the field that was given, not the key made from it
+        for name in ("aggregate_id", "key", "aggregate_type", "correlation_id", "content_type"):
+            value = getattr(self, name)
+            if value is not None:
+                check_text(name, value, MAX_NAME_BYTES)
+        if isinstance(self.schema_version, bool) or not isinstance(self.schema_version, int):
+            raise EventError(
+                "schema_version", f"must be a whole number, not {self.schema_version!r}"
+            )
+        if not 0 <= self.schema_version < 2**31:
+            raise EventError("schema_version", "must lie between 0 and 2147483647", limit=2**31 - 1)
+        _check_instant("occurred_at", self.occurred_at)
+        if self.available_at is not None:
+            _check_instant("available_at", self.available_at)
+        # Copies: what was checked must still be what is stored later.
+        object.__setattr__(self, "headers", _check_headers(self.headers))
+        object.__setattr__(self, "causation_path", check_causation(self.causation_path))
+
+
+def check_text(name: str, value: object, limit: int) -> None:
+    """Refuse what is not text, is empty, too long, no Unicode, or holds control characters."""
+    if not isinstance(value, str):
+        raise EventError(name, f"must be text, not {type(value).__name__}; use str(...)")
+    if not value:
+        raise EventError(name, "is empty; leave it out or give it a value")
+    try:
+        size = len(value) if value.isascii() else len(value.encode())
+    except UnicodeEncodeError as error:
+        raise EventError(
+            name, f"holds a lone surrogate at position {error.start}; it is no Unicode text"
+        ) from error
+    if size > limit:
+        raise EventError(name, f"has {size} bytes in UTF-8; the limit is {limit}", limit=limit)
+    if not value.isprintable() and (found := _CONTROL.search(value)):
+        raise EventError(
+            name, f"holds the control character {found[0]!r} at position {found.start()}; remove it"
+        )
+
+
+def _check_instant(name: str, value: object) -> None:
+    if not isinstance(value, datetime):
+        raise EventError(name, f"must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is None or value.utcoffset() is None:
+        raise EventError(name, "has no time zone; use datetime.now(UTC) or .astimezone()")
+    try:
+        value.astimezone(UTC)
+    except OverflowError as error:
+        raise EventError(name, "lies outside of the years 1 to 9999 in UTC") from error
+
+
+def _check_headers(headers: object) -> dict[str, str]:
+    if not isinstance(headers, Mapping):
+        raise EventError(
+            "headers", f"must be a mapping of text to text, not {type(headers).__name__}"
+        )
+    if not headers:
+        return {}
+    total = 0
+    for name, value in headers.items():
+        check_text("headers (a name)", name, MAX_NAME_BYTES)
+        if name.lower().startswith(_RESERVED_HEADER):
+            raise EventError("headers", f"{name!r}: names that begin with 'postroom-' are taken")
+        if not isinstance(value, str):
+            raise EventError(
+                "headers", f"{name!r} is {type(value).__name__}, not text; use str(...)"
+            )
+        try:
+            total += len(name.encode()) + len(value.encode())
+        except UnicodeEncodeError as error:
+            raise EventError("headers", f"{name!r} holds a lone surrogate; no Unicode") from error
+        if "\x00" in value:
+            raise EventError("headers", f"{name!r} holds a NUL character; remove it")
+    if total > MAX_HEADERS_BYTES:
+        raise EventError(
+            "headers",
+            f"have {total} bytes; the limit is {MAX_HEADERS_BYTES}. "
+            "Move large values into the payload",
+            limit=MAX_HEADERS_BYTES,
+        )
+    return dict(headers)
+
+
+def check_causation(path: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    """Return the path as tuples; refuse a wrong shape, a loop, or one that is too long."""
+    if isinstance(path, str) or not isinstance(path, Sequence):
+        raise CausationError(f"must be a list of [module, type] pairs, not {type(path).__name__}")
+    checked: list[tuple[str, str]] = []
+    for step in path:
+        if isinstance(step, str) or not isinstance(step, Sequence) or len(step) != 2:
+            raise CausationError(f"must hold [module, type] pairs, not {step!r}")
+        for part in step:
+            check_text("causation_path", part, MAX_NAME_BYTES)
+        pair = (step[0], step[1])
+        if pair in checked:
+            raise CausationError(
+                f"bites its own tail: {pair[0]}:{pair[1]} has caused itself. Break the loop "
+                "between these modules"
+            )
+        checked.append(pair)
+    if len(checked) > MAX_CAUSATION:
+        raise CausationError(
+            f"has {len(checked)} steps; the limit is {MAX_CAUSATION}", limit=MAX_CAUSATION
+        )
+    return tuple(checked)

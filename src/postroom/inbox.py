@@ -1,0 +1,72 @@
+"""The inbox as a handler holds it: `accept` remembers a message in the handler's own transaction.
+
+The row and the effects commit together or not at all, so a repeat of the message finds the row and
+does nothing (G6). Acknowledge the message to its broker after the commit.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from postroom.errors import EventError
+from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.transaction import Mark
+from postroom.transactions import resolve, resolve_sync
+from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+
+
+class Message(Protocol):
+    """What the inbox asks of a message: a Record, an Event, or anything with these."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def correlation_id(self) -> str | None: ...
+
+
+class _Reader:
+    def __init__(self, consumer: str, *, prefix: str = DEFAULT_PREFIX) -> None:
+        check_text("consumer", consumer, MAX_NAME_BYTES)
+        self.consumer = consumer
+        self._prefix = check_prefix(prefix)
+
+    def _mark(self, message: Message) -> Mark:
+        try:
+            found = Mark(self.consumer, message.id, message.type, message.correlation_id)
+        except AttributeError as error:
+            raise TypeError(
+                f"an inbox takes a message with id, type and correlation_id, and "
+                f"{type(message).__qualname__} has none: {error}"
+            ) from error
+        check_text("id", found.id, MAX_NAME_BYTES)
+        if not isinstance(found.type, str):
+            raise EventError("type", f"must be text, not {type(found.type).__name__}")
+        return found
+
+
+class Inbox(_Reader):
+    """What one consumer has seen. Two consumers with different names each see every message."""
+
+    async def accept(self, conn: Any, message: Message) -> bool:
+        """Remember the message in the transaction that is open on `conn`; never commits.
+
+        True: it is new, or was received but never done, and the caller must do the work in this
+        same transaction. False: the work was done before. Raises as `Outbox.add` does.
+        """
+        mark = self._mark(message)
+        tx = resolve(conn, self._prefix)
+        tx.check()
+        return await tx.accept(mark)
+
+
+class SyncInbox(_Reader):
+    """`Inbox` for callers without an event loop; the same guarantees."""
+
+    def accept(self, conn: Any, message: Message) -> bool:
+        """Remember the message in the transaction that is open on `conn`; see `Inbox.accept`."""
+        mark = self._mark(message)
+        tx = resolve_sync(conn, self._prefix)
+        tx.check()
+        return tx.accept(mark)

@@ -1,0 +1,77 @@
+"""The port for watching: what happened, told after the write that made it true."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class Settled(NamedTuple):
+    """A settle was committed."""
+
+    stream: str
+    done: int
+    failed: int
+    dead: int
+    fenced: int  # outcomes that were thrown away because their lane was lost: they will be repeated
+    parked: int
+
+
+class Attempt(NamedTuple):
+    """One event was not confirmed (S4.9)."""
+
+    stream: str
+    id: str
+    type: str
+    topic: str
+    verdict: str
+    attempts: int
+    error: str
+
+
+class Lanes(NamedTuple):
+    """Lanes changed hands. `change` is taken, released or lost."""
+
+    stream: str
+    owner: str
+    change: str
+    lanes: tuple[int, ...]
+
+
+class BreakerChanged(NamedTuple):
+    """The destination of a stream went away, or came back."""
+
+    stream: str
+    state: str
+    error: str
+
+
+class Alarm(NamedTuple):
+    """Something needs a person: an exhausted event that blocks its key, a wrong configuration."""
+
+    stream: str
+    about: str
+    error: str
+
+
+class Trouble(NamedTuple):
+    """A call to the store failed; the relay goes on (S1.8)."""
+
+    stream: str
+    doing: str
+    error: str
+
+
+class Woke(NamedTuple):
+    """What ended a wait for work: kick, change, poll or busy."""
+
+    stream: str
+    by: str
+
+
+Fact = Settled | Attempt | Lanes | BreakerChanged | Alarm | Trouble | Woke
+
+
+class Observer(Protocol):
+    """Is told every fact. It must not block and must not raise."""
+
+    def observe(self, fact: Fact) -> None: ...

@@ -1,0 +1,300 @@
+"""The outbox as its writers hold it: `add` puts an event into the caller's own transaction.
+
+It has no connection of its own, never commits, and knows nothing of the relay. What is written is
+decided here once, in steps without I/O; `Outbox` and `SyncOutbox` only run them.
+
+Order (W8): the events of one key keep the order in which they were written if their writers are
+coordinated, which means that both lock the same row *before* `add`. If they are not, use
+`ordering="strict"`: the outbox then numbers each key's events itself, one transaction at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter as Tally
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from postroom import wake
+from postroom.clock import to_microseconds
+from postroom.codec import JSON, encode
+from postroom.errors import ConfigError, DuplicateEventError, EventError, TransactionError
+from postroom.event import DEFAULT_TOPIC, Event
+from postroom.record import key_hash, lane_of
+from postroom.routing import Routes
+from postroom.transaction import AsyncTransaction, Counter, Row, SyncTransaction
+from postroom.transactions import open_transaction, open_transaction_sync, resolve, resolve_sync
+from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+from postroom.transactions.steps import Steps, run, run_async
+from postroom.wake import Notifier
+
+Ordering = Literal["keyed", "strict"]
+C = TypeVar("C")
+
+_log = logging.getLogger(__name__)
+_to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def to_row(event: Event, topic: str) -> Row:
+    """Turn an event into what is stored; refuses a payload that cannot be (PayloadError)."""
+    body, encoded_as = encode(event.payload)
+    is_json = encoded_as == JSON
+    headers = _to_text(dict(event.headers)) if event.headers else None
+    hashed = key_hash(event.aggregate_type, event.key, event.id)
+    return Row(
+        id=event.id,
+        stream=event.stream,
+        lane=lane_of(hashed),
+        key_hash=hashed,
+        type=event.type,
+        topic=topic,
+        key=event.key,
+        aggregate_type=event.aggregate_type,
+        aggregate_id=event.aggregate_id,
+        payload=body.decode() if is_json else None,
+        payload_bytes=None if is_json else body,
+        content_type=event.content_type or encoded_as,
+        headers=headers,
+        correlation_id=event.correlation_id,
+        causation_path=_to_text(event.causation_path) if event.causation_path else None,
+        schema_version=event.schema_version,
+        kseq=None,
+        occurred_us=to_microseconds(event.occurred_at),
+        available_us=None if event.available_at is None else to_microseconds(event.available_at),
+        size=len(body) + (len(headers.encode()) if headers else 0),
+    )
+
+
+@dataclass(frozen=True)
+class _Kick:
+    """A kick to come after a commit; equal ones are one."""
+
+    outbox: _Writer
+    streams: frozenset[str]
+
+    def __call__(self) -> None:
+        self.outbox.kick(self.streams)
+
+
+class _Writer:
+    """What both outboxes share: settings, and the steps of an add."""
+
+    def __init__(
+        self,
+        *,
+        routes: Routes | Mapping[str, str] | None = None,
+        default_topic: str = DEFAULT_TOPIC,
+        ordering: Ordering = "keyed",
+        prefix: str = DEFAULT_PREFIX,
+        notifier: Notifier | None = None,
+    ) -> None:
+        if isinstance(routes, Routes):
+            if default_topic not in {DEFAULT_TOPIC, routes.default}:
+                raise ConfigError(
+                    "default_topic: give it to Routes(…, default=…), not to the outbox"
+                )
+            self._routes = routes
+        else:
+            self._routes = Routes(routes, default_topic)
+        if ordering not in {"keyed", "strict"}:
+            raise ConfigError(f"ordering {ordering!r}: it is 'keyed' or 'strict'")
+        self._strict = ordering == "strict"
+        self._prefix = check_prefix(prefix)
+        self._notifier = notifier
+        self._open: dict[int, set[str]] = {}  # id of a connection in transaction() → its streams
+
+    def kick(self, streams: Collection[str] | None = None) -> None:
+        """Wake the relays of these streams, or of all; to be called after the commit.
+
+        Never raises. Without it events are found by polling, a little later.
+        """
+        if isinstance(streams, str):
+            streams = (streams,)
+        wanted = None if streams is None else frozenset(streams)
+        wake.kick(wanted)
+        if self._notifier is not None:
+            try:
+                self._notifier.notify(wanted)
+            except Exception:
+                _log.exception("relays elsewhere could not be notified; they will poll")
+
+    def _rows(self, events: list[Event]) -> list[Row]:
+        """Check and encode everything before the first statement runs."""
+        for event in events:
+            if not isinstance(event, Event):
+                raise TypeError(
+                    f"an outbox takes Event objects, not {type(event).__qualname__}: "
+                    "add(conn, Event(type, payload, key=…)), or add_many(conn, [Event(…), …])"
+                )
+            if self._strict:
+                _check_strict(event)
+        rows = [to_row(event, self._routes.topic_of(event)) for event in events]
+        repeated = [i for i, n in Tally(row.id for row in rows).items() if n > 1]
+        if repeated:
+            raise DuplicateEventError(repeated)
+        return rows
+
+    def _write(
+        self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
+    ) -> Steps[None]:
+        tx.check()
+        duplicates: list[str] = []
+        if self._strict:
+            duplicates = yield from _insert_strict(tx, rows)
+        elif (yield tx.insert(rows)) != len(rows):
+            duplicates = [row.id for row in rows]
+        self._remember(conn, tx, rows)
+        if duplicates:
+            raise DuplicateEventError(duplicates)
+
+    def _remember(
+        self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
+    ) -> None:
+        """Have these streams kicked after the commit, if we come to know of it."""
+        streams = frozenset(row.stream for row in rows)
+        scope = self._open.get(id(conn))
+        if scope is not None:
+            scope.update(streams)
+        else:
+            tx.after_commit(_Kick(self, streams))
+
+    @contextmanager
+    def _scope(self, conn: object) -> Iterator[None]:
+        """Collect the streams of what is added on this connection, and kick them at the end."""
+        if id(conn) in self._open:
+            raise TransactionError(
+                "outbox.transaction(conn) is open on this connection already: add to it directly"
+            )
+        streams = self._open[id(conn)] = set()
+        try:
+            yield
+        finally:
+            del self._open[id(conn)]
+        self.kick(streams or None)
+
+
+def _check_strict(event: Event) -> None:
+    if event.key is None:
+        raise EventError(
+            "key", "is missing: strict order numbers the events of a key. Give it a key, or use "
+            "an outbox with ordering='keyed'",
+        )  # fmt: skip
+    if event.available_at is not None:
+        raise EventError(
+            "available_at", "cannot be had with strict order: every later event of the key would "
+            "have to wait for this one",
+        )  # fmt: skip
+
+
+def _insert_strict(tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> Steps[list[str]]:
+    """Write rows numbered within their keys, without a gap (W9); returns ids that were there.
+
+    Counters are locked in one order by all writers, so that they do not deadlock. Only a row that
+    was written uses up its number: those of duplicates go back to the counter, which nobody else
+    can have touched since.
+    """
+    tally = Tally((row.topic, row.key_hash) for row in rows)
+    counters = [Counter(*key, tally[key]) for key in sorted(tally)]
+    values: list[int] = yield tx.count_up(counters)
+    last = {key: value - tally[key] for key, value in zip(sorted(tally), values, strict=True)}
+    left = dict(tally)
+    duplicates: list[str] = []
+    try:
+        for row in rows:
+            key = (row.topic, row.key_hash)
+            if (yield tx.insert([row._replace(kseq=last[key] + 1)])):
+                last[key] += 1
+                left[key] -= 1
+            else:
+                duplicates.append(row.id)
+    except Exception:
+        with suppress(Exception):  # the first error is the one to tell
+            yield from _give_back(tx, left)
+        raise
+    yield from _give_back(tx, left)
+    return duplicates
+
+
+def _give_back(
+    tx: AsyncTransaction | SyncTransaction, left: Mapping[tuple[str, bytes], int]
+) -> Steps[None]:
+    counters = [Counter(*key, -left[key]) for key in sorted(left) if left[key]]
+    if counters:
+        yield tx.count_up(counters)
+
+
+def _listed(events: Iterable[Event]) -> list[Event]:
+    if isinstance(events, Event):
+        raise TypeError("add_many takes several events; use add for one")
+    return list(events)
+
+
+class Outbox(_Writer):
+    """Puts events into the caller's transaction: they exist if and only if it commits (G1).
+
+    routes          event type → topic, for events that name none
+    default_topic   the topic of what no route matches
+    ordering        "strict" numbers each key's events, for writers that are not coordinated
+    prefix          of the tables
+    notifier        carries kicks to other processes
+
+    `conn` is the caller's: sqlite3 and aiosqlite connections, SQLAlchemy connections and sessions.
+    """
+
+    async def add(self, conn: Any, event: Event) -> Event:
+        """Write an event into the transaction that is open on `conn`; never commits.
+
+        Raises AutocommitError where it would commit by itself, UnsupportedConnectionError (a
+        TypeError) for an object it does not know, PayloadError, and DuplicateEventError if the id
+        is there already. The transaction is still usable after each of them; after a cancelled
+        add it must be rolled back, since nobody knows what has been written.
+        """
+        await self.add_many(conn, [event])
+        return event
+
+    async def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
+        """Write events in their order, as `add` does one.
+
+        What is wrong with any of them is said before the first is written. DuplicateEventError
+        comes after the others were written: then all of these ids are in the outbox.
+        """
+        listed = _listed(events)
+        rows = self._rows(listed)
+        tx = resolve(conn, self._prefix)
+        if rows:
+            await run_async(self._write(conn, tx, rows))
+        return listed
+
+    @asynccontextmanager
+    async def transaction(self, conn: C) -> AsyncIterator[C]:
+        """Open the caller's transaction on `conn`; commit at the end and kick, or roll back."""
+        with self._scope(conn):
+            async with open_transaction(resolve(conn, self._prefix)):
+                yield conn
+
+
+class SyncOutbox(_Writer):
+    """`Outbox` for callers without an event loop; the same guarantees."""
+
+    def add(self, conn: Any, event: Event) -> Event:
+        """Write an event into the transaction that is open on `conn`; see `Outbox.add`."""
+        self.add_many(conn, [event])
+        return event
+
+    def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
+        """Write events in their order; see `Outbox.add_many`."""
+        listed = _listed(events)
+        rows = self._rows(listed)
+        tx = resolve_sync(conn, self._prefix)
+        if rows:
+            run(self._write(conn, tx, rows))
+        return listed
+
+    @contextmanager
+    def transaction(self, conn: C) -> Iterator[C]:
+        """Open the caller's transaction on `conn`; commit at the end and kick, or roll back."""
+        with self._scope(conn), open_transaction_sync(resolve_sync(conn, self._prefix)):
+            yield conn

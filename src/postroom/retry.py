@@ -1,0 +1,105 @@
+"""When a failed event is tried again, and when it is given up (S2.4, S4.5)."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal
+
+from postroom.errors import ConfigError
+
+Backoff = Callable[[int], timedelta | float]
+"""From the number of the attempt that failed (1, 2, …) to the wait before the next one."""
+
+
+MAX_WAIT_SECONDS = 366 * 86_400.0
+
+
+def _seconds(value: timedelta | float) -> float:
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Exponential:
+    """Exponential backoff with full jitter: between 0 and `base * 2^(n-1)`, at most `maximum`."""
+
+    base: timedelta | float = 0.5
+    maximum: timedelta | float = 300.0
+    random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_range(self.base, self.maximum)
+
+    def __call__(self, attempt: int) -> float:
+        ceiling = min(_seconds(self.maximum), _seconds(self.base) * 2.0 ** min(attempt - 1, 64))
+        return ceiling * self.random()
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """Linear backoff with jitter: half to all of `base * n`, at most `maximum`."""
+
+    base: timedelta | float = 1.0
+    maximum: timedelta | float = 300.0
+    random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_range(self.base, self.maximum)
+
+    def __call__(self, attempt: int) -> float:
+        ceiling = min(_seconds(self.maximum), _seconds(self.base) * attempt)
+        return ceiling * (0.5 + self.random() / 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """The same wait every time."""
+
+    wait: timedelta | float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= _seconds(self.wait) <= MAX_WAIT_SECONDS:
+            raise ConfigError(f"backoff: the wait is from 0 to a year, not {self.wait}")
+
+    def __call__(self, attempt: int) -> float:  # noqa: ARG002 - the shape of a backoff
+        return _seconds(self.wait)
+
+
+def _check_range(base: timedelta | float, maximum: timedelta | float) -> None:
+    if not 0 < _seconds(base) <= _seconds(maximum) <= MAX_WAIT_SECONDS:
+        raise ConfigError(f"backoff: 0 < base <= maximum <= a year, not {base} and {maximum}")
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often an event is tried, how long it waits, and what happens then.
+
+    `bury`: after `max_attempts` the event becomes a dead letter and its key goes on.
+    `block`: it is tried for ever, its key waits, an alarm is raised. Strict events always block.
+    """
+
+    max_attempts: int = 5
+    backoff: Backoff = field(default_factory=Exponential)
+    on_exhausted: Literal["bury", "block"] = "bury"
+
+    def __post_init__(self) -> None:
+        if self.max_attempts < 1:
+            raise ConfigError(f"max_attempts must be 1 or more, not {self.max_attempts}")
+        if not callable(self.backoff):
+            raise ConfigError(
+                f"backoff is a function from the attempt's number to a wait, not {self.backoff!r}"
+            )
+        if self.on_exhausted not in ("bury", "block"):
+            raise ConfigError(f"on_exhausted is 'bury' or 'block', not {self.on_exhausted!r}")
+
+    def delay(self, attempt: int) -> float:
+        """Return the seconds to wait after attempt number `attempt` failed, from 0 to a year."""
+        wait = _seconds(self.backoff(attempt))
+        # Written so that NaN ends here too: as the longest wait, never as none at all.
+        return max(0.0, wait) if wait <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS
+
+    def gives_up(self, attempts: int, *, strict: bool) -> bool:
+        """Say whether an event that failed `attempts` times becomes a dead letter."""
+        return not strict and self.on_exhausted == "bury" and attempts >= self.max_attempts

@@ -1,0 +1,51 @@
+"""Which topic an event goes to: its own, else the route of its type, else the default (S1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from postroom.errors import ConfigError, EventError
+from postroom.event import DEFAULT_TOPIC, MAX_TOPIC_BYTES, Event, check_text
+
+
+class Routes:
+    """A table from event type to topic.
+
+    `order.*` matches every type that begins with `order.`; an exact type wins over a pattern, a
+    longer pattern over a shorter one.
+    """
+
+    def __init__(
+        self, table: Mapping[str, str] | None = None, default: str = DEFAULT_TOPIC
+    ) -> None:
+        self.default = _topic(default)
+        self._exact: dict[str, str] = {}
+        patterns: list[tuple[str, str]] = []
+        for pattern, topic in (table or {}).items():
+            if "*" in pattern[:-1]:
+                raise ConfigError(f"route {pattern!r}: a star may only stand at the end")
+            if pattern.endswith("*"):
+                patterns.append((pattern[:-1], _topic(topic)))
+            else:
+                self._exact[pattern] = _topic(topic)
+        self._prefixes = sorted(patterns, key=lambda p: -len(p[0]))
+
+    def topic_of(self, event: Event) -> str:
+        """Return the topic that the event goes to."""
+        if event.topic is not None:
+            return event.topic
+        found = self._exact.get(event.type)
+        if found is not None:
+            return found
+        for prefix, topic in self._prefixes:
+            if event.type.startswith(prefix):
+                return topic
+        return self.default
+
+
+def _topic(topic: str) -> str:
+    try:
+        check_text("topic", topic, MAX_TOPIC_BYTES)
+    except EventError as error:
+        raise ConfigError(f"route: {error}") from error
+    return topic

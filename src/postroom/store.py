@@ -1,0 +1,283 @@
+"""The port to a database: what the relay and the operators ask of a store.
+
+A store keeps three things for each stream: events (records), leases (one per lane) and blocks (one
+per key that is held by a failed head). Every decision about time is made on the store's own clock.
+
+A call that changes something either happens whole or not at all. `StoreConflictError` means that
+nothing happened and the same call may be repeated; `StoreLostError` means that nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from postroom.record import Record, State
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a store can do. Tests ask these questions; they never ask for a store's name."""
+
+    transactions: bool = True  # a settle is atomic and fenced (G5)
+    concurrent_writers: bool = True  # several transactions may be writing at the same time
+    server_clock: bool = True  # leases are judged by a clock that all relays share
+    notify: bool = True  # `wait_for_change` hears of commits in other processes
+    shared: bool = True  # several processes can open it
+
+
+class Member(NamedTuple):
+    """A relay that serves a stream: seen by the others from its first beat on."""
+
+    owner: str
+    healthy: bool
+    name: str = ""
+
+
+class Lease(NamedTuple):
+    """The state of a lane. `live`: the store's clock has not passed its end."""
+
+    lane: int
+    owner: str | None
+    token: int
+    live: bool
+
+
+class Roster(NamedTuple):
+    """What a beat sees: the members whose row is alive, and all lanes of the stream."""
+
+    members: tuple[Member, ...]
+    leases: tuple[Lease, ...]
+
+
+class Read(NamedTuple):
+    """A question for what may be sent now.
+
+    lanes       where to look; the first in this list go first when there is not room for all
+    per_lane    at most so many rows of one lane
+    rows        at most so many rows in all: the oldest of each lane, then the oldest of the rest,
+                so that no lane starves and what was written together is settled together
+    size        at most so many bytes: the answer is cut at the first row that does not fit, but
+                there is always at least one
+    exclude     keys (hashes) to leave out: those in flight at the moment the read starts
+    """
+
+    stream: str
+    lanes: Sequence[int]
+    per_lane: int
+    rows: int
+    size: int
+    exclude: Collection[bytes] = ()
+
+
+class Failure(NamedTuple):
+    """This event failed and will be tried again. A keyed one blocks its key until then."""
+
+    record: Record
+    attempts: int
+    delay: float
+    error: str
+
+
+class Burial(NamedTuple):
+    """This event becomes a dead letter; its key goes on."""
+
+    record: Record
+    attempts: int
+    error: str
+
+
+@dataclass(slots=True)
+class Settlement:
+    """What has become of events, to be written in one fenced transaction.
+
+    leases      lane → token: only lanes that are still held with this token are changed
+    starts      their handlers start now: processing, owner, lease end, attempts + 1 (H1)
+    returned    were started but never ran: pending again, the attempt is given back
+    parked      ready followers of a blocked key, to be moved out of the index; only if the key
+                is still blocked below them, since nothing would ever bring them back otherwise
+    keep_done   keep done rows for people, or delete them at once
+    """
+
+    stream: str
+    owner: str
+    lease_seconds: float
+    leases: dict[int, int]
+    keep_done: bool = True
+    starts: list[Record] = field(default_factory=list)
+    done: list[Record] = field(default_factory=list)
+    failed: list[Failure] = field(default_factory=list)
+    dead: list[Burial] = field(default_factory=list)
+    returned: list[Record] = field(default_factory=list)
+    parked: list[Record] = field(default_factory=list)
+
+    def freed(self, lanes: Collection[int]) -> list[Record]:
+        """Return the events in these lanes whose end opens the way for their blocked key."""
+        ended = [*self.done, *(burial.record for burial in self.dead)]
+        return [
+            r for r in ended if r.barrier is not None and r.seq >= r.barrier and r.lane in lanes
+        ]
+
+    def records(self) -> Iterator[Record]:
+        """Yield every record that is spoken of."""
+        for records in (self.starts, self.done, self.returned, self.parked):
+            yield from records
+        for failure in self.failed:
+            yield failure.record
+        for burial in self.dead:
+            yield burial.record
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.starts or self.done or self.failed or self.dead or self.returned or self.parked
+        )
+
+
+class Staged(NamedTuple):
+    """What the Stager found: how many events it moved, when the next waiting one is due (seconds,
+    None if there is none), and whether any event is ready now.
+    """
+
+    moved: int
+    next_due_seconds: float | None
+    ready: bool
+
+
+class Stats(NamedTuple):
+    """Counts by state (S4.9), and the age in seconds of the oldest event that could go (S2.7)."""
+
+    counts: Mapping[str, int]
+    lag_seconds: float
+    blocked_keys: int
+
+
+class Filter(NamedTuple):
+    """Which records to look at; what is None does not matter."""
+
+    stream: str | None = None
+    state: State | None = None
+    type: str | None = None
+    topic: str | None = None
+    key: str | None = None
+    after_seq: int = 0
+    limit: int = 100
+
+
+class Store(Protocol):
+    """A database that holds an outbox."""
+
+    @property
+    def capabilities(self) -> Capabilities: ...
+
+    # -- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        """Connect. Raises SchemaError when the tables are missing or newer than this code."""
+
+    async def close(self) -> None:
+        """Let go of everything; twice is safe."""
+
+    async def migrate(self) -> int:
+        """Bring the tables up to date; safe in many processes at once. Returns the version.
+
+        May be called before `open`.
+        """
+
+    async def identity(self) -> str:
+        """Return the outbox' own id, made once with its tables (W9)."""
+
+    # -- lanes (L) ----------------------------------------------------------------------------
+    async def beat(
+        self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
+    ) -> Roster:
+        """Show the member as alive, renew the held lanes (lane → token), and look around.
+
+        A lane is renewed only if owner and token are still these; a lane that has run out but that
+        nobody took may be renewed.
+        """
+
+    async def take(
+        self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
+    ) -> dict[int, int]:
+        """Take those of the lanes that are free or expired; returns lane → new token."""
+
+    async def retake(
+        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    ) -> dict[int, int]:
+        """Take lanes again that are still held with these tokens: each gets a new token.
+
+        After it, no earlier transaction under the old token can commit any more (L5).
+        """
+
+    async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
+        """Give lanes back, at once free for others."""
+
+    async def leave(self, stream: str, owner: str) -> None:
+        """Remove the member and free whatever it still holds."""
+
+    # -- events (R, B, P) ---------------------------------------------------------------------
+    async def read(self, question: Read) -> list[Record]:
+        """Return what may be sent now, from the lowest `seq` of each lane, in one snapshot.
+
+        The answer is in the order of `seq`. Rows of a blocked key carry its `barrier`.
+        """
+
+    async def settle(self, settlement: Settlement) -> set[int]:
+        """Write what has become of events; returns the lanes that were still held.
+
+        From the check of a lane's token to the commit nobody else can own the lane (L2). What lies
+        in other lanes is left as it is.
+        """
+
+    async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+        """Move due waiting events of these lanes into the index of ready ones, and say whether
+        there is anything to read. This is the one question that an idle relay asks.
+        """
+
+    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+        """Repair blocks of held lanes from state (B4); returns how many were changed."""
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        """Delete done events settled longer ago than that, oldest first; returns how many."""
+
+    # -- people (L7, B6) ----------------------------------------------------------------------
+    async def get(self, event_id: str) -> Record | None: ...
+
+    async def find(self, wanted: Filter) -> list[Record]:
+        """Return records in `seq` order."""
+
+    async def stats(self, stream: str | None = None) -> Stats: ...
+
+    async def leases(self, stream: str) -> Roster:
+        """Look at members and lanes without changing anything."""
+
+    async def streams(self) -> list[str]:
+        """Return the streams that have events or leases."""
+
+    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+        """Send dead or done events again, from attempt 0; returns how many.
+
+        With `new_id` copies under fresh ids, which no inbox has seen. Takes the lanes from their
+        owners (L7), as `bury` and `skip` do.
+        """
+
+    async def bury(self, ids: Sequence[str], reason: str) -> int:
+        """Make unfinished events dead letters; returns how many."""
+
+    async def skip(self, event_id: str, reason: str) -> None:
+        """Bury an event and put a `postroom.skipped` marker in its place.
+
+        A strict event leaves its number to the marker: the dead letter has `kseq` 0, and a replay
+        gives it a new number and a place at the end.
+        """
+
+    # -- waking and handlers ------------------------------------------------------------------
+    async def wait_for_change(self, timeout_seconds: float) -> bool:
+        """Return True as soon as something may have been committed, False after the time."""
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Open a transaction of the store's own driver for a handler; commits on exit (H3)."""
+
+    def sync_transaction(self) -> AbstractContextManager[Any]:
+        """Open the same for a handler that runs in a thread."""

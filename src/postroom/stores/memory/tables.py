@@ -1,0 +1,161 @@
+"""The tables of the memory store, and the moves of a row between stages."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from postroom.record import LANES, Record, Stage, State
+from postroom.transaction import Row
+
+ADVANCE_STEP = 500
+
+
+@dataclass(slots=True)
+class Stored:
+    """A row of the outbox."""
+
+    seq: int
+    row: Row
+    created_us: int
+    state: str = State.PENDING
+    stage: str = Stage.READY
+    attempts: int = 0
+    next_attempt_us: int | None = None
+    last_error: str | None = None
+    lease_owner: str | None = None
+    lease_until_us: int | None = None
+    settled_us: int | None = None
+
+    def record(self, barrier: int | None = None) -> Record:
+        r = self.row
+        body = r.payload.encode() if r.payload is not None else r.payload_bytes
+        assert body is not None
+        return Record(
+            self.seq, r.id, r.stream, r.lane, r.key_hash, r.type, r.topic, r.key,
+            r.aggregate_type, r.aggregate_id, body, r.content_type, r.headers, r.correlation_id,
+            r.causation_path, r.schema_version, r.kseq, r.occurred_us, self.created_us,
+            str(self.state), self.attempts, self.next_attempt_us, self.last_error, barrier,
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class LeaseRow:
+    owner: str | None = None
+    token: int = 0
+    until_us: int = 0
+
+
+@dataclass(slots=True)
+class MemberRow:
+    name: str
+    healthy: bool
+    until_us: int
+
+
+@dataclass(slots=True)
+class BlockRow:
+    lane: int
+    barrier: int
+
+
+@dataclass(slots=True)
+class Tables:
+    """Everything that is committed."""
+
+    rows: dict[int, Stored] = field(default_factory=dict)
+    ids: dict[str, int] = field(default_factory=dict)
+    ready: defaultdict[tuple[str, int], list[int]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    waiting: defaultdict[str, set[int]] = field(default_factory=lambda: defaultdict(set))
+    parked: defaultdict[tuple[str, bytes], list[int]] = field(
+        default_factory=lambda: defaultdict(list)
+    )
+    blocks: dict[tuple[str, bytes], BlockRow] = field(default_factory=dict)
+    leases: dict[str, dict[int, LeaseRow]] = field(default_factory=dict)
+    members: defaultdict[str, dict[str, MemberRow]] = field(
+        default_factory=lambda: defaultdict(dict)
+    )
+    counters: dict[tuple[str, bytes], int] = field(default_factory=dict)
+    inbox: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def put(self, stored: Stored) -> None:
+        self.rows[stored.seq] = stored
+        self.ids[stored.row.id] = stored.seq
+        self._enter(stored)
+
+    def drop(self, stored: Stored) -> None:
+        self._exit(stored)
+        del self.rows[stored.seq]
+        if self.ids.get(stored.row.id) == stored.seq:
+            del self.ids[stored.row.id]
+
+    def move(self, stored: Stored, stage: Stage) -> None:
+        if stored.stage != stage:
+            self._exit(stored)
+            stored.stage = stage
+            self._enter(stored)
+
+    def lane_leases(self, stream: str) -> dict[int, LeaseRow]:
+        if stream not in self.leases:
+            self.leases[stream] = {lane: LeaseRow() for lane in range(LANES)}
+        return self.leases[stream]
+
+    def block(self, record: Record) -> None:
+        self.blocks[record.stream, record.key_hash] = BlockRow(record.lane, record.seq)
+
+    def advance(self, stream: str, key_hash: bytes) -> None:
+        """Open the way for the next followers of a blocked key, or lift the block."""
+        block = self.blocks.get((stream, key_hash))
+        if block is None:
+            return
+        followers = self.parked.get((stream, key_hash), [])
+        step = followers[:ADVANCE_STEP]
+        if len(followers) <= ADVANCE_STEP:
+            del self.blocks[stream, key_hash]
+        else:
+            block.barrier = step[-1]
+        for seq in step:
+            self.move(self.rows[seq], Stage.READY)
+
+    def is_broken(self, stream: str, key_hash: bytes) -> bool:
+        """Say whether the key is blocked by a barrier that is gone, over or parked (B4)."""
+        block = self.blocks.get((stream, key_hash))
+        if block is None:
+            return False
+        head = self.rows.get(block.barrier)
+        return head is None or head.stage in (Stage.OVER, Stage.PARKED)
+
+    def broken_blocks(self, stream: str, lanes: set[int]) -> list[bytes]:
+        """Return the keys in these lanes whose block is to be mended."""
+        return [
+            key_hash
+            for (of_stream, key_hash), block in self.blocks.items()
+            if of_stream == stream and block.lane in lanes and self.is_broken(stream, key_hash)
+        ]
+
+    def _enter(self, stored: Stored) -> None:
+        r = stored.row
+        if stored.stage == Stage.READY:
+            insort(self.ready[r.stream, r.lane], stored.seq)
+        elif stored.stage == Stage.WAITING:
+            self.waiting[r.stream].add(stored.seq)
+        elif stored.stage == Stage.PARKED:
+            insort(self.parked[r.stream, r.key_hash], stored.seq)
+
+    def _exit(self, stored: Stored) -> None:
+        r = stored.row
+        if stored.stage == Stage.READY:
+            _remove(self.ready[r.stream, r.lane], stored.seq)
+        elif stored.stage == Stage.WAITING:
+            self.waiting[r.stream].discard(stored.seq)
+        elif stored.stage == Stage.PARKED:
+            _remove(self.parked[r.stream, r.key_hash], stored.seq)
+
+
+def _remove(seqs: list[int], seq: int) -> None:
+    at = bisect_left(seqs, seq)
+    if at < len(seqs) and seqs[at] == seq:
+        del seqs[at]

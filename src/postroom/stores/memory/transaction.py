@@ -1,0 +1,122 @@
+"""A caller's transaction on the memory store; it is its own write-side adapter."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Hashable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from postroom.errors import AutocommitError
+from postroom.record import Stage
+from postroom.stores.memory.tables import Stored
+from postroom.transaction import Counter, Mark, Row
+
+if TYPE_CHECKING:
+    from postroom.stores.memory.store import MemoryStore
+
+
+class MemoryTransaction:
+    """Rows written here are seen by nobody else before `commit`. Also an async context manager."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._rows: list[Stored] = []
+        self._counters: dict[tuple[str, bytes], int] = {}
+        self._inbox: dict[tuple[str, str], str] = {}
+        self._locked: list[Hashable] = []
+        self._calls: list[Callable[[], None]] = []
+        self._over = False
+
+    # -- the port -----------------------------------------------------------------------------
+    def check(self) -> None:
+        if self._over:
+            raise AutocommitError("this transaction is over; begin a new one and add within it")
+
+    async def insert(self, rows: Sequence[Row]) -> int:
+        self.check()
+        added = 0
+        now = self._store.now_us()
+        for row in rows:
+            await self._lock(("id", row.id))
+            mine = any(s.row.id == row.id for s in self._rows) if len(self._rows) < 1_000 else False
+            if mine or row.id in self._store.tables.ids:
+                continue
+            stored = Stored(self._store.next_seq(), row, now)
+            if row.available_us is not None and row.available_us > now:
+                stored.stage = Stage.WAITING
+                stored.next_attempt_us = row.available_us
+            self._rows.append(stored)
+            added += 1
+        return added
+
+    async def count_up(self, counters: Sequence[Counter]) -> list[int]:
+        self.check()
+        values = []
+        for counter in counters:
+            name = (counter.topic, counter.key_hash)
+            await self._lock(("counter", name))
+            last = self._counters.get(name, self._store.tables.counters.get(name, 0))
+            self._counters[name] = last + counter.step
+            values.append(last + counter.step)
+        return values
+
+    async def accept(self, mark: Mark) -> bool:
+        self.check()
+        name = (mark.consumer, mark.id)
+        await self._lock(("inbox", name))
+        if self._inbox.get(name, self._store.tables.inbox.get(name)) == "done":
+            return False
+        self._inbox[name] = "done"
+        return True
+
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        self._calls.append(call)
+        return True
+
+    # -- life ---------------------------------------------------------------------------------
+    async def commit(self) -> None:
+        self.check()
+        self._over = True
+        tables = self._store.tables
+        for stored in self._rows:
+            tables.put(stored)
+        tables.counters.update(self._counters)
+        tables.inbox.update(self._inbox)
+        self._store.unlock(self._locked)
+        self._store.changed()
+        for call in self._calls:
+            call()
+
+    async def rollback(self) -> None:
+        self.abort()
+
+    def abort(self) -> None:
+        """Roll back, as a server does when the client has gone."""
+        if not self._over:
+            self._over = True
+            self._store.unlock(self._locked)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._over:
+            return
+        if kind is None:
+            await self.commit()
+        else:
+            await self.rollback()
+
+    async def _lock(self, what: Hashable) -> None:
+        if what in self._locked:
+            return
+        while (holder := self._store.locks.get(what)) is not None:
+            await asyncio.shield(holder)
+        self._store.locks[what] = asyncio.get_running_loop().create_future()
+        self._locked.append(what)

@@ -1,0 +1,150 @@
+"""Reading, settling, staging, mending and pruning (rules R and B)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from postroom.clock import host_microseconds
+from postroom.record import Record, short_error
+from postroom.store import Read, Settlement, Staged
+from postroom.stores.sqlite.leasing import held_lanes, microseconds
+from postroom.stores.sqlite.thread import Database
+
+ADVANCE_STEP = 500
+
+
+def read(db: Database, question: Read) -> list[Record]:
+    """Choose by the index alone, then fetch what was chosen, in one snapshot.
+
+    Oldest first, because rows that were written together lie on the same pages: a settle that
+    follows the order of the lanes instead would write several times as many of them.
+    """
+    with db.snapshot():
+        seqs = _choose(db, question)
+        if not seqs:
+            return []
+        found: list[Record] = []
+        room = question.size
+        for row in db.run("read", seqs=json.dumps(seqs)):
+            record = Record._make(row)
+            room -= record.size
+            if room < 0 and found:
+                break
+            found.append(record)
+        return found
+
+
+def _choose(db: Database, question: Read) -> list[int]:
+    """Return the numbers to read: the first of each lane, then the oldest of the rest."""
+    where = {
+        "stream": question.stream,
+        "lanes": json.dumps(list(question.lanes)),
+        "per_lane": question.per_lane,
+    }
+    if question.exclude:
+        exclude = json.dumps([key.hex().upper() for key in question.exclude])
+        lanes = db.rows("read_seqs_except", exclude=exclude, **where)
+    else:
+        lanes = db.rows("read_seqs", **where)
+    heads: list[int] = []
+    rest: list[int] = []
+    for (numbers,) in lanes:
+        seqs = json.loads(numbers)
+        heads += seqs[:1]
+        rest += seqs[1:]
+    rest.sort()
+    return (heads + rest)[: max(question.rows, 1)]
+
+
+def settle(db: Database, settlement: Settlement) -> set[int]:
+    """Write outcomes behind the fence.
+
+    Every change leaves what is over alone and sets what it counts, so that the same settlement
+    under a new token changes nothing more (L5).
+    """
+    s = settlement
+    with db.change() as now:
+        lanes = held_lanes(db, s.stream, s.owner, s.leases, now)
+
+        def seqs(records: Iterable[Record]) -> str | None:
+            mine = [r.seq for r in records if r.lane in lanes]
+            return json.dumps(mine) if mine else None
+
+        if starts := [(r.seq, r.attempts) for r in s.starts if r.lane in lanes]:
+            until = now + microseconds(s.lease_seconds)
+            db.run("settle_starts", starts=json.dumps(starts), owner=s.owner, until=until)
+        if done := seqs(s.done):
+            if s.keep_done:
+                db.run("settle_done", seqs=done, now=now)
+            else:
+                db.run("settle_delete", seqs=done)
+        if dead := [
+            (b.record.seq, b.attempts, short_error(b.error))
+            for b in s.dead
+            if b.record.lane in lanes
+        ]:
+            db.run("settle_dead", dead=json.dumps(dead), now=now)
+        failed = [
+            (f.record.seq, f.attempts, short_error(f.error), now + microseconds(f.delay))
+            for f in s.failed
+            if f.record.lane in lanes
+        ]
+        if failed:
+            db.run("settle_failed", failed=json.dumps(failed))
+            db.run("settle_block", seqs=json.dumps([f[0] for f in failed]), now=now)
+        if returned := seqs(s.returned):
+            db.run("settle_returned", seqs=returned)
+        if parked := seqs(s.parked):
+            db.run("settle_parked", seqs=parked)
+        for record in s.freed(lanes):
+            advance(db, s.stream, record.key_hash)
+        return lanes
+
+
+def advance(db: Database, stream: str, key_hash: bytes) -> bool:
+    """Let a key go on whose barrier event has ended: its next followers, or all and no block.
+
+    Nothing happens while the barrier's event is still to be sent. Call it inside a change.
+    """
+    key = {"stream": stream, "key_hash": key_hash}
+    if not db.rows("advance_open", **key):
+        return False
+    moved = [seq for (seq,) in db.rows("advance", step=ADVANCE_STEP, **key)]
+    if len(moved) == ADVANCE_STEP and db.rows("advance_more", **key):
+        db.run("advance_barrier", barrier=max(moved), **key)
+    else:
+        db.run("advance_unblock", **key)
+    return True
+
+
+def stage(db: Database, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+    """Move what is due; takes the write lock only if there is something."""
+    where = {"stream": stream, "lanes": json.dumps(list(lanes))}
+    ((due, ready),) = db.rows("stage_look", **where)
+    now, moved = host_microseconds(), 0
+    if due is not None and due <= now:
+        with db.change() as now:
+            moved = db.run("stage", now=now, limit=limit, **where).rowcount
+            ((due, ready),) = db.rows("stage_look", **where)
+    wait = None if due is None else max(0.0, (due - now) / 1_000_000)
+    return Staged(moved, wait, bool(ready))
+
+
+def mend(db: Database, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+    """Repair blocks from state; takes the write lock only if one is broken."""
+    if not db.rows("mend", stream=stream, lanes=json.dumps(list(leases)), limit=1):
+        return 0
+    with db.change() as now:
+        lanes = json.dumps(sorted(held_lanes(db, stream, owner, leases, now)))
+        broken = db.rows("mend", stream=stream, lanes=lanes, limit=limit)
+        return sum(advance(db, stream, key_hash) for (key_hash,) in broken)
+
+
+def prune(db: Database, older_than_seconds: float, limit: int) -> int:
+    """Delete old done events; takes the write lock only if there are some."""
+    before = host_microseconds() - microseconds(older_than_seconds)
+    if not db.rows("prune_any", before=before):
+        return 0
+    with db.change():
+        return db.run("prune", before=before, limit=limit).rowcount

@@ -1,0 +1,116 @@
+"""Leases and members (rules L1 to L5)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from postroom.record import LANES
+from postroom.store import Lease, Member, Roster
+from postroom.stores.sqlite.thread import Database
+
+_FORGOTTEN_AFTER_LEASES = 10
+
+
+def microseconds(seconds: float) -> int:
+    """Return a span as the tables count it."""
+    return round(seconds * 1_000_000)
+
+
+def beat(
+    db: Database, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
+) -> Roster:
+    with db.change() as now:
+        lease = microseconds(lease_seconds)
+        db.run(
+            "beat_member",
+            stream=stream,
+            owner=member.owner,
+            name=member.name,
+            healthy=member.healthy,
+            until=now + lease,
+        )
+        db.run("beat_forget", stream=stream, long_ago=now - _FORGOTTEN_AFTER_LEASES * abs(lease))
+        if held:
+            db.run(
+                "beat_renew",
+                stream=stream,
+                owner=member.owner,
+                held=_pairs(held),
+                until=now + lease,
+            )
+        roster = _look(db, stream, now)
+        if len(roster.leases) < LANES:
+            db.run("beat_lanes", stream=stream)
+            roster = _look(db, stream, now)
+        return roster
+
+
+def take(
+    db: Database, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
+) -> dict[int, int]:
+    with db.change() as now:
+        db.run("beat_lanes", stream=stream)
+        taken = db.rows(
+            "take",
+            stream=stream,
+            owner=owner,
+            lanes=json.dumps(list(lanes)),
+            now=now,
+            until=now + microseconds(lease_seconds),
+        )
+        return dict(taken)
+
+
+def retake(
+    db: Database, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+) -> dict[int, int]:
+    with db.change() as now:
+        taken = db.rows(
+            "retake",
+            stream=stream,
+            owner=owner,
+            held=_pairs(held),
+            until=now + microseconds(lease_seconds),
+        )
+        return dict(taken)
+
+
+def release(db: Database, stream: str, owner: str, held: Mapping[int, int]) -> None:
+    with db.change():
+        db.run("release", stream=stream, owner=owner, held=_pairs(held))
+
+
+def leave(db: Database, stream: str, owner: str) -> None:
+    with db.change():
+        db.run("leave", stream=stream, owner=owner)
+        db.run("leave_member", stream=stream, owner=owner)
+
+
+def leases(db: Database, stream: str) -> Roster:
+    with db.snapshot() as now:
+        members, known = _look(db, stream, now)
+    there = {lease.lane: lease for lease in known}
+    free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
+    return Roster(members, tuple(there.get(lease.lane, lease) for lease in free))
+
+
+def held_lanes(
+    db: Database, stream: str, owner: str, leases: Mapping[int, int], now: int
+) -> set[int]:
+    """Return the lanes that are still held with these tokens; inside a change it is the fence."""
+    live = dict(db.rows("settle_fence", stream=stream, owner=owner, now=now))
+    return {lane for lane, token in leases.items() if live.get(lane) == token}
+
+
+def _look(db: Database, stream: str, now: int) -> Roster:
+    members = db.rows("leases_members", stream=stream, now=now)
+    lanes = db.rows("leases", stream=stream, now=now)
+    return Roster(
+        tuple(Member(owner, bool(healthy), name) for owner, healthy, name in members),
+        tuple(Lease(lane, owner, token, bool(live)) for lane, owner, token, live in lanes),
+    )
+
+
+def _pairs(held: Mapping[int, int]) -> str:
+    return json.dumps(list(held.items()))

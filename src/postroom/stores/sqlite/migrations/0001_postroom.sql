@@ -1,0 +1,110 @@
+-- Events. `state` is for people; `stage` says where the relay looks (only 'ready' is in the index it walks).
+-- Times are microseconds since 1970, UTC.
+CREATE TABLE postroom_outbox (
+    seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+    id              TEXT    NOT NULL UNIQUE,
+    stream          TEXT    NOT NULL DEFAULT 'main',
+    lane            INTEGER NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    key_hash        BLOB    NOT NULL CHECK (length(key_hash) = 16),
+    type            TEXT    NOT NULL,
+    topic           TEXT    NOT NULL,
+    key             TEXT,
+    aggregate_type  TEXT,
+    aggregate_id    TEXT,
+    payload         TEXT,
+    payload_bytes   BLOB,
+    content_type    TEXT    NOT NULL,
+    headers         TEXT,
+    correlation_id  TEXT,
+    causation_path  TEXT,
+    schema_version  INTEGER NOT NULL DEFAULT 1,
+    kseq            INTEGER,
+    size            INTEGER NOT NULL,
+    occurred_at     INTEGER NOT NULL,
+    created_at      INTEGER NOT NULL,
+    available_at    INTEGER,
+    state           TEXT    NOT NULL DEFAULT 'pending',
+    stage           TEXT    NOT NULL DEFAULT 'ready',
+    attempts        INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    next_attempt_at INTEGER,
+    last_error      TEXT,
+    lease_owner     TEXT,
+    lease_until     INTEGER,
+    settled_at      INTEGER,
+    CHECK ((payload IS NULL) <> (payload_bytes IS NULL)),
+    CHECK (stage <> 'waiting' OR next_attempt_at IS NOT NULL),
+    CHECK ((settled_at IS NOT NULL) = (stage = 'over')),
+    CHECK (CASE state
+        WHEN 'pending'    THEN stage IN ('ready', 'waiting', 'parked')
+        WHEN 'processing' THEN stage = 'ready'
+        WHEN 'failed'     THEN stage IN ('ready', 'waiting', 'parked')
+        WHEN 'done'       THEN stage = 'over'
+        WHEN 'dead'       THEN stage = 'over'
+        ELSE 0 END)
+);
+-- `stage` is in the key although it is the same in all: only so SQLite answers from the index alone; seq is the rowid.
+CREATE INDEX postroom_outbox_ready   ON postroom_outbox (stream, lane, stage) WHERE stage = 'ready';
+CREATE INDEX postroom_outbox_waiting ON postroom_outbox (stream, lane, next_attempt_at) WHERE stage = 'waiting';
+CREATE INDEX postroom_outbox_parked  ON postroom_outbox (stream, key_hash, seq) WHERE stage = 'parked';
+CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHERE state = 'done';
+CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
+    WHERE state = 'processing' OR state = 'failed' OR state = 'dead';
+
+-- One row per lane of a stream: who may read and settle it. Every take raises the token.
+CREATE TABLE postroom_lease (
+    stream  TEXT    NOT NULL,
+    lane    INTEGER NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    owner   TEXT,
+    token   INTEGER NOT NULL DEFAULT 0,
+    until   INTEGER NOT NULL DEFAULT 0,
+    PRIMARY KEY (stream, lane)
+) WITHOUT ROWID;
+
+-- The relays that serve a stream, those without a lane included.
+CREATE TABLE postroom_member (
+    stream  TEXT    NOT NULL,
+    owner   TEXT    NOT NULL,
+    name    TEXT    NOT NULL DEFAULT '',
+    healthy INTEGER NOT NULL DEFAULT 1,
+    until   INTEGER NOT NULL,
+    PRIMARY KEY (stream, owner)
+) WITHOUT ROWID;
+
+-- A key held by its failed head: its events up to `barrier` may go, later ones wait.
+CREATE TABLE postroom_block (
+    stream         TEXT    NOT NULL,
+    key_hash       BLOB    NOT NULL,
+    lane           INTEGER NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    barrier        INTEGER NOT NULL,
+    aggregate_type TEXT,
+    key            TEXT,
+    since          INTEGER NOT NULL,
+    PRIMARY KEY (stream, key_hash)
+) WITHOUT ROWID;
+CREATE INDEX postroom_block_lane ON postroom_block (stream, lane);
+
+-- Strict order: the last number given to a key. Never pruned.
+CREATE TABLE postroom_counter (
+    topic    TEXT    NOT NULL,
+    key_hash BLOB    NOT NULL,
+    last     INTEGER NOT NULL,
+    PRIMARY KEY (topic, key_hash)
+) WITHOUT ROWID;
+
+-- What a consumer or handler has seen. 'received' alone never counts as done.
+CREATE TABLE postroom_inbox (
+    consumer       TEXT    NOT NULL,
+    id             TEXT    NOT NULL,
+    type           TEXT    NOT NULL,
+    correlation_id TEXT,
+    state          TEXT    NOT NULL CHECK (state IN ('received', 'done')),
+    received_at    INTEGER NOT NULL,
+    processed_at   INTEGER,
+    PRIMARY KEY (consumer, id)
+) WITHOUT ROWID;
+CREATE INDEX postroom_inbox_processed ON postroom_inbox (processed_at) WHERE state = 'done';
+
+CREATE TABLE postroom_meta (
+    name  TEXT PRIMARY KEY,
+    value TEXT NOT NULL
+) WITHOUT ROWID;

@@ -1,0 +1,3 @@
+UPDATE postroom_lease SET until = :until
+WHERE stream = :stream AND owner = :owner AND (lane, token) IN (
+    SELECT json_extract(value, '$[0]'), json_extract(value, '$[1]') FROM json_each(:held))

@@ -1,0 +1,11 @@
+-- Dead, failed and processing events have an index of their own: no walk over the done ones.
+SELECT o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
+    coalesce(o.payload_bytes, CAST(o.payload AS BLOB)), o.content_type, o.headers, o.correlation_id,
+    o.causation_path, o.schema_version, o.kseq, o.occurred_at, o.created_at, o.state, o.attempts,
+    o.next_attempt_at, o.last_error
+FROM postroom_outbox AS o INDEXED BY postroom_outbox_other
+WHERE (o.state = 'processing' OR o.state = 'failed' OR o.state = 'dead')
+  AND o.seq > :after_seq AND o.state = :state
+  AND (:stream IS NULL OR o.stream = :stream) AND (:type IS NULL OR o.type = :type)
+  AND (:topic IS NULL OR o.topic = :topic) AND (:key IS NULL OR o.key = :key)
+ORDER BY o.seq LIMIT :limit

@@ -1,0 +1,8 @@
+-- `read_seqs` without the keys in flight. Hashes travel as hex: JSON has no bytes, SQLite < 3.41 no unhex().
+SELECT (
+    SELECT json_group_array(seq) FROM (
+        SELECT r.seq FROM postroom_outbox AS r INDEXED BY postroom_outbox_ready
+        WHERE r.stream = :stream AND r.lane = l.value AND r.stage = 'ready'
+          AND hex(r.key_hash) NOT IN (SELECT value FROM json_each(:exclude))
+        ORDER BY r.seq LIMIT :per_lane))
+FROM json_each(:lanes) AS l

@@ -1,0 +1,2 @@
+SELECT count(*) FROM postroom_outbox
+WHERE state = 'done' AND (:stream IS NULL OR stream = :stream)

@@ -1,0 +1,97 @@
+"""The tables: made, brought up to date, and checked before use."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from uuid import uuid4
+
+from postroom.errors import SchemaError, StoreConflictError, StoreError
+from postroom.stores.sqlite.statements import load_migrations
+from postroom.stores.sqlite.thread import Database, is_busy
+
+_VERSION = "schema_version"
+_OLDEST_SQLITE = (3, 35, 0)
+
+
+def migrate(db: Database, prefix: str, patience_seconds: float) -> int:
+    """Run the migrations that are missing, all in one transaction. Safe in many processes."""
+    _check_sqlite(db.connection)
+    _use_wal(db.connection, patience_seconds)
+    migrations = load_migrations(prefix)
+    newest = migrations[-1].version
+    if _version(db.connection, prefix) == newest:
+        return newest
+    with db.change():
+        there = _version(db.connection, prefix)  # again: another process may have been first
+        _refuse_newer(there, newest)
+        for migration in migrations:
+            if migration.version > there:
+                for statement in migration.statements:
+                    db.connection.execute(statement)
+        meta = f"INSERT INTO {prefix}meta (name, value) VALUES (?, ?) ON CONFLICT (name) DO "
+        db.connection.execute(meta + "UPDATE SET value = excluded.value", (_VERSION, str(newest)))
+        db.connection.execute(meta + "NOTHING", ("outbox_id", str(uuid4())))
+    return newest
+
+
+def check(connection: sqlite3.Connection, prefix: str, url: str) -> None:
+    """Raise SchemaError unless the tables are exactly those that this code knows."""
+    _check_sqlite(connection)
+    there, newest = _version(connection, prefix), load_migrations(prefix)[-1].version
+    _refuse_newer(there, newest)
+    if there < newest:
+        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        raise SchemaError(f"the tables {prefix}… {found}; run: postroom migrate --store {url}")
+
+
+def _refuse_newer(there: int, newest: int) -> None:
+    if there > newest:
+        raise SchemaError(
+            f"the tables are of version {there}, made by a newer postroom; this one knows "
+            f"{newest}. Upgrade postroom here; nothing was changed"
+        )
+
+
+def _version(connection: sqlite3.Connection, prefix: str) -> int:
+    there = connection.execute(
+        "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (f"{prefix}meta",)
+    ).fetchone()
+    if there is None:
+        return 0
+    row = connection.execute(
+        f"SELECT value FROM {prefix}meta WHERE name = ?", (_VERSION,)
+    ).fetchone()
+    return 0 if row is None else int(row[0])
+
+
+def _check_sqlite(connection: sqlite3.Connection) -> None:
+    if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
+        raise SchemaError(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+    (encoding,) = connection.execute("PRAGMA encoding").fetchone()
+    if encoding != "UTF-8":
+        raise SchemaError(
+            f"the database is encoded in {encoding}: payloads would not come back byte for byte. "
+            "Use a UTF-8 database"
+        )
+
+
+def _use_wal(connection: sqlite3.Connection, patience_seconds: float) -> None:
+    """Switch to WAL. SQLite does not wait for other connections here, so we ask again."""
+    deadline = time.monotonic() + patience_seconds
+    while True:
+        try:
+            (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+        except sqlite3.OperationalError as error:
+            if not is_busy(error):
+                raise
+            if time.monotonic() > deadline:
+                raise StoreConflictError("the database is busy: cannot switch to WAL") from error
+            time.sleep(0.01)
+            continue
+        if mode != "wal":
+            raise StoreError(
+                f"SQLite stays in journal mode {mode!r} here and cannot use WAL; "
+                "put the file on a local disk"
+            )
+        return

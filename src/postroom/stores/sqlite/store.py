@@ -1,0 +1,277 @@
+"""The SQLite store: the Store port over one file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from postroom.errors import ConfigError, SchemaError, StoreError
+from postroom.record import Record, short_error
+from postroom.store import (
+    Capabilities,
+    Filter,
+    Member,
+    Read,
+    Roster,
+    Settlement,
+    Staged,
+    Stats,
+)
+from postroom.stores.sqlite import events, leasing, people, schema
+from postroom.stores.sqlite.lending import Lender
+from postroom.stores.sqlite.statements import load_queries
+from postroom.stores.sqlite.thread import Database, DatabaseThread
+from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+from postroom.url import Url, one_of, seconds
+
+if TYPE_CHECKING:
+    import aiosqlite
+
+_SYNCHRONOUS = ("normal", "full", "extra")
+_LOOK_SECONDS = 0.02
+_MIGRATE_SECONDS = 60.0
+
+
+class SqliteStore:
+    """An outbox in an SQLite file, served by several relays and processes of one host.
+
+    Relays write through one connection and read through another, each in a thread of its own;
+    people's questions and the watch for changes have a third. Every call is one hop to a thread.
+
+    path          the file; made by `migrate`, never by `open`
+    prefix        what the tables' names begin with
+    busy_seconds  how long a call waits for another writer before StoreConflictError
+    synchronous   `normal`: a power cut may undo the last settles, whose events are then sent
+                  again; `full` or `extra`: it may not
+    """
+
+    capabilities = Capabilities(
+        transactions=True, concurrent_writers=False, server_clock=False, notify=True, shared=True
+    )
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        prefix: str = DEFAULT_PREFIX,
+        busy_seconds: float = 5.0,
+        synchronous: str = "normal",
+    ) -> None:
+        if str(path) in ("", ":memory:"):
+            raise ConfigError("an SQLite store needs a file; in memory there is MemoryStore")
+        if not busy_seconds >= 0:
+            raise ConfigError(f"busy_seconds must be 0 or more, not {busy_seconds!r}")
+        if synchronous.lower() not in _SYNCHRONOUS:
+            raise ConfigError(f"synchronous is normal, full or extra, not {synchronous!r}")
+        self.path = Path(path).absolute()
+        self.prefix = check_prefix(prefix)
+        self._busy_seconds = busy_seconds
+        self._synchronous = synchronous.lower()
+        self._writer: DatabaseThread | None = None
+        self._reader: DatabaseThread | None = None
+        self._looker: DatabaseThread | None = None
+        self._seen: int | None = None
+        self._lender = Lender(self._target("rw"), busy_seconds)
+
+    @classmethod
+    def from_url(cls, url: str | Url) -> SqliteStore:
+        """Make a store from `sqlite:///relative.db` or `sqlite:////absolute.db?prefix=…`."""
+        parsed = Url.parse(url)
+        if parsed.scheme != "sqlite":
+            raise ConfigError(f"not an SQLite URL: {parsed}; write sqlite:///app.db")
+        options: dict[str, Any] = parsed.options(
+            {"prefix": check_prefix, "busy_seconds": seconds, "synchronous": one_of(*_SYNCHRONOUS)}
+        )
+        return cls(parsed.file(), **options)
+
+    # -- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        if self._writer is not None:
+            return
+        if not self.path.exists():
+            raise SchemaError(f"there is no {self.path}; run: postroom migrate --store {self.url}")
+        self._writer = DatabaseThread("writer", self._connect)
+        self._reader = DatabaseThread("reader", partial(self._connect, read_only=True))
+        self._looker = DatabaseThread("looker", partial(self._connect, read_only=True))
+        try:
+            await self._write.call(lambda db: schema.check(db.connection, self.prefix, self.url))
+            self._seen = await self._look.call(_data_version)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        threads = (self._writer, self._reader, self._looker)
+        self._writer = self._reader = self._looker = None
+        for thread in threads:
+            if thread is not None:
+                await thread.close()
+        await self._lender.close()
+
+    async def migrate(self) -> int:
+        if not self.path.parent.is_dir():
+            raise StoreError(f"there is no folder {self.path.parent} to make {self.path.name} in")
+        thread = DatabaseThread("migrate", partial(self._connect, create=True))
+        try:
+            return await thread.call(lambda db: schema.migrate(db, self.prefix, _MIGRATE_SECONDS))
+        finally:
+            await thread.close()
+
+    async def identity(self) -> str:
+        return await self._look.call(people.identity)
+
+    # -- lanes --------------------------------------------------------------------------------
+    async def beat(
+        self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
+    ) -> Roster:
+        return await self._write.call(
+            lambda db: leasing.beat(db, stream, member, lease_seconds, held)
+        )
+
+    async def take(
+        self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
+    ) -> dict[int, int]:
+        return await self._write.call(
+            lambda db: leasing.take(db, stream, owner, lanes, lease_seconds)
+        )
+
+    async def retake(
+        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    ) -> dict[int, int]:
+        return await self._write.call(
+            lambda db: leasing.retake(db, stream, owner, held, lease_seconds)
+        )
+
+    async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
+        await self._write.call(lambda db: leasing.release(db, stream, owner, held))
+
+    async def leave(self, stream: str, owner: str) -> None:
+        await self._write.call(lambda db: leasing.leave(db, stream, owner))
+
+    async def leases(self, stream: str) -> Roster:
+        return await self._look.call(lambda db: leasing.leases(db, stream))
+
+    # -- events -------------------------------------------------------------------------------
+    async def read(self, question: Read) -> list[Record]:
+        return await self._read.call(lambda db: events.read(db, question))
+
+    async def settle(self, settlement: Settlement) -> set[int]:
+        return await self._write.call(lambda db: events.settle(db, settlement))
+
+    async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+        return await self._write.call(lambda db: events.stage(db, stream, lanes, limit))
+
+    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+        return await self._write.call(lambda db: events.mend(db, stream, owner, leases, limit))
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        return await self._write.call(lambda db: events.prune(db, older_than_seconds, limit))
+
+    # -- people -------------------------------------------------------------------------------
+    async def get(self, event_id: str) -> Record | None:
+        return await self._look.call(lambda db: people.get(db, event_id))
+
+    async def find(self, wanted: Filter) -> list[Record]:
+        return await self._look.call(lambda db: people.find(db, wanted))
+
+    async def stats(self, stream: str | None = None) -> Stats:
+        return await self._look.call(lambda db: people.stats(db, stream))
+
+    async def streams(self) -> list[str]:
+        return await self._look.call(people.streams)
+
+    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+        return await self._write.call(lambda db: people.replay(db, ids, new_id=new_id))
+
+    async def bury(self, ids: Sequence[str], reason: str) -> int:
+        return await self._write.call(lambda db: people.bury(db, ids, short_error(reason)))
+
+    async def skip(self, event_id: str, reason: str) -> None:
+        await self._write.call(lambda db: people.skip(db, event_id, short_error(reason)))
+
+    # -- waking and handlers ------------------------------------------------------------------
+    async def wait_for_change(self, timeout_seconds: float) -> bool:
+        """Return True once any connection to the file, in any process, has committed.
+
+        A commit between two calls is heard by the second one at once.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        before = self._seen
+        while True:
+            self._seen = await self._look.call(_data_version)
+            if self._seen != before:
+                return True
+            left = deadline - loop.time()
+            if left <= 0:
+                return False
+            await asyncio.sleep(min(_LOOK_SECONDS, left))
+
+    def transaction(self) -> AbstractAsyncContextManager[aiosqlite.Connection]:
+        """Open a transaction for a handler on an aiosqlite connection; commits on exit.
+
+        It holds the file's only write lock: until it ends no relay can renew, settle or add, in
+        any process. Keep it well below a third of the lease, and do slow work before it (H4).
+        Handlers of this process take turns. Raises StoreConflictError if the lock is not free
+        within `busy_seconds`: nothing has run then.
+        """
+        return self._lender.transaction()
+
+    def sync_transaction(self) -> AbstractContextManager[sqlite3.Connection]:
+        """Open the same on a sqlite3 connection, for a handler in a thread."""
+        return self._lender.sync_transaction()
+
+    # -- connections --------------------------------------------------------------------------
+    @property
+    def url(self) -> str:
+        """The URL under which this store is found, without its options."""
+        return f"sqlite:///{self.path}"
+
+    @property
+    def _write(self) -> DatabaseThread:
+        return _opened(self._writer)
+
+    @property
+    def _read(self) -> DatabaseThread:
+        return _opened(self._reader)
+
+    @property
+    def _look(self) -> DatabaseThread:
+        return _opened(self._looker)
+
+    def _target(self, mode: str) -> str:
+        return f"{self.path.as_uri()}?mode={mode}"
+
+    def _connect(self, *, create: bool = False, read_only: bool = False) -> Database:
+        connection = sqlite3.connect(
+            self._target("rwc" if create else "rw"),
+            uri=True,
+            timeout=_MIGRATE_SECONDS if create else self._busy_seconds,
+            isolation_level=None,
+            check_same_thread=False,  # opened, used and closed in the one thread that owns it
+            cached_statements=256,
+        )
+        try:
+            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            if read_only:
+                connection.execute("PRAGMA query_only = ON")
+        except sqlite3.Error:
+            connection.close()
+            raise
+        return Database(connection, load_queries(self.prefix))
+
+
+def _opened(thread: DatabaseThread | None) -> DatabaseThread:
+    if thread is None:
+        raise StoreError("the store is not open; call `await store.open()` first")
+    return thread
+
+
+def _data_version(db: Database) -> int:
+    (version,) = db.connection.execute("PRAGMA data_version").fetchone()
+    return int(version)

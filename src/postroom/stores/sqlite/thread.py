@@ -1,0 +1,125 @@
+"""A connection and the one thread that may touch it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from postroom.clock import host_microseconds
+from postroom.errors import StoreConflictError, StoreError, StoreLostError
+
+T = TypeVar("T")
+
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def is_busy(error: sqlite3.Error) -> bool:
+    """Say whether SQLite only asks to come again: nothing was changed."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _BUSY
+
+
+def translate(error: sqlite3.Error) -> StoreError:
+    """Return the error of the port for one that left nothing changed."""
+    if is_busy(error):
+        return StoreConflictError(f"the database is busy: {error}")
+    return StoreError(f"SQLite: {error}")
+
+
+class Database:
+    """An open connection with the statements it knows by name."""
+
+    def __init__(self, connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:
+        self.connection = connection
+        self._sql = sql
+
+    def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
+        """Execute the statement of this name."""
+        return self.connection.execute(self._sql[name], values)
+
+    def rows(self, name: str, /, **values: Any) -> list[Any]:
+        """Execute a statement and fetch all it returns."""
+        return self.connection.execute(self._sql[name], values).fetchall()
+
+    @contextmanager
+    def change(self) -> Iterator[int]:
+        """Hold the write lock and yield the time, read after the lock was taken (L2).
+
+        Commits at the end, rolls back on any error. An error of the COMMIT itself, other than
+        busy, leaves it unknown what happened.
+        """
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield host_microseconds()
+        except BaseException:
+            self._roll_back()
+            raise
+        try:
+            self.connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._roll_back()
+            if is_busy(error):
+                raise
+            raise StoreLostError(f"SQLite could not say whether it committed: {error}") from error
+
+    @contextmanager
+    def snapshot(self) -> Iterator[int]:
+        """Let several statements see one state; yields the time."""
+        self.connection.execute("BEGIN")
+        try:
+            yield host_microseconds()
+        finally:
+            self._roll_back()
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+
+
+class DatabaseThread:
+    """Runs whole operations, one after another, on a connection of its own.
+
+    A caller that is cancelled stops waiting; an operation that has begun still ends, with its
+    commit or its rollback. After an error that may have hurt the connection the next operation
+    gets a new one.
+    """
+
+    def __init__(self, name: str, connect: Callable[[], Database]) -> None:
+        self._connect = connect
+        self._database: Database | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"postroom-sqlite-{name}")
+
+    async def call(self, work: Callable[[Database], T]) -> T:
+        """Run the work in the thread; SQLite's errors come as those of the port."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+
+    async def close(self) -> None:
+        """Wait for what is under way, close the connection, end the thread."""
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    def _run(self, work: Callable[[Database], T]) -> T:
+        try:
+            if self._database is None:
+                self._database = self._connect()
+            return work(self._database)
+        except StoreLostError:
+            self._drop()
+            raise
+        except sqlite3.Error as error:
+            if not is_busy(error):
+                self._drop()
+            raise translate(error) from error
+
+    def _drop(self) -> None:
+        database, self._database = self._database, None
+        if database is not None:
+            with suppress(sqlite3.Error):
+                database.connection.close()

@@ -1,0 +1,5 @@
+"""Watching a relay: observers that turn its facts into logs."""
+
+from postroom.telemetry.log import LogObserver
+
+__all__ = ["LogObserver"]

@@ -1,0 +1,142 @@
+"""Facts as log lines: key=value, one line each, without payloads and without secrets."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from postroom.broker import Verdict
+from postroom.observer import (
+    Alarm,
+    Attempt,
+    BreakerChanged,
+    Fact,
+    Lanes,
+    Settled,
+    Trouble,
+    Woke,
+)
+
+LOGGER = "postroom.relay"
+MAX_VALUE_CHARS = 500
+QUIET_SECONDS = 10.0
+
+_BARE = re.compile(r"[^\s=\"'\\]+")
+_URL_PASSWORD = re.compile(r"(://[^\s/@:]*:)[^\s@]+(?=@)")
+_NAMED_SECRET = re.compile(
+    r"\b(\w*(?:password|passwd|passphrase|pwd|secret|token|api_?key)\s*[=:]\s*)"
+    r"(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)",
+    re.IGNORECASE,
+)
+
+
+class LogObserver:
+    """Writes what a relay does to the logger `postroom.relay`.
+
+    DEBUG    settled batches, what ended a wait, events held up by an outage
+    INFO     lanes that changed hands, a destination that came back
+    WARNING  attempts that failed, dead letters, outcomes thrown away with a lost lane, a
+             destination that went away, calls to the store that failed
+    ERROR    alarms
+
+    An outage is told once, not once for each event. The same trouble is told again only after
+    `quiet_seconds`, with the number of times that it was left out.
+    """
+
+    def __init__(
+        self,
+        logger: logging.Logger | None = None,
+        *,
+        quiet_seconds: float = QUIET_SECONDS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._logger = logger or logging.getLogger(LOGGER)
+        self._quiet_seconds = quiet_seconds
+        self._monotonic = monotonic
+        self._breakers: dict[str, str] = {}
+        self._troubles: dict[tuple[str, str], tuple[str, float, int]] = {}
+
+    def observe(self, fact: Fact) -> None:
+        match fact:
+            case Settled():
+                bad = fact.dead or fact.fenced
+                self._log(logging.WARNING if bad else logging.DEBUG, "settled", fact._asdict())
+            case Attempt():
+                away = fact.verdict == Verdict.OUTAGE.value
+                self._log(logging.DEBUG if away else logging.WARNING, "attempt", fact._asdict())
+            case Lanes():
+                facts = fact._asdict() | {"lanes": ranges(fact.lanes), "count": len(fact.lanes)}
+                self._log(logging.INFO, "lanes", facts)
+            case BreakerChanged():
+                self._breaker(fact)
+            case Alarm():
+                self._log(logging.ERROR, "alarm", fact._asdict())
+            case Trouble():
+                self._trouble(fact)
+            case Woke():
+                self._log(logging.DEBUG, "woke", fact._asdict())
+            case _ as never:
+                assert_never(never)
+
+    def _breaker(self, fact: BreakerChanged) -> None:
+        if self._breakers.get(fact.stream, "closed") == fact.state:
+            return
+        self._breakers[fact.stream] = fact.state
+        facts = {name: value for name, value in fact._asdict().items() if value != ""}
+        self._log(logging.INFO if fact.state == "closed" else logging.WARNING, "breaker", facts)
+
+    def _trouble(self, fact: Trouble) -> None:
+        now = self._monotonic()
+        what = (fact.stream, fact.doing)
+        error, told_at, left_out = self._troubles.get(what, ("", 0.0, 0))
+        if error == fact.error and now - told_at < self._quiet_seconds:
+            self._troubles[what] = (error, told_at, left_out + 1)
+            return
+        self._troubles[what] = (fact.error, now, 0)
+        self._log(
+            logging.WARNING,
+            "trouble",
+            fact._asdict() | ({"left_out": left_out} if left_out else {}),
+        )
+
+    def _log(self, level: int, name: str, facts: dict[str, object]) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, "%s", line(name, facts))
+
+
+def line(name: str, facts: dict[str, object]) -> str:
+    """Return `name key=value key="a value"`; whatever the values hold, it is one printable line."""
+    return " ".join([name, *(f"{key}={_value(value)}" for key, value in facts.items())])
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Return `0-3,7` for 0, 1, 2, 3, 7."""
+    parts: list[list[int]] = []
+    for number in sorted(numbers):
+        if parts and number == parts[-1][-1] + 1:
+            parts[-1][1:] = [number]
+        else:
+            parts.append([number])
+    return ",".join("-".join(str(end) for end in part) for part in parts)
+
+
+def mask(text: str) -> str:
+    """Return the text without what looks like a password in it."""
+    return _NAMED_SECRET.sub(r"\1***", _URL_PASSWORD.sub(r"\1***", text))
+
+
+def _value(value: object) -> str:
+    text = mask(str(value))
+    if len(text) > MAX_VALUE_CHARS:
+        text = text[: MAX_VALUE_CHARS - 1] + "…"
+    if text.isprintable() and _BARE.fullmatch(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(c if c.isprintable() else _escape(c) for c in escaped) + '"'
+
+
+def _escape(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,1 @@
+"""Public: the contract suites that every store, broker and write-side adapter must pass."""

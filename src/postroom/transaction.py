@@ -1,0 +1,81 @@
+"""The port to the caller's transaction: run our statement on what the caller already has.
+
+An adapter never commits, never opens and never closes anything (W1). It is made for one call, from
+the object that the caller gave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Row(NamedTuple):
+    """An event as it is written: the columns of the outbox that the writer fills."""
+
+    id: str
+    stream: str
+    lane: int
+    key_hash: bytes
+    type: str
+    topic: str
+    key: str | None
+    aggregate_type: str | None
+    aggregate_id: str | None
+    payload: str | None  # JSON, as text that a person can read
+    payload_bytes: bytes | None  # anything else
+    content_type: str
+    headers: str | None
+    correlation_id: str | None
+    causation_path: str | None
+    schema_version: int
+    kseq: int | None
+    occurred_us: int
+    available_us: int | None
+    size: int
+
+
+class Mark(NamedTuple):
+    """A message as the inbox remembers it (S3.3, S5.4)."""
+
+    consumer: str
+    id: str
+    type: str
+    correlation_id: str | None
+
+
+class Counter(NamedTuple):
+    """The strict counter of a key (W9): `step` further numbers are wanted."""
+
+    topic: str
+    key_hash: bytes
+    step: int  # negative: numbers that were not used go back
+
+
+class SyncTransaction(Protocol):
+    """The caller's open transaction, for callers without an event loop."""
+
+    def check(self) -> None:
+        """Raise AutocommitError if the next statement would commit by itself (W1, W2)."""
+
+    def insert(self, rows: Sequence[Row]) -> int:
+        """Write the rows; returns how many were new. An id that exists is left alone (W5)."""
+
+    def count_up(self, counters: Sequence[Counter]) -> list[int]:
+        """Add to each counter and return its new value; in the order given."""
+
+    def accept(self, mark: Mark) -> bool:
+        """Record the message as done; False if it was done before (I1)."""
+
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        """Call back after the outermost commit, if the driver can; say whether it can."""
+
+
+class AsyncTransaction(Protocol):
+    """The caller's open transaction."""
+
+    def check(self) -> None: ...
+    def insert(self, rows: Sequence[Row]) -> Awaitable[int]: ...
+    def count_up(self, counters: Sequence[Counter]) -> Awaitable[list[int]]: ...
+    def accept(self, mark: Mark) -> Awaitable[bool]: ...
+    def after_commit(self, call: Callable[[], None]) -> bool: ...

@@ -1,0 +1,275 @@
+"""Adapters for SQLAlchemy: Connection and Session, and their asyncio twins over the same code.
+
+Facts, tried on SQLAlchemy 2.0.57 and 2.1.8 with pysqlite and aiosqlite, Python 3.11 to 3.13:
+
+- Under AUTOCOMMIT `in_transaction()` is True and a COMMIT has no meaning: the driver is asked (W1).
+- `begin_nested()` as the first thing in a transaction sends SAVEPOINT without BEGIN, because
+  sqlite3 in its legacy mode (still the default of both SQLAlchemy versions) opens a transaction
+  for INSERT only. RELEASE then commits, and a rollback of the outer transaction takes nothing back
+  (W2). With an INSERT before the savepoint all is well, but neither SQLAlchemy nor SQLite can tell
+  the two apart afterwards. So a savepoint is accepted where a BEGIN is certain: with
+  autocommit=False, or with a listener for the engine's "begin" event, which is SQLAlchemy's own
+  recipe for SQLite.
+- A session's after_commit also fires when a savepoint is released (W3).
+- A Connection has an event before its commit but none after it: such callers kick by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from sqlalchemy import Connection, TextClause, event, orm, text
+from sqlalchemy.orm import Session, scoped_session
+
+from postroom.errors import AutocommitError, TransactionError
+from postroom.transaction import Counter, Mark, Row
+from postroom.transactions.sqlite import (
+    HAS_AUTOCOMMIT,
+    LEGACY,
+    aiosqlite_autocommit,
+    autocommit_of,
+    refuse_autocommit,
+)
+from postroom.transactions.statements import Parameters, SyncStatements
+from postroom.transactions.steps import Steps
+
+if TYPE_CHECKING:  # SQLAlchemy's asyncio part needs greenlet, which sync callers may not have
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+_HOOK = "postroom.after_commit"
+_DIALECTS = ("sqlite",)
+
+
+@cache
+def _clause(sql: str) -> TextClause:
+    return text(sql).execution_options(preserve_rowcount=True)
+
+
+class ConnectionDriver:
+    """One Connection of the caller."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    @property
+    def connection(self) -> Connection:
+        return self._connection
+
+    @property
+    def dialect(self) -> str:
+        name = self.connection.dialect.name
+        if name not in _DIALECTS:
+            raise TransactionError(
+                f"SQLAlchemy's dialect {name!r} is not supported; known are {', '.join(_DIALECTS)}"
+            )
+        return name
+
+    def check(self) -> None:
+        if self.dialect == "sqlite":
+            _check_sqlite(self.connection)
+
+    def guard(self) -> Steps[None]:
+        self.check()
+        yield None
+
+    def settle_first(self) -> None:
+        pass
+
+    def change(self, sql: str, parameters: Parameters) -> int:
+        return self.connection.execute(_clause(sql), dict(parameters)).rowcount
+
+    def change_many(self, sql: str, parameters: Sequence[Parameters]) -> int:
+        return self.connection.execute(_clause(sql), [dict(p) for p in parameters]).rowcount
+
+    def fetch(self, sql: str, parameters: Parameters) -> Any:
+        rows = self.connection.execute(_clause(sql), dict(parameters)).fetchall()
+        return rows[0][0] if rows else None
+
+
+class SessionDriver(ConnectionDriver):
+    """One Session of the caller."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    @property
+    def connection(self) -> Connection:
+        _refuse_several_binds(self.session)
+        return self.session.connection()
+
+    def settle_first(self) -> None:
+        # So that the aggregate's row is locked before the event gets its number (W3). Inside a
+        # flush (an add from a mapper's event) the session does that already.
+        if not getattr(self.session, "_flushing", False):
+            self.session.flush()
+
+
+def _check_sqlite(connection: Connection) -> None:
+    if not connection.in_transaction():
+        connection.begin()  # as the INSERT would: now a listener has had its chance to send BEGIN
+    driver = connection.connection.driver_connection
+    assert driver is not None
+    nested = connection.in_nested_transaction()
+    autocommit = LEGACY
+    if HAS_AUTOCOMMIT and (nested or not driver.in_transaction):
+        adapted = connection.connection.dbapi_connection
+        if connection.dialect.is_async:
+            autocommit = adapted.run_async(aiosqlite_autocommit)  # type: ignore[union-attr]
+        else:
+            autocommit = autocommit_of(driver)
+    refuse_autocommit(driver.in_transaction, driver.isolation_level, autocommit)
+    if nested and autocommit is not False and not connection.dispatch.begin:
+        raise AutocommitError(
+            "this event would be written inside a SAVEPOINT that may have no BEGIN around it: "
+            "sqlite3 opens no transaction for begin_nested(), and releasing the savepoint would "
+            "commit the event on its own. Add the event outside of begin_nested(), or make the "
+            'engine with connect_args={"autocommit": False} (Python 3.12), or let SQLAlchemy send '
+            'BEGIN: event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))'
+        )
+
+
+def _refuse_several_binds(session: Session) -> None:
+    """Refuse to guess which database gets the event (W3)."""
+    # SQLAlchemy 2.1 has `binds`; 2.0 keeps them to itself.
+    given = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})
+    binds = {bind.engine for bind in given.values()}
+    if session.bind is not None:
+        binds.add(session.bind.engine)
+    if len(binds) > 1:
+        raise TransactionError(
+            f"this session has {len(binds)} binds, and the event must go where its data goes: "
+            "flush, then pass that connection, as in "
+            "outbox.add(session.connection(bind_arguments={'mapper': Order}), event)"
+        )
+
+
+def _hook(session: Session) -> _CommitHook:
+    found = session.info.get(_HOOK)
+    if found is None:
+        found = session.info[_HOOK] = _CommitHook(session)
+    return cast("_CommitHook", found)
+
+
+class _CommitHook:
+    """Calls what a session's open transaction has collected, once, after its outermost commit.
+
+    The listeners stay with the session: SQLAlchemy lets none be removed while it is being called.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._calls: dict[Callable[[], None], None] = {}
+        self._connection: Connection | None = None
+        self._committed = False
+        event.listen(session, "after_commit", self._after_commit)
+        event.listen(session, "after_transaction_end", self._after_end)
+
+    def add(self, call: Callable[[], None], connection: Connection) -> None:
+        self._calls[call] = None
+        self._connection = connection
+
+    def _after_commit(self, session: Session) -> None:
+        self._committed = not session.in_nested_transaction()
+
+    def _after_end(self, _session: Session, ended: orm.SessionTransaction) -> None:
+        if ended.parent is not None:
+            return
+        connection, calls = self._connection, list(self._calls)
+        committed, self._committed = self._committed, False
+        self._connection = None
+        self._calls.clear()
+        # A session that joined a transaction of its connection has not committed anything yet.
+        joined = connection is not None and not connection.closed and connection.in_transaction()
+        if committed and not joined:
+            for call in calls:
+                call()
+
+
+class ConnectionTransaction(SyncStatements):
+    """The caller's Connection."""
+
+    def __init__(self, connection: Connection, prefix: str) -> None:
+        super().__init__(ConnectionDriver(connection), prefix)
+        self._connection = connection
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Open a transaction, commit it at the end, roll it back on an error."""
+        with self._connection.begin():
+            yield
+
+
+class SessionTransaction(SyncStatements):
+    """The caller's Session, or the present one of a scoped_session."""
+
+    def __init__(self, session: Session | scoped_session[Any], prefix: str) -> None:
+        self._session: Session = session() if isinstance(session, scoped_session) else session
+        super().__init__(SessionDriver(self._session), prefix)
+
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        """Call back after the outermost commit of the session."""
+        _hook(self._session).add(call, self._session.connection())
+        return True
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Open a transaction, commit it at the end, roll it back on an error."""
+        with self._session.begin():
+            yield
+
+
+class _Bridged:
+    """An AsyncTransaction that runs the sync adapter where SQLAlchemy's own sync code runs."""
+
+    def __init__(self, target: AsyncConnection | AsyncSession, prefix: str) -> None:
+        self._target = target
+        self._prefix = prefix
+
+    def _sync(self, inner: Any) -> SyncStatements:
+        kind = SessionTransaction if isinstance(inner, Session) else ConnectionTransaction
+        return kind(inner, self._prefix)
+
+    async def insert(self, rows: Sequence[Row]) -> int:
+        return await self._target.run_sync(lambda inner: self._sync(inner).insert(rows))
+
+    async def count_up(self, counters: Sequence[Counter]) -> list[int]:
+        return await self._target.run_sync(lambda inner: self._sync(inner).count_up(counters))
+
+    async def accept(self, mark: Mark) -> bool:
+        return await self._target.run_sync(lambda inner: self._sync(inner).accept(mark))
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open a transaction, commit it at the end, roll it back on an error."""
+        async with self._target.begin():
+            yield
+
+
+class AsyncConnectionTransaction(_Bridged):
+    """The caller's AsyncConnection."""
+
+    def check(self) -> None:
+        """Nothing is known before the driver is asked; every statement asks it first."""
+
+    def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
+        """Say that a connection has no such hook."""
+        return False
+
+
+class AsyncSessionTransaction(_Bridged):
+    """The caller's AsyncSession, or the present one of an async_scoped_session."""
+
+    def __init__(self, session: AsyncSession | async_scoped_session[Any], prefix: str) -> None:
+        own: AsyncSession = cast("Any", session)() if hasattr(session, "registry") else session
+        super().__init__(own, prefix)
+        self._session: Session = own.sync_session
+
+    def check(self) -> None:
+        _refuse_several_binds(self._session)
+
+    def after_commit(self, call: Callable[[], None]) -> bool:
+        """Call back after the outermost commit of the session."""
+        _hook(self._session).add(call, self._session.connection())
+        return True

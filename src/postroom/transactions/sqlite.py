@@ -1,0 +1,244 @@
+"""Adapters for the standard library's `sqlite3` and for aiosqlite.
+
+When a statement would commit by itself depends on the connection's mode (W1):
+
+    legacy, isolation_level ''/DEFERRED/…   the driver opens a transaction before INSERT: accepted
+    legacy, isolation_level None            only inside the caller's own BEGIN
+    autocommit=True (Python 3.12)           only inside the caller's own BEGIN; its isolation_level
+                                            still reads '', so that alone says nothing
+    autocommit=False (Python 3.12)          the driver has a transaction open at all times
+
+A SAVEPOINT without a BEGIN is a transaction of its own in SQLite, and its RELEASE is the commit;
+sqlite3 in legacy mode opens none before it (W2). Nothing in SQLite's interface tells the two apart
+afterwards: `in_transaction` is True in both, a BEGIN is refused by both with the same words. So on
+these bare drivers what shares the event's savepoint shares its commit; use BEGIN, or
+`outbox.transaction(conn)`. SQLAlchemy knows of its savepoints, and its adapter refuses them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from postroom.errors import AutocommitError, TransactionError
+from postroom.transactions.statements import AsyncStatements, Parameters, SyncStatements
+from postroom.transactions.steps import Steps, run, run_async
+
+if TYPE_CHECKING:
+    import aiosqlite
+
+LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 has no name for
+HAS_AUTOCOMMIT = hasattr(sqlite3.Connection, "autocommit")
+
+
+def autocommit_of(connection: Any) -> int:
+    """Return True, False, or LEGACY. Only for the thread that uses the connection."""
+    return getattr(connection, "autocommit", LEGACY)
+
+
+def refuse_autocommit(in_transaction: bool, isolation_level: str | None, autocommit: int) -> None:
+    """Raise AutocommitError if an INSERT in this mode would commit by itself."""
+    if in_transaction or autocommit is False:
+        return
+    if autocommit is True:
+        mode, instead = "autocommit=True", "autocommit=False"
+    elif isolation_level is None:
+        mode, instead = "isolation_level=None", "the default isolation_level"
+    else:
+        return
+    raise AutocommitError(
+        f"this SQLite connection is in autocommit mode ({mode}) and no transaction is open: the "
+        "event would be committed on its own, apart from your data. Run BEGIN first, or use "
+        f"`with outbox.transaction(conn):`, or connect with {instead}"
+    )
+
+
+class Sqlite3Driver:
+    """One sqlite3.Connection of the caller."""
+
+    dialect = "sqlite"
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def check(self) -> None:
+        conn = self.connection
+        refuse_autocommit(conn.in_transaction, conn.isolation_level, autocommit_of(conn))
+
+    def guard(self) -> Steps[None]:
+        self.check()
+        yield None
+
+    def settle_first(self) -> None:
+        pass
+
+    def change(self, sql: str, parameters: Parameters) -> int:
+        cursor = self.connection.cursor()
+        try:
+            return cursor.execute(sql, parameters).rowcount
+        finally:
+            cursor.close()
+
+    def change_many(self, sql: str, parameters: Sequence[Parameters]) -> int:
+        cursor = self.connection.cursor()
+        try:
+            return cursor.executemany(sql, parameters).rowcount
+        finally:
+            cursor.close()
+
+    def fetch(self, sql: str, parameters: Parameters) -> Any:
+        cursor = self.connection.cursor()
+        try:
+            cursor.row_factory = None  # the caller's may return anything
+            rows = cursor.execute(sql, parameters).fetchall()
+            return rows[0][0] if rows else None
+        finally:
+            cursor.close()
+
+    def autocommit(self) -> int:
+        return autocommit_of(self.connection)
+
+    def run(self, sql: str) -> Any:
+        self.connection.execute(sql).close()
+
+
+class AiosqliteDriver:
+    """One aiosqlite.Connection of the caller."""
+
+    dialect = "sqlite"
+
+    def __init__(self, connection: aiosqlite.Connection) -> None:
+        self.connection = connection
+
+    def check(self) -> None:
+        conn = self.connection
+        refuse_autocommit(conn.in_transaction, conn.isolation_level, LEGACY)
+
+    def guard(self) -> Steps[None]:
+        conn = self.connection
+        autocommit = LEGACY if conn.in_transaction else (yield self.autocommit())
+        refuse_autocommit(conn.in_transaction, conn.isolation_level, autocommit)
+
+    def settle_first(self) -> None:
+        pass
+
+    async def change(self, sql: str, parameters: Parameters) -> int:
+        async with self.connection.execute(sql, parameters) as cursor:
+            return cursor.rowcount
+
+    async def change_many(self, sql: str, parameters: Sequence[Parameters]) -> int:
+        async with self.connection.executemany(sql, parameters) as cursor:
+            return cursor.rowcount
+
+    async def fetch(self, sql: str, parameters: Parameters) -> Any:
+        async with self.connection.cursor() as cursor:
+            cursor.row_factory = None
+            await cursor.execute(sql, parameters)
+            rows = list(await cursor.fetchall())
+            return rows[0][0] if rows else None
+
+    async def autocommit(self) -> int:
+        return await aiosqlite_autocommit(self.connection)
+
+    async def run(self, sql: str) -> None:
+        async with self.connection.execute(sql):
+            pass
+
+
+async def aiosqlite_autocommit(connection: aiosqlite.Connection) -> int:
+    """Return True, False, or LEGACY.
+
+    sqlite3 checks the thread when `autocommit` is read, and aiosqlite has no public way to look at
+    it in its own thread.
+    """
+    if not HAS_AUTOCOMMIT:
+        return LEGACY
+    return await connection._execute(autocommit_of, connection._conn)  # type: ignore[no-any-return, no-untyped-call]
+
+
+# -- outbox.transaction(conn): the caller's transaction, opened and ended --------------------------
+
+
+def _begin(driver: Sqlite3Driver | AiosqliteDriver) -> Steps[bool]:
+    """Open a transaction; returns whether the driver keeps one open by itself."""
+    if (yield driver.autocommit()) is False:
+        return True
+    if driver.connection.in_transaction:
+        raise TransactionError(
+            "a transaction is open on this connection already. Add to it with outbox.add(conn, …), "
+            "commit it where it was begun, and call outbox.kick() after that"
+        )
+    # IMMEDIATE: the write lock is waited for here, where nothing is lost yet by giving up.
+    try:
+        yield driver.run("BEGIN IMMEDIATE")
+    except BaseException:
+        # A cancelled BEGIN may still come through in aiosqlite's thread, and nobody would end it.
+        with suppress(sqlite3.Error):
+            yield driver.run("ROLLBACK")
+        raise
+    return False
+
+
+def _commit(driver: Sqlite3Driver | AiosqliteDriver, kept_open: bool) -> Steps[None]:
+    if not kept_open and not driver.connection.in_transaction:
+        raise TransactionError(
+            "the transaction has ended before its block did: leave commit and rollback to "
+            "outbox.transaction(). SQLite itself rolls back after some errors, such as a full disk"
+        )
+    try:
+        # commit() does nothing under autocommit=True, and COMMIT confuses autocommit=False.
+        yield driver.connection.commit() if kept_open else driver.run("COMMIT")
+    except BaseException:
+        yield from _rollback(driver, kept_open)
+        raise
+
+
+def _rollback(driver: Sqlite3Driver | AiosqliteDriver, kept_open: bool) -> Steps[None]:
+    if kept_open:
+        yield driver.connection.rollback()
+    elif driver.connection.in_transaction:
+        try:
+            yield driver.run("ROLLBACK")
+        except sqlite3.Error:
+            if driver.connection.in_transaction:
+                raise
+
+
+class Sqlite3Transaction(SyncStatements):
+    """The caller's sqlite3.Connection."""
+
+    def __init__(self, connection: sqlite3.Connection, prefix: str) -> None:
+        self._sqlite = Sqlite3Driver(connection)
+        super().__init__(self._sqlite, prefix)
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Open a transaction, commit it at the end, roll it back on an error."""
+        kept_open = run(_begin(self._sqlite))
+        try:
+            yield
+        except BaseException:
+            run(_rollback(self._sqlite, kept_open))
+            raise
+        run(_commit(self._sqlite, kept_open))
+
+
+class AiosqliteTransaction(AsyncStatements):
+    """The caller's aiosqlite.Connection."""
+
+    def __init__(self, connection: aiosqlite.Connection, prefix: str) -> None:
+        self._sqlite = AiosqliteDriver(connection)
+        super().__init__(self._sqlite, prefix)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open a transaction, commit it at the end, roll it back on an error."""
+        kept_open = await run_async(_begin(self._sqlite))
+        try:
+            yield
+        except BaseException:
+            await run_async(_rollback(self._sqlite, kept_open))
+            raise
+        await run_async(_commit(self._sqlite, kept_open))

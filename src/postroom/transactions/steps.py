@@ -1,0 +1,39 @@
+"""One body of code for both worlds: steps that are written once and run with or without a loop.
+
+A function of steps yields what a driver's call returned and is sent its result. Under `run` the
+call has already happened; under `run_async` it is awaited. Errors are raised inside the steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from inspect import isawaitable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+Steps = Generator[Any, Any, T]
+
+
+def run(steps: Steps[T]) -> T:
+    """Run the steps to their end and return their result."""
+    result = None
+    while True:
+        try:
+            result = steps.send(result)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+
+async def run_async(steps: Steps[T]) -> T:
+    """Run the steps to their end, awaiting what can be awaited, and return their result."""
+    try:
+        call = next(steps)
+        while True:
+            try:
+                result = (await call) if isawaitable(call) else call
+            except BaseException as error:
+                call = steps.throw(error)
+            else:
+                call = steps.send(result)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

@@ -1,0 +1,101 @@
+"""The real command in a process of its own, as a user would call it."""
+
+from __future__ import annotations
+
+import os
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import postroom
+
+SOURCE = Path(postroom.__file__).parents[1]
+PATIENCE_SECONDS = 30.0
+
+
+def environment(**extra):
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("POSTROOM_")}
+    return kept | {"PYTHONPATH": str(SOURCE), "PYTHONIOENCODING": "utf-8"} | extra
+
+
+def argv(*arguments):
+    return [sys.executable, "-m", "postroom", *arguments]
+
+
+def call(*arguments, cwd, stdout=subprocess.PIPE, timeout=PATIENCE_SECONDS, **extra):
+    """Run a command to its end."""
+    return subprocess.run(
+        argv(*arguments), cwd=cwd, env=environment(**extra), stdout=stdout, stderr=subprocess.PIPE,
+        stdin=subprocess.DEVNULL, text=True, encoding="utf-8", timeout=timeout, check=False,
+    )  # fmt: skip
+
+
+class Running:
+    """A command that goes on; its stderr is read line by line, its stdout at the end."""
+
+    def __init__(self, *arguments, cwd, **extra):
+        self.process = subprocess.Popen(
+            argv(*arguments), cwd=cwd, env=environment(**extra), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
+            start_new_session=True,
+        )  # fmt: skip
+        self.lines = []
+        self.out = []
+        self._spoke = threading.Event()
+        self._heard = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._read, args=(self.process.stderr, self._heard)),
+            threading.Thread(target=self._read, args=(self.process.stdout, None)),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read(self, stream, heard):
+        with stream:
+            for line in stream:
+                if heard is None:
+                    self.out.append(line)
+                    self._spoke.set()
+                else:
+                    heard.put(line)
+        if heard is not None:
+            heard.put(None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        for thread in self._threads:
+            thread.join()
+
+    def hear(self, pattern):
+        """Wait for a line on stderr that matches."""
+        while True:
+            line = self._heard.get(timeout=PATIENCE_SECONDS)
+            assert line is not None, f"it ended without {pattern!r}: {self.lines}"
+            self.lines.append(line)
+            if found := re.search(pattern, line):
+                return found
+
+    def listen(self):
+        """Wait for the first line on stdout."""
+        assert self._spoke.wait(PATIENCE_SECONDS)
+
+    def send(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+
+    def end(self):
+        """Wait for the end; returns the exit code."""
+        code = self.process.wait(timeout=PATIENCE_SECONDS)
+        for thread in self._threads:
+            thread.join()
+        while (line := self._heard.get()) is not None:
+            self.lines.append(line)
+        return code

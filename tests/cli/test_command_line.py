@@ -1,0 +1,173 @@
+"""What all commands have in common: help, errors, exit codes, masks, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import click
+import pytest
+
+from postroom._version import __version__
+from postroom.cli.app import cli
+from postroom.cli.exits import ExitCode, code_of, complain
+from postroom.errors import ConfigError, EventError, NotFoundError, SchemaError, StoreLostError
+from tests.cli.command import Running, call
+
+
+def test_help_lists_the_commands_and_the_exit_codes(tmp_path):
+    done = call("--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    for verb in ("demo", "migrate", "run", "status", "version"):
+        assert f"\n  {verb} " in done.stdout
+    for code in (0, 1, 2, 3, 70, 130, 141):
+        assert f"\n  {code:>5}  " in done.stdout
+    assert max(len(line) for line in done.stdout.splitlines()) <= 88
+
+
+def test_without_a_command_it_helps_and_fails(tmp_path):
+    done = call(cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Usage: postroom ")
+
+
+def test_each_command_has_an_example():
+    assert set(cli.commands) == {"demo", "migrate", "run", "status", "version"}
+    for name, command in cli.commands.items():
+        text = command.get_help(click.Context(command, info_name=f"postroom {name}"))
+        assert "Example" in text
+        assert f"postroom {name} " in text.partition("Example")[2]
+
+
+def test_version(tmp_path):
+    done = call("version", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[0] == f"postroom {__version__}"
+    told = json.loads(call("version", "--json", cwd=tmp_path).stdout)
+    assert set(told) == {"postroom", "python", "sqlite"}
+    assert told["postroom"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["staus"], "postroom: No such command 'staus'."),
+        (["status"], "postroom status: Missing option '--store' (env var: 'POSTROOM_STORE')."),
+        (["status", "--store", "sqlite:///x.db", "--jsn"], "postroom status: No such option"),
+        (["status", "--store", "app.db"], "not a URL"),
+        (["status", "--store", "sqlitee:///x.db"], "did you mean 'sqlite'? Known: memory, sqlite"),
+        (["status", "--store", "sqlite:///x.db?prefx=a_"], "did you mean 'prefix'?"),
+        (["status", "--store", "memory:"], "lives within one process"),
+        (["status", "--store", "sqlite:///x.db", "--watch", "0"], "--watch: at least 0.1 seconds"),
+        (["status", "--store", "sqlite:///x.db", "--stream", ""], "stream is empty"),
+        (["run", "--store", "sqlite:///x.db", "--broker", "hndlers:a:b"], "did you mean 'handlers'?"),
+        (["run", "--store", "sqlite:///x.db", "--broker", "handlers:no_such:h"], "no module 'no_such'"),
+        (["run", "--store", "sqlite:///x.db", "--broker", "null:", "--batch-size", "0"], "batch_size"),
+        (["run", "--store", "sqlite:///x.db", "--broker", "null:", "--poll-seconds", "nan"], "'nan'"),
+        (["run", "--store", "sqlite:///x.db", "--broker", "null:", "--batch-size", "9",
+          "--max-batch-size", "3"], "max_batch_size (3) is below batch_size (9)"),
+        (["demo", "--orders", "0"], "0 is not in the range"),
+    ],
+)  # fmt: skip
+def test_wrong_usage_is_one_line_and_exit_code_2(tmp_path, arguments, said):
+    done = call(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert said in done.stderr
+    assert done.stderr.startswith("postroom")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("verb", [["status"], ["run", "--broker", "null:"]])
+def test_tables_that_are_missing_are_exit_code_3_and_say_what_to_do(tmp_path, verb):
+    done = call(*verb, "--store", "sqlite:///x.db", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    assert f"run: postroom migrate --store sqlite:///{tmp_path}/x.db" in done.stderr
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_a_file_that_is_no_database_is_exit_code_3(tmp_path):
+    (tmp_path / "x.db").write_text("hello, I am a text and no database at all\n" * 100)
+    done = call("status", "--store", "sqlite:///x.db", cwd=tmp_path)
+    assert done.returncode == 3
+    assert "not a database" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_environment_stands_in_for_the_options(tmp_path):
+    done = call("migrate", cwd=tmp_path, POSTROOM_STORE="sqlite:///env.db")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "env.db").exists()
+    bad = call("run", cwd=tmp_path, POSTROOM_STORE="sqlite:///env.db", POSTROOM_BROKER="oops:")
+    assert "unknown broker scheme 'oops'" in bad.stderr
+
+
+def test_secrets_are_never_printed(tmp_path):
+    for url in ("postgresql://u:s3cret@h/db", "postgresql://u:s3c@ret@h/db", "x://u:s3cret@h:pp/"):
+        for mode in ([], ["--debug"]):
+            done = call(*mode, "status", "--store", url, cwd=tmp_path)
+            assert done.returncode == 2
+            assert "s3c" not in done.stdout + done.stderr
+
+
+def test_a_traceback_comes_only_when_asked_for(tmp_path):
+    quiet = call("status", "--store", "sqlite:///x.db", cwd=tmp_path)
+    loud = call("--debug", "status", "--store", "sqlite:///x.db", cwd=tmp_path)
+    assert "Traceback" not in quiet.stderr
+    assert "Traceback" in loud.stderr
+    assert (quiet.returncode, loud.returncode) == (3, 3)
+
+
+@pytest.mark.parametrize("arguments", [["version"], ["--help"], ["run", "--help"]])
+def test_a_reader_that_went_away_is_no_traceback(tmp_path, arguments):
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = call(*arguments, cwd=tmp_path, stdout=writer)
+    finally:
+        os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_ctrl_c_is_exit_code_130_without_a_traceback(tmp_path):
+    call("migrate", "--store", "sqlite:///x.db", cwd=tmp_path)
+    arguments = ("status", "--store", "sqlite:///x.db", "--watch", "0.1", "--json")
+    with Running(*arguments, cwd=tmp_path, PYTHONUNBUFFERED="1") as watch:
+        watch.listen()
+        watch.send(signal.SIGINT)
+        assert watch.end() == 130
+        assert "Traceback" not in "".join(watch.lines)
+    for line in watch.out:
+        assert json.loads(line)["streams"][0]["stream"] == "main"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("x"), 2),
+        (EventError("stream", "x"), 2),
+        (click.UsageError("x"), 2),
+        (SchemaError("x"), 3),
+        (StoreLostError("x"), 3),
+        (NotFoundError("x"), 1),
+        (click.ClickException("x"), 1),
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (RuntimeError("x"), 70),
+    ],
+)
+def test_exit_codes(error, code):
+    assert code_of(error) is ExitCode(code)
+
+
+def test_what_nobody_expected_says_how_to_see_more(capsys):
+    assert complain(RuntimeError("a\nb password=s3cret"), debug=False) == 70
+    assert capsys.readouterr().err == (
+        "postroom: unexpected RuntimeError: a b password=***; "
+        "run it again as `postroom --debug …` to see where\n"
+    )

@@ -1,0 +1,46 @@
+"""`postroom migrate`."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from tests.cli.command import call
+
+
+@pytest.mark.req("S4.1")
+def test_it_makes_the_tables_and_says_the_version(tmp_path):
+    for _ in range(2):  # the second time nothing is left to do
+        done = call("migrate", "--store", "sqlite:///app.db", cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == "sqlite:///app.db is at version 1\n"
+    with sqlite3.connect(tmp_path / "app.db") as conn:
+        tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
+    conn.close()
+    assert {"postroom_outbox", "postroom_inbox", "postroom_lease"} <= tables
+
+
+def test_json(tmp_path):
+    done = call("migrate", "--store", "sqlite:///app.db", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout) == {"store": "sqlite:///app.db", "version": 1}
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    done = call("migrate", "--store", "sqlite:///no/app.db", cwd=tmp_path)
+    assert done.returncode == 3
+    assert done.stderr == f"postroom: there is no folder {tmp_path}/no to make app.db in\n"
+
+
+def test_newer_tables_are_refused(tmp_path):
+    call("migrate", "--store", "sqlite:///app.db", cwd=tmp_path)
+    conn = sqlite3.connect(tmp_path / "app.db")
+    with conn:
+        conn.execute("UPDATE postroom_meta SET value = '999' WHERE name = 'schema_version'")
+    conn.close()
+    for verb in ("migrate", "status"):
+        done = call(verb, "--store", "sqlite:///app.db", cwd=tmp_path)
+        assert done.returncode == 3
+        assert "999" in done.stderr
+        assert "Upgrade postroom" in done.stderr

@@ -1,0 +1,95 @@
+"""`postroom status`: what it makes of counts and leases, and how that looks."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from postroom.cli.status import RelaySeen, StreamSeen, duration, render, summarise
+from postroom.store import Lease, Member, Roster, Stats
+from tests.cli.command import call
+
+SEEN = StreamSeen(
+    "main",
+    {"pending": 12, "processing": 0, "done": 2_000_000, "failed": 1, "dead": 3},
+    75.2,
+    1,
+    {"total": 64, "held": 63, "free": 1},
+    [
+        RelaySeen("0b7e", "box:41", "well", 32),
+        RelaySeen("1c", "box:42", "unwell", 31),
+        RelaySeen("2d", "", "gone", 1),
+    ],
+)
+
+
+def test_a_stream_for_people():
+    assert render([SEEN]) == [
+        "stream main",
+        "  pending                 12      lag               1 min 15 s",
+        "  processing               0      blocked keys               1",
+        "  done             2,000,000      lanes held          63 of 64",
+        "  failed                   1      relays alive               2",
+        "  dead                     3",
+        "",
+        "  relay   state   lanes  owner",
+        "  box:41  well       32  0b7e",
+        "  box:42  unwell     31  1c",
+        "  -       gone        1  2d",
+    ]
+
+
+def test_it_fits_80_columns_whatever_the_names(tmp_path):
+    nasty = RelaySeen("o" * 100, "\x1b[31m" + "n" * 100, "unwell", 64)
+    lines = render([StreamSeen("s" * 64, SEEN.counts, 1e9, 10**9, SEEN.lanes, [nasty])])
+    assert max(len(line) for line in lines) <= 80
+    assert all(line.isprintable() for line in lines)
+
+
+def test_who_is_well_unwell_and_gone():
+    leases = [Lease(n, None, 0, False) for n in range(64)]
+    leases[0] = Lease(0, "a", 1, True)
+    leases[1] = Lease(1, "a", 1, True)
+    leases[2] = Lease(2, "b", 5, True)
+    leases[3] = Lease(3, "c", 2, False)  # ran out, and nobody took it yet
+    roster = Roster((Member("a", True, "one"), Member("b", False, "two")), tuple(leases))
+    seen = summarise("mail", Stats({"pending": 4}, 1.23456, 2), roster)
+    assert seen == StreamSeen(
+        "mail",
+        {"pending": 4, "processing": 0, "done": 0, "failed": 0, "dead": 0},
+        1.235,
+        2,
+        {"total": 64, "held": 3, "free": 61},
+        [
+            RelaySeen("a", "one", "well", 2),
+            RelaySeen("b", "two", "unwell", 1),
+            RelaySeen("c", "", "gone", 1),
+        ],
+    )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [
+        (0.0, "0.0 s"),
+        (59.94, "59.9 s"),
+        (60.0, "1 min 0 s"),
+        (3_599.0, "59 min 59 s"),
+        (3_600.0, "1 h 0 min"),
+        (200_000.0, "2 days 7 h"),
+    ],
+)
+def test_durations(seconds, shown):
+    assert duration(seconds) == shown
+
+
+def test_an_empty_outbox(tmp_path):
+    call("migrate", "--store", "sqlite:///app.db", cwd=tmp_path)
+    done = call("status", "--store", "sqlite:///app.db", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[0] == "stream main"
+    assert done.stdout.splitlines()[-1] == "  no relay serves it"
+    told = json.loads(call("status", "--store", "sqlite:///app.db", "--json", cwd=tmp_path).stdout)
+    assert [s["stream"] for s in told["streams"]] == ["main"]
+    assert told["streams"][0]["lanes"] == {"total": 64, "held": 0, "free": 64}

@@ -1,0 +1,332 @@
+"""The bugs that a first implementation gets wrong, each with the machine that must notice it.
+
+A mutant patches the package in a process of its own. `sim` is the simulation with the kinds of
+faults given (None: all); a test is run by pytest in that process.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+CONTRACT = "tests/contract/test_store_sqlite.py"
+MEMORY = "tests/contract/test_store_memory.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    rule: str
+    story: str
+    plant: Callable[[], None]
+    sim: tuple[str, ...] | None = ()  # () no simulation
+    tests: tuple[str, ...] = ()
+
+
+def _no_fence():
+    from postroom.stores.memory.store import MemoryStore
+
+    MemoryStore.fence = lambda self, settlement: set(settlement.leases)
+
+
+def _no_fence_sqlite():
+    from postroom.stores.sqlite import events
+
+    events.held_lanes = lambda db, stream, owner, leases, now: set(leases)
+
+
+def _fence_without_expiry_sqlite():
+    from postroom.stores.sqlite import leasing
+
+    _rewrite("settle_fence", " AND until > :now", " AND :now > 0")
+    assert leasing
+
+
+def _settle_before_confirm():
+    from postroom.engine.worker import Worker
+
+    publish = Worker._publish
+
+    async def hasty(self, batch):
+        self.flight.confirm(batch)
+        await publish(self, batch)
+
+    Worker._publish = hasty
+
+
+def _block_in_memory():
+    from postroom.stores.memory.tables import Tables
+
+    Tables.block = lambda self, record: None
+
+
+def _block_in_memory_sqlite():
+    from postroom.stores.sqlite import events
+
+    _rewrite("settle_block", "AND key IS NOT NULL", "AND key IS NULL")
+    assert events
+
+
+def _cursor():
+    from postroom.stores.memory.store import MemoryStore
+
+    read = MemoryStore.read
+
+    async def ahead(self, question):
+        seen = self.__dict__.setdefault("_cursors", {})
+        found = [r for r in await read(self, question) if r.seq > seen.get(r.lane, 0)]
+        for record in found:
+            seen[record.lane] = record.seq
+        return found
+
+    MemoryStore.read = ahead
+
+
+def _filter_at_the_end():
+    """Nothing is left out when the read starts; at its end, what has no outcome yet is left out."""
+    from postroom.engine.flight import Flight
+
+    admit = Flight.admit
+
+    def late(self, records, may_publish, now):
+        for key in [key for key, run in self._runs.items() if run.closed]:
+            del self._runs[key]
+        return admit(self, records, may_publish, now)
+
+    Flight.busy_keys = lambda self: []
+    Flight.admit = late
+
+
+def _unpark_early():
+    from postroom.stores.memory.tables import Tables
+
+    def all_at_once(self, stream, key_hash):
+        if self.blocks.pop((stream, key_hash), None) is not None:
+            for seq in list(self.parked.get((stream, key_hash), ()))[1:]:
+                self.move(self.rows[seq], "ready")
+
+    Tables.advance = all_at_once
+
+
+def _unpark_early_sqlite():
+    _rewrite("advance", "ORDER BY seq LIMIT :step", "ORDER BY seq DESC LIMIT :step")
+
+
+def _processing_ignored():
+    from postroom.stores.memory.store import MemoryStore
+
+    read = MemoryStore.read
+
+    async def blind(self, question):
+        return [r for r in await read(self, question) if r.state != "processing"]
+
+    MemoryStore.read = blind
+
+
+def _processing_ignored_sqlite():
+    _rewrite("read", "WHERE o.seq IN", "WHERE o.state <> 'processing' AND o.seq IN")
+
+
+def _attempts_after():
+    """The handler starts before its attempt is counted: one that kills the process is never charged."""
+    import asyncio
+
+    from postroom.engine.flight import Flight
+
+    def at_once(self, record):
+        granted = asyncio.get_running_loop().create_future()
+        granted.set_result(True)
+        return granted
+
+    Flight.start = at_once
+
+
+def _whole_batch_charged():
+    from postroom.engine.blocks import Judge
+
+    Judge._unknown = lambda self, record, outcome, *, alone: self._charge(record, outcome)
+
+
+def _no_accept():
+    from postroom.stores.memory.transaction import MemoryTransaction
+
+    async def always(self, mark):
+        return True
+
+    MemoryTransaction.accept = always
+
+
+def _no_drain():
+    from postroom.engine.lanes import LaneKeeper
+
+    LaneKeeper.drained = lambda self, busy: {
+        lane: held.token for lane, held in self.held.items() if held.draining
+    }
+
+
+def _members_own_lanes():
+    from postroom.stores.memory.store import MemoryStore
+
+    leases = MemoryStore.leases
+
+    async def owners_only(self, stream):
+        roster = await leases(self, stream)
+        owners = {lease.owner for lease in roster.leases if lease.live}
+        return roster._replace(members=tuple(m for m in roster.members if m.owner in owners))
+
+    MemoryStore.leases = owners_only
+
+
+def _no_counter():
+    from postroom import outbox
+
+    def unnumbered(tx, rows):
+        yield tx.insert(rows)
+        return []
+
+    outbox._insert_strict = unnumbered
+
+
+def _settle_by_publishing_again():
+    from postroom.engine.worker import Worker
+    from postroom.errors import StoreError
+
+    async def give_up(self, settlement):
+        try:
+            return await self._office.store.settle(settlement)
+        except StoreError:
+            return set(settlement.leases)  # as if settled: the events are read and sent again
+
+    Worker._commit = give_up
+
+
+def _unhealthy_for_ever():
+    from postroom.engine.tender import Tender
+
+    async def nothing(self):
+        pass
+
+    Tender._ask_destination = nothing
+
+
+def _go_on_after_failure():
+    from postroom.broker import Verdict
+    from postroom.engine.flight import Flight
+
+    def step(self, run, record, outcome):
+        run.next += 1
+        self._open -= 1
+        if outcome.verdict is Verdict.CONFIRMED:
+            self._done.append(record)
+        elif run.failed is None:
+            run.failed = (record, outcome)
+
+    Flight._step = step
+
+
+def _outage_is_a_failure():
+    from postroom.broker import Verdict
+    from postroom.engine.blocks import Judge
+
+    judge = Judge.judge
+
+    def strict(self, record, outcome, *, alone):
+        if outcome.verdict is Verdict.OUTAGE:
+            return self._charge(record, outcome)
+        return judge(self, record, outcome, alone=alone)
+
+    Judge.judge = strict
+
+
+def _park_without_a_block_sqlite():
+    _rewrite("settle_parked", "AND EXISTS", "OR EXISTS")
+
+
+def _rewrite(name, old, new):
+    """Change the text of one SQL statement of the SQLite store."""
+    from postroom.stores.sqlite.statements import load_queries
+
+    queries = load_queries("postroom_")
+    assert old in queries[name], f"{name}.sql no longer says {old!r}"
+    queries[name] = queries[name].replace(old, new)
+
+
+MUTANTS = {
+    "no-fence": Mutant(
+        "L2", "a relay past its lease settles all the same", _no_fence,
+        sim=("crash", "pause", "slow_store", "fail", "poison"),
+    ),
+    "no-fence-sqlite": Mutant(
+        "L2", "the same, in SQLite's settle", _no_fence_sqlite, tests=(CONTRACT,)
+    ),
+    "no-expiry-sqlite": Mutant(
+        "L2", "the fence looks at the token, not at the clock", _fence_without_expiry_sqlite,
+        tests=(CONTRACT,),
+    ),
+    "settle-first": Mutant(
+        "G2", "settled before the broker has confirmed", _settle_before_confirm, sim=("fail",)
+    ),
+    "block-in-memory": Mutant(
+        "B1", "a failed head is held back in memory only", _block_in_memory, sim=("fail",)
+    ),
+    "block-in-memory-sqlite": Mutant(
+        "B1", "the same, in SQLite's settle", _block_in_memory_sqlite, tests=(CONTRACT,)
+    ),
+    "cursor": Mutant("R1", "reads go on behind the last number seen", _cursor, sim=("rollback",)),
+    "filter-at-end": Mutant(
+        "R3", "what is in flight is filtered when the read returns", _filter_at_the_end,
+        sim=("rollback",),
+    ),
+    "unpark-early": Mutant(
+        "B3", "followers come back before the block is gone", _unpark_early,
+        sim=("fail", "poison"),
+    ),
+    "unpark-early-sqlite": Mutant(
+        "B3", "the same, in SQLite", _unpark_early_sqlite, tests=(CONTRACT,)
+    ),
+    "park-for-ever-sqlite": Mutant(
+        "B3", "followers are parked although their block is gone", _park_without_a_block_sqlite,
+        tests=(CONTRACT,),
+    ),
+    "processing-ignored": Mutant(
+        "R2", "what a dead relay left processing is never read", _processing_ignored,
+        sim=("crash", "killer"),
+    ),
+    "processing-ignored-sqlite": Mutant(
+        "R2", "the same, in SQLite's read", _processing_ignored_sqlite, tests=(CONTRACT,)
+    ),
+    "attempts-after": Mutant(
+        "H1", "attempts are counted after the handler", _attempts_after, sim=("killer",)
+    ),
+    "whole-batch-charged": Mutant(
+        "P3", "an unknown outcome is charged to every event of the batch", _whole_batch_charged,
+        sim=("breaker",),
+    ),
+    "no-accept": Mutant(
+        "H2", "no accept in the handler's transaction", _no_accept, sim=("crash", "pause")
+    ),
+    "no-drain": Mutant(
+        "L4", "lanes are handed over with events in flight", _no_drain, sim=("join", "leave")
+    ),
+    "members-own-lanes": Mutant(
+        "L4", "a relay without a lane is not seen by the others", _members_own_lanes,
+        sim=("join",),
+    ),
+    "no-counter": Mutant(
+        "W9", "strict events are not numbered", _no_counter,
+        tests=("tests/contract/test_transactions_sqlite3.py",),
+    ),
+    "publish-again": Mutant(
+        "L5", "a settle that failed is answered by publishing again", _settle_by_publishing_again,
+        sim=("store_conflict", "store_lost"),
+    ),
+    "go-on": Mutant(
+        "B5", "what was confirmed behind a failure is settled", _go_on_after_failure, tests=(
+            "tests/unit/test_flight.py",
+        ),
+    ),
+    "outage-charged": Mutant(
+        "P2", "an outage of the broker spends attempts", _outage_is_a_failure, sim=("outage",)
+    ),
+    "unwell-for-ever": Mutant(
+        "L4", "a relay that gave its lanes back never asks whether the broker is there again",
+        _unhealthy_for_ever, sim=("outage", "join"),
+    ),
+}  # fmt: skip

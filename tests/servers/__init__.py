@@ -1,0 +1,1 @@
+"""The real servers that the tests run against, started and stopped by the tests themselves."""

@@ -1,0 +1,106 @@
+"""RabbitMQ, with an Erlang port mapper of its own."""
+
+import asyncio
+import subprocess
+import threading
+from collections.abc import Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.servers import programs
+from tests.servers.keeper import run_as
+from tests.servers.process import Server, free_port, listens
+
+
+class RabbitMQ(Server):
+    """RabbitMQ 3.10 with the management plugin; user and password are guest."""
+
+    name = "rabbitmq"
+    system_user = "rabbitmq"
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.port = free_port()
+        self.management_port = free_port()
+        self.distribution_port = free_port()
+        self.mapper_port = free_port()
+
+    @property
+    def url(self) -> str:
+        return f"amqp://guest:guest@127.0.0.1:{self.port}/"
+
+    @property
+    def management_url(self) -> str:
+        """Where the HTTP API of the management plugin answers."""
+        return f"http://guest:guest@127.0.0.1:{self.management_port}/api/"
+
+    def prepare(self) -> None:
+        self.write(
+            "rabbitmq.conf",
+            f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
+            "management.tcp.ip = 127.0.0.1\n"
+            f"management.tcp.port = {self.management_port}\n",
+        )
+        self.write("enabled_plugins", "[rabbitmq_management].\n")
+        self.write("rabbitmq-env.conf", "")
+
+    def environment(self) -> dict[str, str]:
+        return {
+            "RABBITMQ_NODENAME": f"postroom-{self.port}@localhost",
+            "RABBITMQ_CONF_ENV_FILE": f"{self.folder}/rabbitmq-env.conf",
+            "RABBITMQ_CONFIG_FILE": f"{self.folder}/rabbitmq.conf",
+            "RABBITMQ_ENABLED_PLUGINS_FILE": f"{self.folder}/enabled_plugins",
+            "RABBITMQ_MNESIA_BASE": f"{self.folder}/data",
+            "RABBITMQ_LOG_BASE": f"{self.folder}",
+            "RABBITMQ_LOGS": "-",
+            "RABBITMQ_DIST_PORT": str(self.distribution_port),
+            "ERL_EPMD_PORT": str(self.mapper_port),
+            "ERL_EPMD_ADDRESS": "127.0.0.1",
+        }
+
+    def command(self) -> Sequence[str | Path]:
+        return [programs.rabbitmq_bin() / "rabbitmq-server"]
+
+    def answers(self) -> bool:
+        if not listens(self.port):
+            return False
+        in_thread(open_and_close(self.url))
+        return True
+
+    def ctl(self, *words: str) -> str:
+        """Run rabbitmqctl against this server and give what it printed."""
+        done: subprocess.CompletedProcess[str] = subprocess.run(
+            [programs.rabbitmq_bin() / "rabbitmqctl", "--quiet", *words],
+            env=self.variables(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=True,
+            **run_as(self.user),
+        )
+        return done.stdout
+
+
+async def open_and_close(url: str) -> None:
+    """Open an AMQP connection and a channel."""
+    import aio_pika
+
+    async with asyncio.timeout(10), await aio_pika.connect(url) as connection:
+        await connection.channel()
+
+
+def in_thread(work: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end, also when the caller's thread runs an event loop."""
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            asyncio.run(work)
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    if failures:
+        raise failures[0]

@@ -1,0 +1,40 @@
+"""The relay's own code in simulated worlds: every seed another mixture of faults."""
+
+import pytest
+
+from tests.sim.run import simulate
+
+WORLDS = 25
+
+
+@pytest.mark.req("S1.4", "S2.3", "S2.4", "S3.5", "S4.6", "S4.7")
+@pytest.mark.promise("G1", "G2", "G3", "G4", "G5", "G6", "G7")
+@pytest.mark.parametrize("first", range(1, 8 * WORLDS, WORLDS))
+def test_no_promise_is_broken(first):
+    for seed in range(first, first + WORLDS):
+        found, _, world = simulate(seed)
+        assert not found, f"seed {seed}, faults {dict(world.chaos.fired)}"
+
+
+def test_a_seed_is_always_the_same_world():
+    first, again = simulate(11)[2], simulate(11)[2]
+    assert first.arrivals == again.arrivals
+    assert first.chaos.fired == again.chaos.fired
+
+
+# Worlds that once broke a promise, by the faults that did it.
+@pytest.mark.parametrize(
+    "faults",
+    [
+        # One worker had nothing to try with and kept the other from trying: the breaker stayed open.
+        pytest.param(("outage", "store_conflict"), id="a try without an event"),
+        # A relay that gave up its lanes during an outage had no event left to find the broker with.
+        pytest.param(("outage", "join", "leave", "pause"), id="unwell without a lane"),
+        # The one event that could be tried closed the channel each time, and was never charged.
+        pytest.param(("outage", "breaker", "fail"), id="only poison to try"),
+    ],
+)
+def test_a_world_that_once_broke(faults):
+    for seed in range(40):
+        found, _, world = simulate(seed, faults)
+        assert not found, f"seed {seed}, faults {dict(world.chaos.fired)}"

@@ -1,0 +1,259 @@
+"""What a failed event deserves: every verdict, alone and in company, strict or not, both policies."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from postroom.broker import CONFIRMED, UNSENT, Outcome, Verdict
+from postroom.engine.blocks import Judge, Judgement, Sentence
+from postroom.retry import Constant, RetryPolicy
+from postroom.testing.desk import make_record
+
+BACKOFF = 7.0
+MISCONFIGURED = 33.0
+LATER, BURY, ALONE, BACK = (
+    Sentence.TRY_LATER,
+    Sentence.BURY,
+    Sentence.TRY_ALONE,
+    Sentence.GIVE_BACK,
+)
+
+
+def judge(on_exhausted="bury", *, counts_at_start=False, backoff=None, suspect_limit=3):
+    return Judge(
+        RetryPolicy(
+            max_attempts=5, backoff=backoff or Constant(BACKOFF), on_exhausted=on_exhausted
+        ),
+        counts_at_start=counts_at_start,
+        suspect_limit=suspect_limit,
+        misconfigured_seconds=MISCONFIGURED,
+    )
+
+
+def record(attempts=0, *, strict=False, seq=1):
+    return make_record(seq, key="k", attempts=attempts, kseq=12 if strict else None)
+
+
+EVERY_CIRCUMSTANCE = list(
+    itertools.product((False, True), (False, True), ("bury", "block"), (False, True), (0, 4))
+)
+
+
+# -- what spends nothing ------------------------------------------------------------------------
+@pytest.mark.promise("P2")
+@pytest.mark.req("S1.4")
+@pytest.mark.parametrize(("alone", "strict", "policy", "at_start", "attempts"), EVERY_CIRCUMSTANCE)
+@pytest.mark.parametrize("verdict", [Verdict.UNSENT, Verdict.OUTAGE])
+def test_unsent_and_outage_spend_nothing_whatever_the_circumstances(
+    verdict, alone, strict, policy, at_start, attempts
+):
+    found = judge(policy, counts_at_start=at_start).judge(
+        record(attempts, strict=strict), Outcome(verdict, "away", 99.0), alone=alone
+    )
+    assert found == Judgement(BACK, attempts, 0.0, "away", alarm=False)
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize(("alone", "strict", "policy", "at_start", "attempts"), EVERY_CIRCUMSTANCE)
+def test_a_wrong_configuration_waits_and_alarms_and_spends_nothing(
+    alone, strict, policy, at_start, attempts
+):
+    found = judge(policy, counts_at_start=at_start).judge(
+        record(attempts, strict=strict), Outcome(Verdict.MISCONFIGURED, "no topic"), alone=alone
+    )
+    assert found == Judgement(LATER, attempts, MISCONFIGURED, "no topic", alarm=True)
+
+
+# -- failed -------------------------------------------------------------------------------------
+@pytest.mark.req("S2.4", "S4.3")
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_failure_is_an_attempt_and_the_fifth_is_the_last(alone, at_start):
+    found = [
+        judge(counts_at_start=at_start).judge(
+            record(n), Outcome(Verdict.FAILED, "boom"), alone=alone
+        )
+        for n in range(5)
+    ]
+    assert found == [
+        Judgement(LATER, 1, BACKOFF, "boom"),
+        Judgement(LATER, 2, BACKOFF, "boom"),
+        Judgement(LATER, 3, BACKOFF, "boom"),
+        Judgement(LATER, 4, BACKOFF, "boom"),
+        Judgement(BURY, 5, 0.0, "boom"),
+    ]
+
+
+@pytest.mark.promise("B6")
+@pytest.mark.parametrize(
+    ("policy", "strict"), [("block", False), ("block", True), ("bury", True)]
+)
+def test_who_may_not_be_buried_is_tried_for_ever_with_an_alarm(policy, strict):
+    found = [
+        judge(policy).judge(record(n, strict=strict), Outcome(Verdict.FAILED, "boom"), alone=False)
+        for n in (3, 4, 5, 100)
+    ]
+    assert found == [
+        Judgement(LATER, 4, BACKOFF, "boom", alarm=False),
+        Judgement(LATER, 5, BACKOFF, "boom", alarm=True),
+        Judgement(LATER, 6, BACKOFF, "boom", alarm=True),
+        Judgement(LATER, 101, BACKOFF, "boom", alarm=True),
+    ]
+
+
+@pytest.mark.req("S4.5")
+def test_the_backoff_is_asked_for_the_number_of_the_attempt_that_failed():
+    asked = []
+
+    def backoff(attempt):
+        asked.append(attempt)
+        return attempt * 10
+
+    made = judge(backoff=backoff)
+    delays = [
+        made.judge(record(n), Outcome(Verdict.FAILED), alone=False).delay for n in (0, 1, 2)
+    ]
+    assert delays == [10, 20, 30]
+    assert asked == [1, 2, 3]
+
+
+@pytest.mark.parametrize("after", [0.0, 0.25, 120.0])
+def test_the_destination_may_say_when_it_wants_the_next_attempt(after):
+    found = judge().judge(record(), Outcome(Verdict.FAILED, "busy", after), alone=False)
+    assert found == Judgement(LATER, 1, after, "busy")
+
+
+def test_a_wish_for_later_does_not_save_an_exhausted_event():
+    found = judge().judge(record(4), Outcome(Verdict.FAILED, "busy", 60.0), alone=False)
+    assert found == Judgement(BURY, 5, 0.0, "busy")
+
+
+@pytest.mark.parametrize(
+    ("wish", "delay"),
+    [(-5.0, 0.0), (1e300, 31_622_400.0), (float("inf"), 31_622_400.0),
+     (float("nan"), 31_622_400.0)],
+)  # fmt: skip
+def test_no_wish_is_longer_than_a_year_or_shorter_than_nothing(wish, delay):
+    found = judge().judge(record(), Outcome(Verdict.FAILED, "busy", wish), alone=False)
+    assert found == Judgement(LATER, 1, delay, "busy")
+
+
+@pytest.mark.parametrize("returned", [None, "soon", ZeroDivisionError])
+def test_a_backoff_of_the_users_own_that_breaks_does_not_take_the_key_with_it(returned):
+    def backoff(attempt):
+        if returned is ZeroDivisionError:
+            raise ZeroDivisionError
+        return returned
+
+    found = judge(backoff=backoff).judge(record(), Outcome(Verdict.FAILED, "boom"), alone=False)
+    assert found.sentence is LATER
+    assert found.attempts == 1
+    assert 0 < found.delay <= 300
+    assert "boom" in found.error
+    assert "backoff" in found.error
+
+
+# -- rejected -----------------------------------------------------------------------------------
+@pytest.mark.req("S2.4")
+@pytest.mark.parametrize("alone", [False, True])
+def test_a_rejected_event_is_buried_at_its_first_attempt(alone):
+    found = judge().judge(record(), Outcome(Verdict.REJECTED, "never"), alone=alone)
+    assert found == Judgement(BURY, 1, 0.0, "never")
+
+
+@pytest.mark.promise("B6")
+@pytest.mark.parametrize(
+    ("policy", "strict"), [("block", False), ("block", True), ("bury", True)]
+)
+def test_a_rejected_event_that_may_not_be_buried_blocks_with_an_alarm(policy, strict):
+    found = judge(policy).judge(
+        record(strict=strict), Outcome(Verdict.REJECTED, "never"), alone=False
+    )
+    assert found == Judgement(LATER, 1, BACKOFF, "never", alarm=True)
+
+
+# -- unknown ------------------------------------------------------------------------------------
+@pytest.mark.promise("P3")
+@pytest.mark.parametrize("at_start", [False, True])
+@pytest.mark.parametrize("attempts", [0, 4, 9])
+def test_unknown_in_company_is_never_charged(attempts, at_start):
+    made = judge(counts_at_start=at_start)
+    for _ in range(20):
+        found = made.judge(record(attempts), Outcome(Verdict.UNKNOWN, "cut"), alone=False)
+        assert found == Judgement(ALONE, attempts, 0.0, "cut")
+
+
+@pytest.mark.promise("P3")
+def test_unknown_alone_is_charged_at_the_limit():
+    made = judge(suspect_limit=3)
+    found = [
+        made.judge(record(), Outcome(Verdict.UNKNOWN, "cut"), alone=True) for _ in range(6)
+    ]
+    assert [f.sentence for f in found] == [ALONE, ALONE, LATER, ALONE, ALONE, LATER]
+    assert found[0] == Judgement(ALONE, 0, 0.0, "cut")
+    assert found[2] == Judgement(LATER, 1, BACKOFF, "cut")
+
+
+@pytest.mark.promise("P3", "G7")
+def test_a_poison_that_kills_the_channel_each_time_is_found():
+    made = judge(suspect_limit=3)
+    for _ in range(2):
+        made.judge(record(4), Outcome(Verdict.UNKNOWN, "cut"), alone=True)
+    found = made.judge(record(4), Outcome(Verdict.UNKNOWN, "cut"), alone=True)
+    assert found == Judgement(BURY, 5, 0.0, "cut")
+
+
+@pytest.mark.promise("P3")
+def test_each_suspect_is_counted_by_itself_and_an_end_wipes_the_slate():
+    made, cut = judge(suspect_limit=2), Outcome(Verdict.UNKNOWN, "cut")
+    one, two = record(seq=1), record(seq=2)
+    assert made.judge(one, cut, alone=True).sentence is ALONE
+    assert made.judge(two, cut, alone=True).sentence is ALONE
+    made.forget(one)
+    made.forget(one)
+    assert made.judge(one, cut, alone=True).sentence is ALONE
+    assert made.judge(two, cut, alone=True).sentence is LATER
+
+
+@pytest.mark.promise("H1")
+def test_unknown_alone_of_what_was_counted_at_its_start_is_charged_at_once():
+    made = judge(counts_at_start=True)
+    found = made.judge(record(1), Outcome(Verdict.UNKNOWN, "commit lost"), alone=True)
+    assert found == Judgement(LATER, 2, BACKOFF, "commit lost")
+    found = made.judge(record(4), Outcome(Verdict.UNKNOWN, "commit lost"), alone=True)
+    assert found == Judgement(BURY, 5, 0.0, "commit lost")
+
+
+# -- orphans (H1) -------------------------------------------------------------------------------
+@pytest.mark.promise("H1", "G7")
+def test_what_a_dead_relay_began_is_tried_alone_until_its_attempts_are_spent():
+    made = judge(counts_at_start=True)
+    assert [made.orphan(record(n)).sentence for n in (1, 4)] == [ALONE, ALONE]
+    found = made.orphan(record(5))
+    assert (found.sentence, found.attempts) == (BURY, 5)
+    assert found.error == (
+        "begun 5 times and never finished: the process died or lost its lease each time"
+    )
+
+
+@pytest.mark.promise("B6")
+@pytest.mark.parametrize(
+    ("policy", "strict"), [("block", False), ("block", True), ("bury", True)]
+)
+def test_an_orphan_that_may_not_be_buried_is_tried_alone_for_ever(policy, strict):
+    found = judge(policy, counts_at_start=True).orphan(record(50, strict=strict))
+    assert found == Judgement(ALONE, 50)
+
+
+# -- the rest -----------------------------------------------------------------------------------
+def test_there_is_nothing_to_judge_about_a_confirmed_event():
+    with pytest.raises(ValueError, match="event-1 is confirmed"):
+        judge().judge(record(), CONFIRMED, alone=False)
+
+
+def test_every_verdict_has_a_sentence():
+    for verdict in set(Verdict) - {Verdict.CONFIRMED}:
+        assert isinstance(judge().judge(record(), Outcome(verdict), alone=False), Judgement)
+    assert judge().judge(record(), UNSENT, alone=True).sentence is BACK

@@ -1,0 +1,199 @@
+"""The strict encoder: what it writes, and what it refuses with the path named."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections import OrderedDict
+from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
+from decimal import Decimal
+from types import MappingProxyType
+from typing import NamedTuple
+from unittest.mock import MagicMock
+from uuid import UUID
+
+import pytest
+
+from postroom.codec import BINARY, JSON, MAX_PAYLOAD_BYTES, decode_json, encode
+from postroom.errors import EventError, PayloadError
+
+
+@dataclasses.dataclass
+class Line:
+    sku: str
+    price: Decimal
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+class Shade(str, enum.Enum):  # noqa: UP042 - the older form, which prints itself otherwise
+    DARK = "dark"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+class Loud(str):  # noqa: SLOT000
+    def __str__(self):
+        return "LOUD"
+
+
+class Model:
+    """What pydantic looks like from outside."""
+
+    def __init__(self, dumped):
+        self.dumped = dumped
+
+    def model_dump(self, mode):
+        assert mode == "json"
+        if isinstance(self.dumped, Exception):
+            raise self.dumped
+        return self.dumped
+
+
+class Struct:
+    """What msgspec looks like from outside."""
+
+    __struct_fields__ = ("a", "b")
+    a = 1
+    b = (2, 3)
+
+
+class Point(NamedTuple):
+    x: int
+    y: int
+
+
+# -- what it writes ---------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("payload", "body"),
+    [
+        (None, b"null"),
+        ({}, b"{}"),
+        ({"b": 1, "a": [True, False, None]}, b'{"b":1,"a":[true,false,null]}'),
+        ("žlutý 🦊", '"žlutý 🦊"'.encode()),
+        ("\x00\n\u2028", '"\\u0000\\n\u2028"'.encode()),
+        (-0.5, b"-0.5"),
+        (1e300, b"1e+300"),
+        (2**80, b"1208925819614629174706176"),
+        (-(10**3999), b"-1" + b"0" * 3999),
+        (Line("x", Decimal("1.10")), b'{"sku":"x","price":"1.10"}'),
+        (
+            {"at": datetime(2024, 1, 2, 3, 4, 5, 6, UTC)},
+            b'{"at":"2024-01-02T03:04:05.000006+00:00"}',
+        ),
+        ([date(2024, 1, 2), time(3, 4)], b'["2024-01-02","03:04:00"]'),
+        (UUID(int=5), b'"00000000-0000-0000-0000-000000000005"'),
+        ([Colour.RED, Shade.DARK, Level.HIGH], b'["red","dark",3]'),
+        ({Shade.DARK: 1, Loud("quiet"): Loud("quiet")}, b'{"dark":1,"quiet":"quiet"}'),
+        (Model({"x": [1]}), b'{"x":[1]}'),
+        (Struct(), b'{"a":1,"b":[2,3]}'),
+        (Point(1, 2), b"[1,2]"),
+        (MappingProxyType(OrderedDict(a=1)), b'{"a":1}'),
+    ],
+)
+def test_json(payload, body):
+    assert encode(payload) == (body, JSON)
+
+
+@pytest.mark.parametrize("raw", [b"\x00\xff", bytearray(b"ab"), memoryview(b"abcd")[::2], b""])
+def test_bytes_pass_through_unchanged(raw):
+    assert encode(raw) == (bytes(raw), BINARY)
+
+
+def test_json_is_read_back():
+    assert decode_json(b'{"a":[1,"\xc5\xbe"]}') == {"a": [1, "ž"]}
+
+
+# -- what it refuses --------------------------------------------------------------------------
+class NoOffset(tzinfo):
+    def utcoffset(self, when):
+        return None
+
+
+loop: list = []
+loop.append(loop)
+
+
+@pytest.mark.parametrize(
+    ("payload", "path", "problem"),
+    [
+        (float("nan"), "$", "nan has no JSON form; send null or text instead"),
+        ({"a": [1, {"b": float("inf")}]}, "$.a[1].b", "inf has no JSON form"),
+        ({"a": float("-inf")}, "$.a", "-inf has no JSON form"),
+        ({"a": Decimal("NaN")}, "$.a", "NaN is no number"),
+        ({"a": Decimal("Infinity")}, "$.a", "Infinity is no number"),
+        ({"a": ["ok", "\ud800"]}, "$.a[1]", "lone surrogate at position 0"),
+        ({"a": {"b\udfff": 1}}, "$.a", "lone surrogate at position 1"),
+        ({"a": {1: 2}}, "$.a", r"field name 1 is int, not text; use str(1)"),
+        ({"a": {None: 2}}, "$.a", "field name None is NoneType"),
+        (
+            {"items": [1, 2, {"price": object()}]},
+            "$.items[2].price",
+            "object cannot be turned into JSON; convert it first, or pass the whole payload as bytes",
+        ),
+        ({"a": {1, 2}}, "$.a", "set cannot be turned into JSON"),
+        ({"a": b"raw"}, "$.a", "bytes cannot be turned into JSON"),
+        ({"a": 1j}, "$.a", "complex cannot be turned into JSON"),
+        ({"a": Line}, "$.a", "the class Line itself, not an object of it"),
+        ({"a": Model}, "$.a", "the class Model itself"),
+        ({"at": datetime(2024, 1, 1)}, "$.at", "a time without a zone; use datetime.now(UTC)"),
+        ({"at": datetime(2024, 1, 1, tzinfo=NoOffset())}, "$.at", "a time without a zone"),
+        ({"m": Model(ValueError("no"))}, "$.m", "Model.model_dump failed: no"),
+        ({"m": Model({"x": float("nan")})}, "$.m.x", "nan has no JSON form"),
+        ({"m": MagicMock()}, "$.m", "MagicMock never becomes plain data"),
+        (Line("x", float("nan")), "$.price", "nan has no JSON form"),
+        ({"n": [10**5000]}, "$.n[0]", "more than 4,000 digits; send it as text"),
+        (loop, "$" + "[0]" * 64, "nested deeper than 64 levels"),
+    ],
+)
+def test_what_json_cannot_say_is_refused_with_its_path(payload, path, problem):
+    with pytest.raises(PayloadError) as caught:
+        encode(payload)
+    assert caught.value.path == path
+    assert caught.value.field == "payload"
+    assert str(caught.value).startswith(f"event.payload at {path}: ")
+    assert problem in str(caught.value)
+    assert isinstance(caught.value, EventError)
+
+
+def nested(levels, core, wrap):
+    for _ in range(levels):
+        core = wrap(core)
+    return core
+
+
+@dataclasses.dataclass
+class Box:
+    inner: object
+
+
+@pytest.mark.parametrize("wrap", [lambda x: [x], lambda x: {"a": x}, lambda x: (x,), Box])
+@pytest.mark.parametrize("core", ["leaf", UUID(int=1), Colour.RED, Decimal(1)])
+def test_sixty_four_levels_are_the_limit_whatever_they_are_made_of(wrap, core):
+    encode(nested(64, core, wrap))
+    with pytest.raises(
+        PayloadError, match="nested deeper than 64 levels; send a flatter payload"
+    ) as caught:
+        encode(nested(65, core, wrap))
+    assert caught.value.limit == 64
+
+
+def test_nine_hundred_kilobytes_are_the_limit():
+    assert MAX_PAYLOAD_BYTES == 900_000
+    assert len(encode("x" * 899_998)[0]) == 900_000
+    assert len(encode(b"x" * 900_000)[0]) == 900_000
+    for payload in ("x" * 899_999, "ž" * 450_000, b"x" * 900_001):
+        with pytest.raises(
+            PayloadError, match=r"bytes are more than 900,000\. Store the large part elsewhere"
+        ) as caught:
+            encode(payload)
+        assert (caught.value.limit, caught.value.path) == (900_000, "$")
+
+
+def test_a_time_with_another_zone_keeps_it():
+    at = datetime(2024, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+    assert encode(at)[0] == b'"2024-01-01T12:00:00+02:00"'

@@ -1,0 +1,316 @@
+"""Time limits of handlers, on the loop and in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+
+import pytest
+
+from postroom.broker import Outcome, Verdict
+from postroom.brokers import handling
+from postroom.brokers.handlers import Handlers
+from postroom.testing.desk import RecordingDesk, make_record
+from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
+
+
+@pytest.fixture
+def database():
+    return Database()
+
+
+@pytest.fixture
+def desk():
+    return RecordingDesk()
+
+
+# -- time limits (H3) -------------------------------------------------------------------------
+@pytest.mark.promise("H3")
+async def test_an_async_handler_over_its_limit_is_rolled_back(database):
+    handlers = made(database, time_limit_seconds=0.02)
+
+    @handlers.on("order.created")
+    async def slow(event, tx):
+        tx.rows.append(("effect", event.id))
+        await asyncio.Event().wait()
+
+    assert await outcome_of(handlers) == Outcome(
+        Verdict.FAILED, "running the handler took longer than 0.02 s"
+    )
+    assert database.log == ["begin", "accept handlers/slow", "rollback"]
+
+
+@pytest.mark.promise("H3")
+async def test_an_async_handler_that_swallows_its_cancellation_cannot_commit(database):
+    handlers = made(database, time_limit_seconds=0.02)
+
+    @handlers.on("order.created")
+    async def stubborn(event, tx):
+        tx.rows.append(("effect", event.id))
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    outcome = await outcome_of(handlers)
+    assert outcome.verdict is Verdict.FAILED
+    assert "took longer" in outcome.error
+    assert database.rows == []
+
+
+class Limit:
+    """The time limit of sync handlers, made to fire exactly when a thread has come to a point."""
+
+    def __init__(self, monkeypatch):
+        self.points = []
+        self.then = []
+        monkeypatch.setattr(handling, "_ended", self._ended)
+
+    def fires_at(self, point, then=lambda: None):
+        self.points.append(point)
+        self.then.append(then)
+
+    async def _ended(self, future, limit_seconds):
+        if not self.points:
+            await asyncio.wait({future}, timeout=PATIENCE)
+            return future.done()
+        assert await asyncio.to_thread(self.points.pop(0).wait, PATIENCE)
+        self.then.pop(0)()
+        return False
+
+
+@pytest.fixture
+def limit(monkeypatch):
+    return Limit(monkeypatch)
+
+
+@pytest.mark.promise("H3")
+async def test_a_sync_handler_over_its_limit_cannot_commit_later(database, limit):
+    reached, release, ended = threading.Event(), threading.Event(), threading.Event()
+
+    @contextmanager
+    def transaction():
+        try:
+            with database.sync_transaction() as tx:
+                yield tx
+        finally:
+            ended.set()
+
+    handlers = Handlers(sync_transaction=transaction, time_limit_seconds=7)
+
+    @handlers.on("order.created")
+    def slow(event, tx):
+        tx.rows.append(("effect", event.id))
+        reached.set()
+        assert release.wait(PATIENCE)
+
+    limit.fires_at(reached)
+    assert await outcome_of(handlers) == Outcome(
+        Verdict.FAILED, "running the handler took longer than 7 s"
+    )
+    assert database.log == ["begin", "accept handlers/slow"]
+    release.set()
+    assert await asyncio.to_thread(ended.wait, PATIENCE)
+    assert database.rows == []
+    assert database.log[-1] == "rollback"
+
+
+@pytest.mark.promise("H3")
+async def test_a_commit_that_was_claimed_in_time_is_waited_for(limit):
+    database = Database()
+    committing, release = threading.Event(), threading.Event()
+
+    @contextmanager
+    def transaction():
+        with database.sync_transaction() as tx:
+            yield tx
+            committing.set()
+            assert release.wait(PATIENCE)
+
+    handlers = Handlers(sync_transaction=transaction)
+    handlers.on("order.created", name="h")(lambda event, tx: tx.rows.append(("effect", event.id)))
+    limit.fires_at(committing, then=release.set)
+    assert (await outcome_of(handlers)).verdict is Verdict.CONFIRMED
+    assert database.effects() == [("effect", "event-1")]
+
+
+@pytest.mark.promise("H3", "P3")
+async def test_a_commit_that_hangs_in_a_thread_is_unknown(limit):
+    committing, release = threading.Event(), threading.Event()
+
+    @contextmanager
+    def transaction():
+        yield Tx(Database())
+        committing.set()
+        assert release.wait(PATIENCE)
+
+    handlers = Handlers(sync_transaction=transaction, time_limit_seconds=7)
+    handlers.on("order.created", name="h")(lambda event, tx: None)
+    limit.fires_at(committing)
+    limit.fires_at(committing)
+    assert await outcome_of(handlers) == Outcome(Verdict.UNKNOWN, "committing took longer than 7 s")
+    release.set()
+
+
+@pytest.mark.promise("H3", "P3")
+async def test_a_commit_that_hangs_on_the_loop_is_unknown():
+    @asynccontextmanager
+    async def transaction():
+        yield Tx(Database())
+        await asyncio.Event().wait()
+
+    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02)
+
+    @handlers.on("order.created")
+    async def quick(event, tx): ...
+
+    assert await outcome_of(handlers) == Outcome(
+        Verdict.UNKNOWN, "committing took longer than 0.02 s"
+    )
+
+
+@pytest.mark.promise("H3")
+async def test_a_rollback_that_hangs_is_left_behind():
+    @asynccontextmanager
+    async def transaction():
+        try:
+            yield Tx(Database())
+        finally:
+            await asyncio.Event().wait()
+
+    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02)
+
+    @handlers.on("order.created")
+    async def slow(event, tx):
+        await asyncio.Event().wait()
+
+    assert await outcome_of(handlers) == Outcome(
+        Verdict.FAILED, "running the handler took longer than 0.02 s"
+    )
+
+
+@pytest.mark.promise("H1")
+async def test_a_database_that_hangs_while_a_transaction_is_opened_is_an_outage():
+    @asynccontextmanager
+    async def transaction():
+        await asyncio.Event().wait()
+        yield
+
+    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02)
+
+    @handlers.on("order.created")
+    async def never(event, tx): ...
+
+    assert await outcome_of(handlers) == Outcome(
+        Verdict.OUTAGE, "opening the transaction took longer than 0.02 s"
+    )
+
+
+@pytest.mark.promise("G7", "H3")
+async def test_an_accept_that_hangs_stops_no_other_event(desk):
+    # It may wait for the row of an earlier, abandoned run of the same event.
+    class Waiting(Tx):
+        async def accept(self, mark):
+            if mark.id == "event-1":
+                await asyncio.Event().wait()
+            return True
+
+        async def insert(self, rows): ...
+
+    @asynccontextmanager
+    async def transaction():
+        yield Waiting(Database())
+
+    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02, concurrency=1)
+
+    @handlers.on("order.created")
+    async def quick(event, tx): ...
+
+    batch = [make_record(n, key=f"k{n}") for n in (1, 2)]
+    await handlers.publish(batch, desk)
+    assert desk.outcome(batch[0]) == Outcome(
+        Verdict.UNKNOWN, "accepting the event took longer than 0.02 s"
+    )
+    assert desk.verdict(batch[1]) is Verdict.CONFIRMED
+
+
+@pytest.mark.promise("H3")
+async def test_a_hung_thread_keeps_its_place_and_the_rest_goes_on(database, limit):
+    handlers = made(database, concurrency=2, time_limit_seconds=0.05)
+    reached, release = threading.Event(), threading.Event()
+
+    @handlers.on("hang")
+    def hang(event, tx):
+        reached.set()
+        assert release.wait(PATIENCE)
+
+    @handlers.on("quick")
+    def quick(event, tx): ...
+
+    async def run(n, type_):
+        if type_ == "hang":
+            reached.clear()
+            limit.fires_at(reached)
+        return await outcome_of(handlers, make_record(n, type=type_))
+
+    assert (await run(1, "hang")).verdict is Verdict.FAILED
+    assert (await run(2, "quick")).verdict is Verdict.CONFIRMED
+    assert (await run(3, "hang")).verdict is Verdict.FAILED
+    assert await run(4, "quick") == Outcome(
+        Verdict.OUTAGE, "all 2 threads for sync handlers are taken by handlers that hang"
+    )
+    await handlers.close()
+    release.set()
+    handlers.time_limit_seconds = PATIENCE
+    assert (await run(5, "quick")).verdict is Verdict.CONFIRMED
+
+
+async def test_cancelling_lets_a_sync_handler_roll_back(database, desk):
+    started, release, ended = asyncio.Event(), threading.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @contextmanager
+    def transaction():
+        try:
+            with database.sync_transaction() as tx:
+                yield tx
+        finally:
+            ended.set()
+
+    handlers = Handlers(sync_transaction=transaction)
+
+    @handlers.on("order.created")
+    def slow(event, tx):
+        tx.rows.append(("effect", event.id))
+        loop.call_soon_threadsafe(started.set)
+        assert release.wait(PATIENCE)
+
+    publishing = asyncio.create_task(handlers.publish([make_record()], desk))
+    async with asyncio.timeout(PATIENCE):
+        await started.wait()
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+    release.set()
+    assert await asyncio.to_thread(ended.wait, PATIENCE)
+    assert (database.rows, desk.reports) == ([], [])
+
+
+def test_handlers_can_be_used_on_one_event_loop_after_another(database, limit):
+    handlers = made(database, concurrency=1, time_limit_seconds=0.05)
+    reached, release = threading.Event(), threading.Event()
+
+    @handlers.on("order.created")
+    def hang(event, tx):
+        reached.set()
+        assert release.wait(PATIENCE)
+
+    async def hang_and_wait():
+        limit.fires_at(reached)
+        first = await outcome_of(handlers, make_record(1))
+        return first.verdict, (await outcome_of(handlers, make_record(2))).verdict
+
+    assert asyncio.run(hang_and_wait()) == (Verdict.FAILED, Verdict.OUTAGE)
+    release.set()
+    for n in (3, 4):
+        outcome = asyncio.run(outcome_of(handlers, make_record(n)))
+        assert outcome.verdict is Verdict.CONFIRMED

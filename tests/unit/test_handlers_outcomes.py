@@ -1,0 +1,262 @@
+"""What becomes of an event by what its handler or its database does."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import timedelta
+
+import pytest
+
+from postroom.broker import Outcome, Verdict
+from postroom.brokers.handlers import Handlers
+from postroom.errors import AutocommitError, Reject, Retry
+from postroom.testing.desk import RecordingDesk, make_record
+from tests.unit.handler_database import Database, Tx, made, outcome_of
+
+
+@pytest.fixture
+def database():
+    return Database()
+
+
+@pytest.fixture
+def desk():
+    return RecordingDesk()
+
+
+# -- outcomes ---------------------------------------------------------------------------------
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError("no")
+
+
+class Odd(BaseException):
+    pass
+
+
+@pytest.mark.req("S2.4", "S3.5")
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize(
+    ("raised", "expected"),
+    [
+        (Retry("later", after=5), Outcome(Verdict.FAILED, "later", 5)),
+        (Retry(after=timedelta(minutes=1)), Outcome(Verdict.FAILED, "asked for a retry", 60.0)),
+        (Retry(after=-3), Outcome(Verdict.FAILED, "asked for a retry", 0.0)),
+        (Retry(after=float("inf")), Outcome(Verdict.FAILED, "asked for a retry", None)),
+        (Reject("no such order"), Outcome(Verdict.REJECTED, "no such order")),
+        (Reject(), Outcome(Verdict.REJECTED, "rejected by its handler")),
+        (ValueError("bad"), Outcome(Verdict.FAILED, "ValueError: bad")),
+        (StopIteration(), Outcome(Verdict.FAILED, "StopIteration")),
+        (SystemExit(3), Outcome(Verdict.FAILED, "SystemExit: 3")),
+        (TimeoutError("its own"), Outcome(Verdict.FAILED, "TimeoutError: its own")),
+        (asyncio.CancelledError(), Outcome(Verdict.FAILED, "CancelledError")),
+        (Unprintable(), Outcome(Verdict.FAILED, "Unprintable: (it cannot be printed)")),
+    ],
+    ids=lambda value: (
+        repr(value)[:40]
+        if isinstance(value, BaseException) and not isinstance(value, Unprintable)
+        else None
+    ),
+)
+async def test_what_a_handler_raises_decides_the_outcome(database, kind, raised, expected):
+    handlers = made(database)
+
+    async def async_handler(event, tx):
+        tx.rows.append(("effect", event.id))
+        raise raised
+
+    def sync_handler(event, tx):
+        tx.rows.append(("effect", event.id))
+        raise raised
+
+    handlers.on("order.created", name="h")(async_handler if kind == "async" else sync_handler)
+    got = await outcome_of(handlers)
+    if isinstance(raised, StopIteration) and kind == "async":
+        # A coroutine cannot raise StopIteration; Python turns it into a RuntimeError.
+        expected = Outcome(Verdict.FAILED, "RuntimeError: coroutine raised StopIteration")
+    assert got == expected
+    assert database.rows == []
+    assert database.log[-1] == "rollback"
+
+
+@pytest.mark.promise("P2")
+async def test_no_handler_is_a_wrong_configuration_and_spends_nothing(database, desk):
+    handlers = made(database)
+    outcome = await outcome_of(handlers, make_record(type="x"), desk)
+    assert outcome == Outcome(
+        Verdict.MISCONFIGURED, "no handler for type 'x'; register one with @handlers.on('x')"
+    )
+    assert desk.begun == []
+
+
+async def test_the_marker_of_a_skipped_event_needs_no_handler(database, desk):
+    handlers = made(database)
+    outcome = await outcome_of(handlers, make_record(type="postroom.skipped"), desk)
+    assert outcome.verdict is Verdict.CONFIRMED
+    seen = []
+
+    @handlers.on("postroom.skipped")
+    async def note(event, tx):
+        seen.append(event.id)
+
+    await outcome_of(handlers, make_record(type="postroom.skipped"))
+    assert seen == ["event-1"]
+
+
+@pytest.mark.promise("H1")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize(
+    ("fault", "verdict", "error"),
+    [
+        (
+            "open_error",
+            Verdict.OUTAGE,
+            "opening the transaction: OperationalError: database is locked",
+        ),
+        (
+            "accept_error",
+            Verdict.OUTAGE,
+            "accepting the event: OperationalError: database is locked",
+        ),
+        ("commit_error", Verdict.UNKNOWN, "OperationalError: database is locked"),
+    ],
+)
+async def test_a_database_that_does_not_answer(database, kind, fault, verdict, error):
+    setattr(database, fault, sqlite3.OperationalError("database is locked"))
+    handlers = made(database)
+    ran = []
+
+    async def async_handler(event, tx):
+        ran.append(event.id)
+
+    def sync_handler(event, tx):
+        ran.append(event.id)
+
+    handlers.on("order.created", name="h")(async_handler if kind == "async" else sync_handler)
+    assert await outcome_of(handlers) == Outcome(verdict, error)
+    assert ran == (["event-1"] if fault == "commit_error" else [])
+
+
+@pytest.mark.promise("W1")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_factory_that_yields_no_transaction_is_a_wrong_configuration(kind):
+    @contextmanager
+    def sync_transaction():
+        conn = sqlite3.connect(":memory:", isolation_level=None)  # commits by itself
+        yield conn
+        conn.close()
+
+    @asynccontextmanager
+    async def transaction():
+        yield "not a connection"
+
+    handlers = Handlers(transaction=transaction, sync_transaction=sync_transaction)
+
+    async def async_handler(event, tx): ...
+
+    def sync_handler(event, tx): ...
+
+    handlers.on("order.created", name="h")(async_handler if kind == "async" else sync_handler)
+    outcome = await outcome_of(handlers)
+    assert outcome.verdict is Verdict.MISCONFIGURED
+    assert (
+        "AutocommitError" if kind == "sync" else "cannot write through builtins.str"
+    ) in outcome.error
+
+
+@pytest.mark.promise("W1")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_nothing_is_written_where_it_would_commit_by_itself(database, monkeypatch, kind):
+    def check(tx):
+        raise AutocommitError("it would")
+
+    monkeypatch.setattr(Tx, "check", check)
+    handlers = made(database)
+
+    async def async_handler(event, tx): ...
+
+    def sync_handler(event, tx): ...
+
+    handlers.on("order.created", name="h")(async_handler if kind == "async" else sync_handler)
+    assert await outcome_of(handlers) == Outcome(Verdict.MISCONFIGURED, "AutocommitError: it would")
+    assert database.log == ["begin", "rollback"]
+
+
+async def test_unbound_handlers_say_what_is_missing(desk):
+    handlers = Handlers()
+    handlers.on("order.created", name="h")(lambda event, tx: None)
+    outcome = await outcome_of(handlers)
+    assert outcome.verdict is Verdict.MISCONFIGURED
+    assert "sync_transaction=" in outcome.error
+
+
+async def test_a_sync_function_that_returns_an_awaitable_is_told_so(database):
+    handlers = made(database)
+
+    async def work():
+        raise AssertionError
+
+    handlers.on("order.created", name="h")(lambda event, tx: work())
+    outcome = await outcome_of(handlers)
+    assert outcome.verdict is Verdict.FAILED
+    assert "declare it with `async def`" in outcome.error
+
+
+async def test_a_factory_that_swallows_exceptions_does_not_turn_a_failure_into_a_success():
+    @asynccontextmanager
+    async def transaction():
+        with suppress(ValueError):
+            yield Tx(Database())
+
+    handlers = Handlers(transaction=transaction)
+
+    @handlers.on("order.created")
+    async def fail(event, tx):
+        raise ValueError("bad")
+
+    assert await outcome_of(handlers) == Outcome(Verdict.FAILED, "ValueError: bad")
+
+
+async def test_the_handlers_error_is_told_when_the_rollback_fails_too():
+    @asynccontextmanager
+    async def transaction():
+        try:
+            yield Tx(Database())
+        except ValueError:
+            raise ConnectionError("rollback failed") from None
+
+    handlers = Handlers(transaction=transaction)
+
+    @handlers.on("order.created")
+    async def fail(event, tx):
+        raise ValueError("the cause")
+
+    assert await outcome_of(handlers) == Outcome(Verdict.FAILED, "ValueError: the cause")
+
+
+async def test_a_begin_that_fails_keeps_the_handler_from_running(database, desk):
+    handlers = made(database)
+    ran = []
+    handlers.on("order.created", name="h")(lambda event, tx: ran.append(event.id))
+
+    async def begin(record):
+        raise ConnectionError("the store is away")
+
+    desk.begin = begin
+    outcome = await outcome_of(handlers, desk=desk)
+    assert outcome == Outcome(Verdict.UNSENT, "ConnectionError: the store is away")
+    assert ran == []
+
+
+@pytest.mark.promise("P2")
+async def test_after_an_outage_nothing_further_of_the_batch_is_begun(database, desk):
+    database.open_error = ConnectionError("away")
+    handlers = made(database, concurrency=1)
+    handlers.on("order.created", name="h")(lambda event, tx: None)
+    batch = [make_record(n, key=f"k{n}") for n in range(1, 6)]
+    await handlers.publish(batch, desk)
+    assert [desk.verdict(r) for r in batch] == [Verdict.OUTAGE] + [Verdict.UNSENT] * 4
+    assert desk.begun == ["event-1"]

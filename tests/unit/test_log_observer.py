@@ -1,0 +1,178 @@
+"""The relay's facts as log lines."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from postroom.observer import Alarm, Attempt, BreakerChanged, Lanes, Settled, Trouble, Woke
+from postroom.telemetry import LogObserver
+from postroom.telemetry.log import mask, ranges
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def told(caplog, clock):
+    caplog.set_level(logging.DEBUG, "postroom.relay")
+    observer = LogObserver(quiet_seconds=10, monotonic=clock)
+
+    def tell(*facts):
+        caplog.clear()
+        for fact in facts:
+            observer.observe(fact)
+        assert {r.name for r in caplog.records} <= {"postroom.relay"}
+        return [(r.levelname, r.getMessage()) for r in caplog.records]
+
+    return tell
+
+
+def attempt(**given):
+    facts = {"stream": "main", "id": "e-1", "type": "order.paid", "topic": "orders",
+             "verdict": "failed", "attempts": 2, "error": "no"}  # fmt: skip
+    return Attempt(**(facts | given))
+
+
+@pytest.mark.req("S4.9")
+def test_a_settled_batch_is_for_debugging(told):
+    assert told(Settled("main", 100, 1, 0, 0, 3)) == [
+        ("DEBUG", "settled stream=main done=100 failed=1 dead=0 fenced=0 parked=3")
+    ]
+
+
+def test_dead_letters_and_lost_outcomes_are_warnings(told):
+    assert told(Settled("main", 1, 0, 1, 0, 0), Settled("main", 0, 0, 0, 7, 0)) == [
+        ("WARNING", "settled stream=main done=1 failed=0 dead=1 fenced=0 parked=0"),
+        ("WARNING", "settled stream=main done=0 failed=0 dead=0 fenced=7 parked=0"),
+    ]
+
+
+@pytest.mark.req("S4.9")
+def test_a_failed_attempt_names_the_event_and_the_error(told):
+    ((level, message),) = told(attempt(error="ValueError: no such card"))
+    assert level == "WARNING"
+    assert message == (
+        "attempt stream=main id=e-1 type=order.paid topic=orders verdict=failed attempts=2 "
+        'error="ValueError: no such card"'
+    )
+
+
+@pytest.mark.req("S1.6", "S1.7")
+def test_an_outage_is_told_once_and_not_for_each_event(told):
+    levels = told(
+        BreakerChanged("main", "open", "connection refused"),
+        attempt(verdict="outage"),
+        attempt(verdict="outage", id="e-2"),
+        BreakerChanged("main", "open", "connection refused"),
+        BreakerChanged("main", "closed", ""),
+        BreakerChanged("main", "closed", ""),
+    )
+    assert [(level, message.split()[0]) for level, message in levels] == [
+        ("WARNING", "breaker"),
+        ("DEBUG", "attempt"),
+        ("DEBUG", "attempt"),
+        ("INFO", "breaker"),
+    ]
+    assert levels[0][1] == 'breaker stream=main state=open error="connection refused"'
+    assert levels[-1][1] == "breaker stream=main state=closed"
+
+
+def test_breakers_of_two_streams_are_two(told):
+    assert told(BreakerChanged("a", "open", "x"), BreakerChanged("b", "open", "x")) == [
+        ("WARNING", "breaker stream=a state=open error=x"),
+        ("WARNING", "breaker stream=b state=open error=x"),
+    ]
+
+
+def test_lanes_are_told_as_ranges(told):
+    assert told(Lanes("main", "me", "taken", (0, 1, 2, 3, 7, 9, 10))) == [
+        ("INFO", "lanes stream=main owner=me change=taken lanes=0-3,7,9-10 count=7")
+    ]
+
+
+def test_alarms_and_wakes(told):
+    assert told(Alarm("main", "event e-1 blocks its key", "no topic"), Woke("main", "kick")) == [
+        ("ERROR", 'alarm stream=main about="event e-1 blocks its key" error="no topic"'),
+        ("DEBUG", "woke stream=main by=kick"),
+    ]
+
+
+@pytest.mark.req("S1.8")
+def test_the_same_trouble_is_told_again_only_after_a_while(told, clock):
+    busy = Trouble("main", "settling", "busy")
+    assert told(busy, busy, busy) == [("WARNING", "trouble stream=main doing=settling error=busy")]
+    assert told(Trouble("main", "settling", "gone")) == [
+        ("WARNING", "trouble stream=main doing=settling error=gone left_out=2")
+    ]
+    clock.now += 9.9
+    assert told(Trouble("main", "settling", "gone")) == []
+    clock.now += 0.2
+    assert told(Trouble("main", "settling", "gone")) == [
+        ("WARNING", "trouble stream=main doing=settling error=gone left_out=1")
+    ]
+
+
+def test_whatever_a_value_holds_it_stays_one_printable_line(told):
+    nasty = 'a\nb\r\x1b[31m"q" \\ \u2028 \x9b \u202e \ud800 é'
+    ((_, message),) = told(attempt(id="x=1 y", error=nasty))
+    assert message.isprintable()
+    assert 'id="x=1 y"' in message
+    assert r'error="a\nb\r\x1b[31m\"q\" \\ \u2028 \x9b \u202e \ud800 é"' in message
+
+
+def test_an_empty_value_is_seen(told):
+    ((_, message),) = told(attempt(error=""))
+    assert message.endswith('error=""')
+
+
+def test_a_long_error_is_cut(told):
+    ((_, message),) = told(attempt(error="x" * 2_000))
+    assert len(message) < 700
+    assert message.endswith("x…")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cannot reach amqp://u:s3cr:et/x@host/vhost", "cannot reach amqp://u:***@host/vhost"),
+        ("redis://:s3cret@host", "redis://:***@host"),
+        ("host=db password=s3cret dbname=x", "host=db password=*** dbname=x"),
+        ("sasl_password='s3 cret', user=me", "sasl_password=***, user=me"),
+        ("bad token: abc.def", "bad token: ***"),
+        ("http://localhost:8080/x?y=1", "http://localhost:8080/x?y=1"),
+        ("user@example.org: no password given", "user@example.org: no password given"),
+    ],
+)
+def test_secrets_are_masked(text, shown):
+    assert mask(text) == shown
+
+
+def test_secrets_do_not_reach_the_log(told):
+    facts = (
+        attempt(error="amqp://u:s3cret@host"),
+        BreakerChanged("main", "open", "amqp://u:s3cret@host"),
+        Alarm("main", "x", "password=s3cret"),
+        Trouble("main", "opening", "postgresql://u:s3cret@host/db"),
+    )
+    lines = told(*facts)
+    assert len(lines) == 4
+    assert not any("s3cret" in message for _, message in lines)
+
+
+def test_ranges():
+    assert ranges(()) == ""
+    assert ranges((5,)) == "5"
+    assert ranges((3, 1, 2)) == "1-3"
+    assert ranges(range(64)) == "0-63"
