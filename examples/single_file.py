@@ -4,7 +4,7 @@ The shop writes orders and events through the standard library's sqlite3; the ha
 function. Everything happens in a temporary folder, which is gone afterwards.
 """
 
-# ruff: noqa: ANN001, ANN201, INP001, T201 - a program to read, not a part of the package
+# ruff: noqa: ANN001, ANN201 - a program to read, not a part of the package
 
 import asyncio
 import sqlite3

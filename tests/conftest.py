@@ -1,5 +1,3 @@
 """What all tests share."""
 
-import pytest
-
-pytest.register_assert_rewrite("postroom.testing")
+pytest_plugins = ["postroom.testing.plugin"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
 
-from postroom.errors import ConfigError
+from postroom.errors import ConfigError, EventError
 from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES, check_text
 from postroom.retry import RetryPolicy
 
@@ -48,11 +48,14 @@ class RelaySettings:
     name: str = ""
 
     def __post_init__(self) -> None:
-        check_text("stream", self.stream, MAX_STREAM_BYTES)
+        try:
+            check_text("stream", self.stream, MAX_STREAM_BYTES)
+        except EventError as error:
+            raise ConfigError(str(error).removeprefix("event.")) from error
         for name in _POSITIVE:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be more than 0, not {getattr(self, name)!r}")
-        if self.keep_done_seconds < 0:
+        if not self.keep_done_seconds >= 0:
             raise ConfigError(
                 f"keep_done_seconds must be 0 or more, not {self.keep_done_seconds!r}"
             )

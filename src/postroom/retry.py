@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,6 +14,8 @@ from postroom.errors import ConfigError
 Backoff = Callable[[int], timedelta | float]
 """From the number of the attempt that failed (1, 2, …) to the wait before the next one."""
 
+
+_log = logging.getLogger(__name__)
 
 MAX_WAIT_SECONDS = 366 * 86_400.0
 
@@ -95,8 +98,15 @@ class RetryPolicy:
             raise ConfigError(f"on_exhausted is 'bury' or 'block', not {self.on_exhausted!r}")
 
     def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after attempt number `attempt` failed, from 0 to a year."""
-        wait = _seconds(self.backoff(attempt))
+        """Return the seconds to wait after attempt number `attempt` failed, from 0 to a year.
+
+        A backoff function that raises is logged and stood in for: it must not stop the relay.
+        """
+        try:
+            wait = _seconds(self.backoff(attempt))
+        except Exception:
+            _log.exception("the backoff function failed for attempt %s; using the default", attempt)
+            wait = Exponential()(attempt)
         # Written so that NaN ends here too: as the longest wait, never as none at all.
         return max(0.0, wait) if wait <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from postroom.record import Record, State
@@ -115,10 +116,9 @@ class Settlement:
 
     def freed(self, lanes: Collection[int]) -> list[Record]:
         """Return the events in these lanes whose end opens the way for their blocked key."""
-        ended = [*self.done, *(burial.record for burial in self.dead)]
-        return [
-            r for r in ended if r.barrier is not None and r.seq >= r.barrier and r.lane in lanes
-        ]
+        ended = chain(self.done, (burial.record for burial in self.dead))
+        blocked = [record for record in ended if record.barrier is not None]
+        return [r for r in blocked if r.seq >= (r.barrier or 0) and r.lane in lanes]
 
     def records(self) -> Iterator[Record]:
         """Yield every record that is spoken of."""

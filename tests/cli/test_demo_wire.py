@@ -104,7 +104,7 @@ async def test_a_hang_up_leaves_what_was_sent_unknown_and_nothing_passes_it(brok
 async def test_a_suspect_has_a_connection_of_its_own(broker, post):
     poison, good = make_record(1, key="bad"), make_record(2, key="good")
     post.poison.add(poison.id)
-    post.server.holding = True
+    post.server.hold()
     desk = RecordingDesk()
     publishing = asyncio.create_task(broker.publish([good], desk))
     await post.until(lambda: post.server.unacked == 1)
@@ -117,7 +117,7 @@ async def test_a_suspect_has_a_connection_of_its_own(broker, post):
 
 async def test_acks_that_are_kept_back_arrive_when_released(broker, post):
     batch = [make_record(n, key=f"k{n}") for n in range(3)]
-    post.server.holding = True
+    post.server.hold()
     desk = RecordingDesk()
     publishing = asyncio.create_task(broker.publish(batch, desk))
     await post.until(lambda: post.server.unacked == 3)
@@ -127,9 +127,22 @@ async def test_acks_that_are_kept_back_arrive_when_released(broker, post):
     assert desk.ids(Verdict.CONFIRMED) == [r.id for r in batch]
 
 
+@pytest.mark.promise("G2", "P2")
+async def test_a_full_hold_loses_what_is_on_the_wire(broker, post):
+    batch = [make_record(n, key=f"k{n}") for n in range(5)]
+    post.server.hold(limit=2)
+    desk = RecordingDesk()
+    publishing = asyncio.create_task(broker.publish(batch, desk))
+    await post.until(lambda: post.server.unacked == 2)
+    post.server.release()
+    await publishing
+    assert [m.id for m in post.messages] == [batch[0].id, batch[1].id]
+    assert desk.ids(Verdict.UNKNOWN)[-3:] == [r.id for r in batch[2:]]
+
+
 async def test_a_cancelled_publish_reports_nothing_more(broker, post):
     record, other = make_record(1, key="a"), make_record(2, key="b")
-    post.server.holding = True
+    post.server.hold()
     desk = RecordingDesk()
     publishing = asyncio.create_task(broker.publish([record], desk))
     await post.until(lambda: post.server.unacked == 1)
@@ -220,6 +233,6 @@ def test_elsewhere_progress_is_a_plain_line_now_and_then():
 
 def test_the_bar():
     screen = Screen(Terminal(live=False))
-    assert screen.bar(0.5) == "[##########..........]"
-    assert screen.bar(-1) == "[" + "." * 20 + "]"
-    assert screen.bar(7) == "[" + "#" * 20 + "]"
+    assert screen.bar(0.5) == "[########........]"
+    assert screen.bar(-1) == "[" + "." * 16 + "]"
+    assert screen.bar(7) == "[" + "#" * 16 + "]"

@@ -106,3 +106,11 @@ def test_blocking_and_strict_events_are_never_given_up():
 def test_a_policy_that_makes_no_sense(options, message):
     with pytest.raises(ConfigError, match=message):
         RetryPolicy(**options)
+
+
+def test_a_backoff_that_raises_does_not_stop_the_relay(caplog):
+    def broken(attempt):
+        raise RuntimeError("no idea")
+
+    assert 0 <= RetryPolicy(backoff=broken).delay(1) <= 0.5
+    assert "the backoff function failed" in caplog.text

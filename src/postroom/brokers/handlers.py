@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from typing import Any, Literal, Protocol, TypeVar
@@ -88,7 +89,8 @@ class Handlers:
     concurrency         so many events at a time, each key in its order. Where the store's own
                         transactions exclude each other (SQLite) it is one at a time
     time_limit_seconds  after it the transaction is rolled back and the event has failed. A thread
-                        cannot be stopped: it keeps its place until it ends, but cannot commit
+                        cannot be stopped: it keeps its place until it ends, but cannot commit.
+                        In SQLite's own transactions at most a third of the relay's lease
     prefix              of the inbox' table, in the database that the transaction belongs to
 
     Async handlers share the relay's event loop: one that blocks it (a sync driver, time.sleep)
@@ -123,6 +125,7 @@ class Handlers:
         self._floor = _Floor(concurrency, f"postroom-{name}")
         self._source: TransactionSource | None = None
         self._turn: Turnstile | None = None
+        self._limit = time_limit_seconds
         self._closed = False
 
     # -- registration -------------------------------------------------------------------------
@@ -152,11 +155,13 @@ class Handlers:
         self._default.append(self._handler(function, None))
         return function
 
-    def bind(self, source: TransactionSource) -> Handlers:
+    def bind(self, source: TransactionSource, lease_seconds: float = math.inf) -> Handlers:
         """Return these handlers with the store's transactions where none were given.
 
         The first store is bound to this object itself; for a second one, while the first is in
-        use, it is a twin that shares functions, threads and limits.
+        use, it is a twin that shares functions, threads and limits. Where a handler's open
+        transaction keeps everybody else from writing, the relay's renewals included, its time
+        limit is cut to a third of the lease (H4).
         """
         if self._source is source:
             return self
@@ -165,7 +170,9 @@ class Handlers:
         capabilities = getattr(source, "capabilities", None)
         one_writer = not getattr(capabilities, "concurrent_writers", True)
         uses_it = self._transaction is None or self._sync_transaction is None
-        bound._turn = Turnstile(1) if one_writer and uses_it else None
+        alone = one_writer and uses_it
+        bound._turn = Turnstile(1) if alone else None
+        bound._limit = min(self.time_limit_seconds, lease_seconds / 3 if alone else math.inf)
         return bound
 
     # -- the broker port ----------------------------------------------------------------------
@@ -256,7 +263,7 @@ class Handlers:
                 record,
                 mark,
                 factory or None,
-                limit_seconds=self.time_limit_seconds,
+                limit_seconds=self._limit,
                 prefix=self._prefix,
             )
         sync_factory = self._sync_transaction
@@ -269,7 +276,7 @@ class Handlers:
             record,
             mark,
             sync_factory or None,
-            limit_seconds=self.time_limit_seconds,
+            limit_seconds=self._limit,
             prefix=self._prefix,
             threads=self._floor.threads,
         )

@@ -8,7 +8,7 @@ import os
 import socket
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import click
 
@@ -17,7 +17,6 @@ from postroom.cli.exits import ExitCode
 from postroom.cli.options import broker_option, seconds_option, store_option
 from postroom.config import RelaySettings
 from postroom.engine.relay import Relay
-from postroom.observer import Fact, Settled
 from postroom.retry import RetryPolicy
 from postroom.telemetry.log import LOGGER, LogObserver, line
 from postroom.url import Url
@@ -27,35 +26,14 @@ _DEFAULTS = RelaySettings()
 _LEVELS = ("debug", "info", "warning", "error")
 
 
-@dataclass
-class Tally:
-    """Counts what was settled, for the last line of the log."""
-
-    done: int = 0
-    failed: int = 0
-    dead: int = 0
-
-    def observe(self, fact: Fact) -> None:
-        if isinstance(fact, Settled):
-            self.done += fact.done
-            self.failed += fact.failed
-            self.dead += fact.dead
-
-
 class Watched(Relay):
-    """A relay that says when it begins to stop, and knows whether it was stopped at once."""
-
-    stopped_at_once = False
+    """A relay that says when it begins to stop."""
 
     async def stop(self) -> None:
         if self.is_running:
             what = "finishing what is in flight; a second signal stops at once"
             logging.getLogger(LOGGER).info("%s", line("stopping", {"now": what}))
         await super().stop()
-
-    async def kill(self) -> None:
-        self.stopped_at_once = self.stopped_at_once or self.is_running
-        await super().kill()
 
 
 @click.command()
@@ -151,16 +129,13 @@ def run(
 
 async def _serve(store: Url, broker: Url, settings: RelaySettings) -> ExitCode:
     log = logging.getLogger(LOGGER)
-    tally = Tally()
-    relay = Watched(
-        load_store(store), load_broker(broker), settings, observers=(LogObserver(), tally)
-    )
+    relay = Watched(load_store(store), load_broker(broker), settings, observers=(LogObserver(),))
     facts = {"version": __version__, "stream": settings.stream, "name": settings.name}
     log.info("%s", line("starting", facts | {"store": store, "broker": broker}))
-    await relay.run()
-    how = "at_once" if relay.stopped_at_once else "gracefully"
-    log.info("%s", line("stopped", {"how": how} | asdict(tally)))
-    return ExitCode.INTERRUPTED if relay.stopped_at_once else ExitCode.OK
+    in_peace = await relay.run()
+    how = "gracefully" if in_peace else "at_once"
+    log.info("%s", line("stopped", {"how": how} | asdict(relay.counts)))
+    return ExitCode.OK if in_peace else ExitCode.INTERRUPTED
 
 
 def log_to_stderr(level: str) -> None:

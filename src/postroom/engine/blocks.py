@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple, assert_never
 
@@ -78,9 +79,11 @@ class Judge:
             return Judgement(Sentence.BURY, record.attempts, error=error)
         return Judgement(Sentence.TRY_ALONE, record.attempts)
 
-    def forget(self, record: Record) -> None:
-        """The event has ended; its suspicion with it."""
-        self._unknown_alone.pop(record.seq, None)
+    def forget(self, records: Iterable[Record]) -> None:
+        """These events have ended; the suspicion against them with it."""
+        if self._unknown_alone:
+            for record in records:
+                self._unknown_alone.pop(record.seq, None)
 
     def _unknown(self, record: Record, outcome: Outcome, *, alone: bool) -> Judgement:
         if not alone:
@@ -93,7 +96,7 @@ class Judge:
 
     def _charge(self, record: Record, outcome: Outcome, *, hopeless: bool = False) -> Judgement:
         attempts = record.attempts + 1
-        self.forget(record)
+        self._unknown_alone.pop(record.seq, None)
         strict = record.kseq is not None
         exhausted = hopeless or attempts >= self.policy.max_attempts
         if exhausted and not strict and self.policy.on_exhausted == "bury":

@@ -44,6 +44,7 @@ class Ticket(NamedTuple):
     """One settle: what to write, and what its commit sets free."""
 
     settlement: Settlement
+    lanes: set[int]
     closing: list[tuple[bytes, Run]]
     starts: list[tuple[Record, asyncio.Future[bool]]]
     alarms: list[tuple[Record, str]]
@@ -134,6 +135,9 @@ class Flight:
             run = runs.get(key)
             if run is not None:
                 if key in fresh and not run.alone:
+                    if record.state == _PROCESSING:  # tried alone, at its turn
+                        fresh.discard(key)
+                        continue
                     run.records.append(record)
                     batch.append(record)
                 continue
@@ -159,7 +163,7 @@ class Flight:
     def send_alone(self, record: Record, now: float) -> Run | None:
         """Return the run of a suspect that is about to be tried, or None if it is over."""
         run = self._runs.get(record.key_hash)
-        if run is None or run.sent or run.records[0].seq != record.seq:
+        if run is None or run.sent or run.closed or run.records[0].seq != record.seq:
             return None
         run.sent, run.since = True, now
         return run
@@ -167,7 +171,9 @@ class Flight:
     def withdraw(self, record: Record) -> None:
         """A suspect cannot be tried now (its lane is on its way to another relay): let it be."""
         run = self._runs.get(record.key_hash)
-        if run is not None and not run.sent and run.records[0].seq == record.seq:
+        if run is None or run.sent or run.closed:
+            return
+        if run.records[0].seq == record.seq:
             self._open -= 1
             self._drop(record.key_hash, run)
             self._on_stir()
@@ -190,8 +196,21 @@ class Flight:
 
     # -- outcomes -----------------------------------------------------------------------------
     def confirm(self, records: Iterable[Record]) -> None:
+        runs, done = self._runs, self._done
         for record in records:
-            self._note(record, CONFIRMED)
+            run = runs.get(record.key_hash)
+            if (
+                run is None or run.closed or run.lost or run.failed or run.early
+                or run.records[run.next].seq != record.seq
+            ):  # fmt: skip
+                self._note(record, CONFIRMED)
+                continue
+            # What nearly always happens, without further calls: the next of its run is confirmed.
+            done.append(record)
+            run.next += 1
+            self._open -= 1
+            if run.next == len(run.records):
+                self._close(record.key_hash, run)
         self._on_answer()
         self._on_stir()
 
@@ -239,7 +258,7 @@ class Flight:
                 self.repeats += 1
         elif run.failed is None:
             run.failed = (record, outcome)
-        elif record.seq in self._begun:
+        elif record.seq in self._begun and not run.lost:
             self._returned.append(record)
 
     def _end(self, key: bytes, run: Run) -> None:
@@ -286,8 +305,8 @@ class Flight:
         self._closing.append((key, run))
 
     def _drop(self, key: bytes, run: Run) -> None:
-        for record in run.records:
-            self._begun.discard(record.seq)
+        if self._begun:
+            self._begun.difference_update(record.seq for record in run.records)
         if self._runs.get(key) is run:
             del self._runs[key]
 
@@ -307,11 +326,11 @@ class Flight:
             [record for record, _ in self._starts], self._done, self._failed, self._dead,
             self._returned, self._parked,
         )  # fmt: skip
-        ticket = Ticket(settlement, self._closing, self._starts, self._alarms)
-        self._closing, self._starts, self._alarms = [], [], []
-        self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
         lanes = {record.lane for record in settlement.records()}
         settlement.leases = tokens(lanes)
+        ticket = Ticket(settlement, lanes, self._closing, self._starts, self._alarms)
+        self._closing, self._starts, self._alarms = [], [], []
+        self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
         return ticket
 
     def settled(
@@ -319,14 +338,15 @@ class Flight:
     ) -> int:
         """The settle was committed for these lanes; returns how many outcomes were thrown away."""
         fenced = 0
+        if not ticket.lanes <= set(lanes):
+            settlement = ticket.settlement
+            fenced = sum(record.lane not in lanes for record in settlement.done)
+            self.repeats += fenced
+            fenced += sum(failure.record.lane not in lanes for failure in settlement.failed)
+            fenced += sum(burial.record.lane not in lanes for burial in settlement.dead)
         for key, run in ticket.closing:
             self._drop(key, run)
-            if run.lane not in lanes:
-                fenced += run.next
-                if not run.lost:
-                    self.repeats += run.next - (run.failed is not None)
-            for record in run.records:
-                self._judge.forget(record)
+            self._judge.forget(run.records)
         for record, granted in ticket.starts:
             counted = record.lane in lanes
             if counted:

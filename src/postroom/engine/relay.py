@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -26,12 +27,13 @@ from postroom.engine.suspects import Suspects
 from postroom.engine.tender import Tender
 from postroom.engine.worker import Worker
 from postroom.errors import ConfigError, SchemaError, StoreError
-from postroom.observer import Observer, Woke
-from postroom.record import Record
+from postroom.observer import Alarm, Observer, Woke
+from postroom.record import Record, short_error
 from postroom.store import Store
 from postroom.wiring import load_broker, load_store
 
 _TICK = 0.02
+_log = logging.getLogger(__name__)
 
 
 class Relay:
@@ -64,6 +66,9 @@ class Relay:
         self._workers: list[Worker] = []
         self._unsubscribe: Callable[[], None] = _nothing
         self._stopped = asyncio.Event()
+        self._counts = Counts()
+        self._error: BaseException | None = None
+        self._breakdown: asyncio.Task[None] | None = None
 
     # -- life (S4.3) --------------------------------------------------------------------------
     @property
@@ -73,7 +78,7 @@ class Relay:
     @property
     def counts(self) -> Counts:
         """What this relay has done since it was started."""
-        return self._office.counts if self._office else Counts()
+        return self._office.counts if self._office else self._counts
 
     @property
     def owner(self) -> str | None:
@@ -89,7 +94,8 @@ class Relay:
             return
         await self.store.open()
         if (bind := getattr(self.broker, "bind", None)) is not None:
-            self.broker = bind(self.store)  # handlers run in the store's transactions by default
+            # Handlers run in the store's transactions, unless they were given others.
+            self.broker = bind(self.store, self.settings.lease_seconds)
         office = self._furnish()
         try:
             await self.broker.open()
@@ -106,8 +112,9 @@ class Relay:
 
         self._unsubscribe = wake.subscribe(office.stream, kicked_from_anywhere)
         self._stopped.clear()
+        self._error = None
         for service in self._services:
-            service.start()
+            service.start(self._broke_down)
 
     async def stop(self) -> None:
         """Finish what is in flight within `stop_seconds`, settle it, give the lanes back."""
@@ -130,11 +137,19 @@ class Relay:
         if self._office is not None:
             await self._tear_down(self._office, polite=False)
 
-    async def run(self) -> None:
-        """Run until SIGTERM or SIGINT; a second signal stops at once."""
+    async def wait(self) -> None:
+        """Wait until the relay has stopped; raises the error if one of its parts broke down."""
+        await self._stopped.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def run(self) -> bool:
+        """Run until SIGTERM or SIGINT; a second signal stops at once.
+
+        Returns True if it stopped in peace, False if at once. Raises what broke it down.
+        """
         loop = asyncio.get_running_loop()
-        asked = asyncio.Event()
-        at_once = asyncio.Event()
+        asked, at_once = asyncio.Event(), asyncio.Event()
 
         def on_signal() -> None:
             (at_once if asked.is_set() else asked).set()
@@ -144,18 +159,17 @@ class Relay:
             loop.add_signal_handler(number, on_signal)
         try:
             await self._start_patiently(asked)
-            await asked.wait()
-            stopping = asyncio.create_task(self.stop())
-            hurrying = asyncio.create_task(at_once.wait())
-            await asyncio.wait({stopping, hurrying}, return_when=asyncio.FIRST_COMPLETED)
-            if not stopping.done():
-                stopping.cancel()
-                await self.kill()
-            hurrying.cancel()
+            if await _first(asked.wait(), self._stopped.wait()) == 0:
+                in_peace = await _first(self.stop(), at_once.wait()) == 0
+            else:
+                in_peace = self._error is None
         finally:
             for number in signals:
                 loop.remove_signal_handler(number)
             await self.kill()
+        if self._error is not None:
+            raise self._error
+        return in_peace
 
     async def drain(self) -> Counts:
         """Send what is due now, stop, return the counts; ends early if the destination is away."""
@@ -225,6 +239,16 @@ class Relay:
         self._office = office
         return office
 
+    def _broke_down(self, error: BaseException) -> None:
+        """A part has ended by an error it should not have met: stop, rather than work in part."""
+        if self._office is not None and self._error is None:
+            self._error = error
+            self._office.tell(
+                Alarm(self._office.stream, "the relay broke down", short_error(error))
+            )
+            _log.error("a part of the relay ended by an error: the relay stops", exc_info=error)
+            self._breakdown = asyncio.create_task(self.kill())
+
     async def _try_alone(self, record: Record) -> None:
         await self._workers[record.lane % self.settings.groups].publish_alone(record)
 
@@ -261,6 +285,7 @@ class Relay:
             with contextlib.suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(5.0):
                     await office.store.leave(office.stream, office.owner)
+        self._counts = office.counts
         self._office = None
         self._services, self._workers = [], []
         with contextlib.suppress(Exception):
@@ -268,6 +293,18 @@ class Relay:
         with contextlib.suppress(StoreError):
             await self.store.close()
         self._stopped.set()
+
+
+async def _first(*calls: Coroutine[Any, Any, Any]) -> int:
+    """Run calls side by side until one ends; returns which, and cancels the others."""
+    tasks = [asyncio.create_task(call) for call in calls]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return next(n for n, task in enumerate(tasks) if task.done())
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
 
 
 def _nothing() -> None:

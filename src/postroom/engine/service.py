@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 
 class Service(ABC):
-    """Runs `loop` in a task. `stop` cancels it; a loop that ends by an error is not restarted."""
+    """Runs `loop` in a task. `stop` cancels it; whoever starts it learns of an error in it."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -16,9 +17,17 @@ class Service(ABC):
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def start(self) -> None:
-        if not self.is_running:
-            self._task = asyncio.create_task(self.loop(), name=type(self).__name__)
+    def start(self, on_error: Callable[[BaseException], None]) -> None:
+        """Begin; an error that ends the loop is a bug, and is told to `on_error`."""
+        if self.is_running:
+            return
+
+        def ended(task: asyncio.Task[None]) -> None:
+            if not task.cancelled() and (error := task.exception()) is not None:
+                on_error(error)
+
+        self._task = asyncio.create_task(self.loop(), name=type(self).__name__)
+        self._task.add_done_callback(ended)
 
     async def stop(self) -> None:
         task, self._task = self._task, None

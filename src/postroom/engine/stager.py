@@ -35,8 +35,10 @@ class Stager(Service):
                 pause = _SHORTEST
             else:
                 pause = min(pause * 2, longest)
-            nap = pause if wait is None else min(pause, max(wait, _SHORTEST))
-            await asyncio.sleep(min(nap, longest))
+            nap = min(pause if wait is None else min(pause, max(wait, _SHORTEST)), longest)
+            await asyncio.sleep(min(nap, _SHORTEST))
+            if nap > _SHORTEST:  # an event that failed just now may be due long before the poll
+                await wait_for(office.nudge, nap - _SHORTEST)
 
     async def _look(self) -> float | None:
         """Move what is due; returns the seconds until the next one, if any."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
+from itertools import count
 
 from postroom.engine.service import Service
 from postroom.record import Record
@@ -16,12 +17,13 @@ class Suspects(Service):
     def __init__(self, try_alone: Callable[[Record], Awaitable[None]]) -> None:
         super().__init__()
         self._try_alone = try_alone
-        self._queue: list[tuple[int, Record]] = []
+        self._queue: list[tuple[int, int, Record]] = []
+        self._turn = count()  # an event may be here twice; records must never be compared
         self._filled = asyncio.Event()
         self._trying = False
 
     def add(self, record: Record) -> None:
-        heappush(self._queue, (record.seq, record))
+        heappush(self._queue, (record.seq, next(self._turn), record))
         self._filled.set()
 
     @property
@@ -32,7 +34,7 @@ class Suspects(Service):
         while True:
             await self._filled.wait()
             while self._queue:
-                _, record = heappop(self._queue)
+                _, _, record = heappop(self._queue)
                 self._trying = True
                 try:
                     await self._try_alone(record)

@@ -7,8 +7,10 @@ slow key does not hold the group: what has finished is settled, and reading goes
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from math import ceil
+from operator import attrgetter
 
 from postroom.broker import Outcome, Verdict
 from postroom.engine.blocks import Judge
@@ -20,9 +22,10 @@ from postroom.observer import Alarm, Attempt, Settled
 from postroom.record import LANES, Record, short_error
 from postroom.store import Read, Settlement
 
+_lane = attrgetter("lane")
 _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
-_DEPTH = 3  # times its fair part is looked at in each lane
+_DEPTH = 2  # times its fair part is looked at in each lane
 
 
 class Portion:
@@ -48,9 +51,7 @@ class Portion:
 
     def learn(self, found: Sequence[Record], rows: int, per_lane: int) -> bool:
         """Adapt to what a read found; True if there was more than it was allowed to bring."""
-        by_lane: dict[int, int] = {}
-        for record in found:
-            by_lane[record.lane] = by_lane.get(record.lane, 0) + 1
+        by_lane = Counter(map(_lane, found))
         capped = sum(n >= per_lane for n in by_lane.values())
         full = len(found) >= rows
         self._busy_lanes = max(1, len(by_lane) if full else capped)
@@ -224,10 +225,11 @@ class Worker(Service):
             keep_done=office.settings.keep_done_seconds > 0,
         )  # fmt: skip
         settlement = ticket.settlement
-        wanted = {record.lane for record in settlement.records()}
         held = await self._commit(settlement) if settlement else _ALL_LANES
         fenced = self.flight.settled(ticket, held, office.may_publish)
-        office.lose([lane for lane in wanted if lane not in held and lane in office.keeper.held])
+        office.lose(
+            [lane for lane in ticket.lanes if lane not in held and lane in office.keeper.held]
+        )
         if settlement:
             self._tell_settled(settlement, held, fenced)
         for record, error in ticket.alarms:
@@ -277,12 +279,14 @@ class Worker(Service):
     def _tell_settled(
         self, settlement: Settlement, held: set[int] | frozenset[int], fenced: int
     ) -> None:
-        def counted(records: Iterator[Record]) -> int:
-            return sum(record.lane in held for record in records)
+        whole = len(settlement.leases) == len(held)
 
-        done = counted(iter(settlement.done))
-        failed = counted(failure.record for failure in settlement.failed)
-        dead = counted(burial.record for burial in settlement.dead)
+        def counted(records: Sequence[Record]) -> int:
+            return len(records) if whole else sum(record.lane in held for record in records)
+
+        done = counted(settlement.done)
+        failed = counted([failure.record for failure in settlement.failed])
+        dead = counted([burial.record for burial in settlement.dead])
         self._office.count(done, failed, dead, fenced)
         self._office.tell(
             Settled(settlement.stream, done, failed, dead, fenced, len(settlement.parked))

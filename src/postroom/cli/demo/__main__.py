@@ -37,10 +37,11 @@ def play_shop(database: Path, orders: int, seed: int, rate: float) -> None:
 
 @roles.command("receiver")
 @click.argument("database", type=PATH)
-@click.option("--hold-after", type=int)
-def play_receiver(database: Path, hold_after: int | None) -> None:
+@click.option("--hold-after", type=int, required=True)
+@click.option("--hold-limit", type=int, required=True)
+def play_receiver(database: Path, hold_after: int, hold_limit: int) -> None:
     async def serve() -> None:
-        clerk = receiver.Clerk(database, hold_after)
+        clerk = receiver.Clerk(database, hold_after, hold_limit)
         loop = asyncio.get_running_loop()
         lifeline.hold_on(lambda command: loop.call_soon_threadsafe(clerk.obey, command))
         await clerk.run()

@@ -77,7 +77,9 @@ class Books:
 class Server:
     """Takes messages from relays, one line each.
 
-    `holding`: acks are kept back, as if they were still on their way.
+    It can be told to `hold`: acks are kept back, as if they were still on their way. From `limit`
+    messages on it also stops reading, and hangs up when it is released: what was on the wire by
+    then is lost.
     """
 
     def __init__(self, take: Take, on_change: Callable[[], None] = lambda: None) -> None:
@@ -86,7 +88,9 @@ class Server:
         self._server: asyncio.Server | None = None
         self._writers: set[asyncio.StreamWriter] = set()
         self._kept: list[tuple[asyncio.StreamWriter, int]] = []
-        self.holding = False
+        self._hold_limit: int | None = None
+        self._released = asyncio.Event()
+        self._released.set()
         self.relay = ""
 
     @property
@@ -107,9 +111,15 @@ class Server:
         for writer in self._writers:
             writer.transport.abort()
 
+    def hold(self, limit: int | None = None) -> None:
+        """Keep acks back until the release."""
+        self._released.clear()
+        self._hold_limit = limit
+
     def release(self) -> None:
         """Let the acks go; those of relays that are gone go nowhere."""
-        self.holding = False
+        self._released.set()
+        self._hold_limit = None
         kept, self._kept = self._kept, []
         for writer, n in kept:
             _ack(writer, n)
@@ -127,12 +137,15 @@ class Server:
             while (line := await reader.readline()).endswith(b"\n"):
                 message = unpack(line)
                 self._take(message, relay)
-                if self.holding:
-                    self._kept.append((writer, message.n))
-                else:
+                if self._released.is_set():
                     _ack(writer, message.n)
                     await writer.drain()
+                else:
+                    self._kept.append((writer, message.n))
                 self._on_change()
+                if self._hold_limit is not None and self.unacked >= self._hold_limit:
+                    await self._released.wait()
+                    return
                 await asyncio.sleep(0)  # others have their turn, however much is buffered here
         except OSError:
             pass  # the relay is gone
@@ -151,10 +164,11 @@ def _ack(writer: asyncio.StreamWriter, n: int) -> None:
 class Clerk:
     """The receiver as a process: it reports to the stage, and obeys it."""
 
-    def __init__(self, path: Path, hold_after: int | None) -> None:
+    def __init__(self, path: Path, hold_after: int, hold_limit: int) -> None:
         self._books = Books(path)
         self._server = Server(self._books.take, self._changed)
-        self._hold_after = hold_after
+        self._hold_after: int | None = hold_after
+        self._hold_limit = hold_limit
         self._told: dict[str, object] = {}
         self._closing = asyncio.Event()
 
@@ -178,7 +192,7 @@ class Clerk:
 
     def _changed(self) -> None:
         if self._hold_after is not None and self._books.applied >= self._hold_after:
-            self._server.holding = True
+            self._server.hold(self._hold_limit)
             self._report()
 
     def _report(self) -> None:

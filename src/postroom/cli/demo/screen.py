@@ -11,7 +11,7 @@ from typing import TextIO
 _CLEAR = "\r\x1b[2K"
 _REDRAW_SECONDS = 0.1
 _PLAIN_SECONDS = 3.0
-_BAR = 20
+_BAR = 16
 
 
 class Screen:

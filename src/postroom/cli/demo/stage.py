@@ -21,6 +21,7 @@ _START_SECONDS = 20.0
 _SHOP_SECONDS = 120.0
 _FINISH_SECONDS = 30.0
 _QUIET_SECONDS = 0.5
+_WIRE_SECONDS = 0.3
 _RATE = 110.0  # transactions a second: slow enough to watch
 _LONGEST = 20.0  # seconds that the shop may take
 
@@ -36,6 +37,11 @@ class Play:
     @property
     def events(self) -> int:
         return self.orders * len(shop.STEPS)
+
+    @property
+    def unacked(self) -> int:
+        """How many events the receiver has at the kill without the relay knowing."""
+        return max(1, min(12, self.orders // 4))
 
     @property
     def rate(self) -> float:
@@ -76,8 +82,9 @@ class Stage:
         for path in (play.shop_db, play.receiver_db):
             await SqliteStore(path).migrate()
         self._receiver = await self._crew.start(
-            "receiver", str(play.receiver_db), "--hold-after", str(max(1, play.events // 2))
-        )
+            "receiver", str(play.receiver_db),
+            "--hold-after", str(max(1, play.events // 2)), "--hold-limit", str(play.unacked),
+        )  # fmt: skip
         await self._must("the receiver did not start", lambda: "port" in self._heard())
         self._say("receiver", f"process {self._receiver.pid}, with a database of its own")
         self._relay = await self._start_relay("first relay")
@@ -96,21 +103,22 @@ class Stage:
         )  # fmt: skip
 
     async def _kill_half_way(self) -> None:
-        """Kill the relay when events are with the receiver but cannot be settled yet.
+        """Kill the relay when it has events under way that it cannot have settled yet.
 
         From half-way on the receiver keeps its acks back: to the relay they are still on the way.
+        After a few messages it stops reading, too: those that follow are lost with the connection.
         """
         assert self._relay is not None
         assert self._receiver is not None
-        enough = max(1, min(12, self._play.orders // 4))
         await self._until(lambda: self._unacked() > 0, _SHOP_SECONDS)
-        await self._until(lambda: self._unacked() >= enough, LEASE_SECONDS)
+        await self._until(lambda: self._unacked() >= self._play.unacked, LEASE_SECONDS)
+        await self._until(lambda: False, _WIRE_SECONDS)
         self._relay.kill()
         await self._relay.ended()
         died_at = time.monotonic()
         arrived = self._heard()["arrived"]
-        self._say("kill -9", "the first relay is dead: the receiver has events from it")
-        self._say("", "that it could not tick off any more")
+        self._say("kill -9", "the first relay is dead: some of its events had arrived, others")
+        self._say("", "were on the wire and are lost; it could tick off none of them")
         self._receiver.say("release")
         self._relay = await self._start_relay("second relay")
         self._say(

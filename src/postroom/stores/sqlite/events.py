@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 
 from postroom.clock import host_microseconds
 from postroom.record import Record, short_error
@@ -12,6 +15,11 @@ from postroom.stores.sqlite.leasing import held_lanes, microseconds
 from postroom.stores.sqlite.thread import Database
 
 ADVANCE_STEP = 500
+_CHUNK = 50  # rows that are fetched at once: bounds what a read holds beyond its limit of bytes
+
+_record = partial(tuple.__new__, Record)  # Record._make without its Python frame
+_payload = attrgetter("payload")
+_headers = attrgetter("headers_json")
 
 
 def read(db: Database, question: Read) -> list[Record]:
@@ -24,15 +32,27 @@ def read(db: Database, question: Read) -> list[Record]:
         seqs = _choose(db, question)
         if not seqs:
             return []
-        found: list[Record] = []
-        room = question.size
-        for row in db.run("read", seqs=json.dumps(seqs)):
-            record = Record._make(row)
+        return _fetch(db.run("read", seqs=json.dumps(seqs)), question.size)
+
+
+def _fetch(cursor: sqlite3.Cursor, room: int) -> list[Record]:
+    """Make records of what fits into the room, a few rows at a time; always of the first one."""
+    found: list[Record] = []
+    while rows := cursor.fetchmany(_CHUNK):
+        records = list(map(_record, rows))
+        weight = sum(map(len, map(_payload, records)))
+        weight += sum(len(headers) for headers in map(_headers, records) if headers)
+        if weight <= room:
+            room -= weight
+            found += records
+            continue
+        for record in records:
             room -= record.size
             if room < 0 and found:
                 break
             found.append(record)
-        return found
+        break
+    return found
 
 
 def _choose(db: Database, question: Read) -> list[int]:

@@ -1,0 +1,71 @@
+"""A flight under test: the real one, and what it called out."""
+
+from __future__ import annotations
+
+from postroom.broker import Outcome, Verdict
+from postroom.engine.blocks import Judge
+from postroom.engine.flight import Flight
+from postroom.retry import Constant, RetryPolicy
+from postroom.testing.desk import make_record
+
+FAILED = Outcome(Verdict.FAILED, "boom")
+UNKNOWN = Outcome(Verdict.UNKNOWN, "cut")
+OUTAGE = Outcome(Verdict.OUTAGE, "away")
+ALL = frozenset(range(64))
+
+
+class Tower:
+    """A flight, and what it called out."""
+
+    def __init__(self, *, counts_at_start=False, **policy):
+        self.suspects, self.outages, self.attempts = [], [], []
+        self.stirs = self.answers = 0
+        self.lost = set()
+        self.judge = Judge(
+            RetryPolicy(**{"backoff": Constant(7.0), **policy}),
+            counts_at_start=counts_at_start,
+            suspect_limit=3,
+            misconfigured_seconds=33.0,
+        )
+        self.flight = Flight(
+            self.judge,
+            on_stir=self._stir,
+            on_suspect=self.suspects.append,
+            on_outage=self.outages.append,
+            on_answer=self._answer,
+            on_attempt=lambda record, outcome, n: self.attempts.append((record.seq, n)),
+        )
+
+    def _stir(self):
+        self.stirs += 1
+
+    def _answer(self):
+        self.answers += 1
+
+    def may(self, lane):
+        return lane not in self.lost
+
+    def admit(self, *records, now=0.0):
+        return self.flight.admit(records, self.may, now)
+
+    def collect(self):
+        return self.flight.collect(
+            "main", "anna", 15.0, lambda lanes: {n: 1 for n in lanes if self.may(n)}, keep_done=True
+        )
+
+    def settle(self, lanes=ALL):
+        """Collect and commit; returns the settlement and the number of outcomes thrown away."""
+        ticket = self.collect()
+        return ticket.settlement, self.flight.settled(ticket, lanes, self.may)
+
+    def fly(self, *records):
+        """Admit and return the runs as their publish call knows them."""
+        return self.flight.runs_of(self.admit(*records))
+
+
+def keyed(*seqs, key="k", **facts):
+    return [make_record(n, key=key, **facts) for n in seqs]
+
+
+def seqs(records):
+    return [record.seq for record in records]
