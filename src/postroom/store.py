@@ -153,6 +153,13 @@ class Stats(NamedTuple):
     blocked_keys: int
 
 
+class Schema(NamedTuple):
+    """The version of the tables that are there (0: none), and the newest that this code knows."""
+
+    current: int
+    newest: int
+
+
 class Filter(NamedTuple):
     """Which records to look at; what is None does not matter."""
 
@@ -183,6 +190,12 @@ class Store(Protocol):
 
         May be called before `open`.
         """
+
+    async def schema(self) -> Schema:
+        """Look at the version of the tables, without changing anything; before or after `open`."""
+
+    def migration_sql(self, after: int = 0) -> str:
+        """Return what `migrate` would run from that version on, for people with a DBA."""
 
     async def identity(self) -> str:
         """Return the outbox' own id, made once with its tables (W9)."""

@@ -22,6 +22,7 @@ from postroom.store import (
     Member,
     Read,
     Roster,
+    Schema,
     Settlement,
     Staged,
     Stats,
@@ -61,6 +62,12 @@ class MemoryStore:
 
     async def migrate(self) -> int:
         return 1
+
+    async def schema(self) -> Schema:
+        return Schema(1, 1)
+
+    def migration_sql(self, after: int = 0) -> str:  # noqa: ARG002 - there are no tables
+        return ""
 
     async def identity(self) -> str:
         return self._identity

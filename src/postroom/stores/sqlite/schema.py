@@ -20,10 +20,10 @@ def migrate(db: Database, prefix: str, patience_seconds: float) -> int:
     _use_wal(db.connection, patience_seconds)
     migrations = load_migrations(prefix)
     newest = migrations[-1].version
-    if _version(db.connection, prefix) == newest:
+    if version(db.connection, prefix) == newest:
         return newest
     with db.change():
-        there = _version(db.connection, prefix)  # again: another process may have been first
+        there = version(db.connection, prefix)  # again: another process may have been first
         _refuse_newer(there, newest)
         for migration in migrations:
             if migration.version > there:
@@ -38,7 +38,7 @@ def migrate(db: Database, prefix: str, patience_seconds: float) -> int:
 def check(connection: sqlite3.Connection, prefix: str, url: str) -> None:
     """Raise SchemaError unless the tables are exactly those that this code knows."""
     _check_sqlite(connection)
-    there, newest = _version(connection, prefix), load_migrations(prefix)[-1].version
+    there, newest = version(connection, prefix), load_migrations(prefix)[-1].version
     _refuse_newer(there, newest)
     if there < newest:
         found = f"are of version {there}, and {newest} is needed" if there else "are missing"
@@ -53,7 +53,8 @@ def _refuse_newer(there: int, newest: int) -> None:
         )
 
 
-def _version(connection: sqlite3.Connection, prefix: str) -> int:
+def version(connection: sqlite3.Connection, prefix: str) -> int:
+    """Return the version of the tables that are there; 0 if there are none."""
     there = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (f"{prefix}meta",)
     ).fetchone()

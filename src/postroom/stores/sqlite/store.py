@@ -18,14 +18,16 @@ from postroom.store import (
     Member,
     Read,
     Roster,
+    Schema,
     Settlement,
     Staged,
     Stats,
 )
 from postroom.stores.sqlite import events, leasing, people, schema
 from postroom.stores.sqlite.lending import Lender
-from postroom.stores.sqlite.statements import load_queries
+from postroom.stores.sqlite.statements import load_migrations, load_queries
 from postroom.stores.sqlite.thread import Database, DatabaseThread
+from postroom.stores.statements import script_after
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
 from postroom.url import Url, one_of, seconds
 
@@ -121,6 +123,20 @@ class SqliteStore:
             return await thread.call(lambda db: schema.migrate(db, self.prefix, _MIGRATE_SECONDS))
         finally:
             await thread.close()
+
+    async def schema(self) -> Schema:
+        newest = load_migrations(self.prefix)[-1].version
+        if not self.path.exists():
+            return Schema(0, newest)
+        thread = DatabaseThread("schema", partial(self._connect, read_only=True))
+        try:
+            current = await thread.call(lambda db: schema.version(db.connection, self.prefix))
+        finally:
+            await thread.close()
+        return Schema(current, newest)
+
+    def migration_sql(self, after: int = 0) -> str:
+        return script_after(__package__, self.prefix, after)
 
     async def identity(self) -> str:
         return await self._look.call(people.identity)
