@@ -42,7 +42,7 @@ def charge(event, tx):
     """Charge an order. The payment and the inbox' note of this event are one commit."""
     if event.key == "order-2" and event.key not in refused:
         refused.add(event.key)
-        raise Retry("the bank asks for a moment", after=0.2)
+        raise Retry("the bank asks for a moment", after=1)
     tx.execute("INSERT INTO payments VALUES (?, ?)", (event.key, event.data["total"]))
 
 
@@ -66,7 +66,7 @@ async def main(folder: Path) -> None:
         relay = Relay(f"sqlite:///{path}", handlers, RelaySettings(poll_seconds=0.1))
         first = await relay.drain()
         print(f"first drain: {first.done} done, {first.failed} failed, to be tried again")
-        await asyncio.sleep(0.3)  # the wait that the handler asked for
+        await asyncio.sleep(1.5)  # the wait that the handler asked for
         second = await relay.drain()
         print(f"second drain: {second.done} done")
 

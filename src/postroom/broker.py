@@ -50,6 +50,10 @@ class BrokerCapabilities:
 class Desk(Protocol):
     """Where a destination reports to. All calls are made on the relay's event loop."""
 
+    @property
+    def outbox_id(self) -> str:
+        """The id of the outbox that the records come from; goes beside strict numbers (W9)."""
+
     def confirm(self, records: Sequence[Record]) -> None:
         """Report that these are there, durably."""
 

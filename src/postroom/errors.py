@@ -14,8 +14,7 @@ PostroomError
 ├── StoreError                        the database refused or could not be asked
 │   ├── StoreConflictError            nothing was changed; the same call may be repeated
 │   └── StoreLostError                the connection went away: what happened is unknown
-├── NotFoundError(LookupError)        no event with that id
-└── NoHandlerError                    no handler for an event's type
+└── NotFoundError(LookupError)        no event with that id
 
 `Retry` and `Reject` are signals, not errors: a handler raises them to say what should happen to
 its event.
@@ -135,10 +134,6 @@ class StoreLostError(StoreError):
 
 class NotFoundError(PostroomError, LookupError):
     """No event with that id."""
-
-
-class NoHandlerError(PostroomError):
-    """No handler is registered for an event's type, and there is no default one."""
 
 
 class Retry(Exception):  # noqa: N818 - a signal, not an error

@@ -23,6 +23,7 @@ QUICK = {
     "outage_seconds": 0.02,
     "max_outage_seconds": 0.05,
     "misconfigured_seconds": 0.03,
+    "stop_seconds": 5.0,
 }
 
 
@@ -41,6 +42,11 @@ async def until(condition, seconds=PATIENCE):
 def ids(broker):
     """What arrived at a memory broker, in order."""
     return [message.record.id for message in broker.messages]
+
+
+def first_seen(broker):
+    """The same without repeats: an operator's verb takes the lane away from under the relay (L7)."""
+    return list(dict.fromkeys(ids(broker)))
 
 
 class Notes:
@@ -119,17 +125,24 @@ class Place:
         for relay in self.relays:
             await relay.kill()
 
+    async def die(self, relay):
+        """Kill a relay, and let its leases run out without waiting for them."""
+        owner, stream = relay.owner, relay.settings.stream
+        await relay.kill()
+        await self.store.leave(stream, owner)
+
     # -- looking ------------------------------------------------------------------------------
     async def record(self, event_id):
         return await self.store.get(event_id)
 
     async def states(self):
         """Event id → state."""
-        found = await self.store.find(Filter(limit=10_000))
+        found = await self.store.find(Filter(limit=1_000))
         return {record.id: record.state for record in found}
 
     async def all_done(self):
-        return set((await self.states()).values()) <= {"done"}
+        counts = (await self.store.stats()).counts
+        return all(state == "done" for state, count in counts.items() if count)
 
     async def owners(self, stream="main"):
         """Owner → how many lanes it holds."""
@@ -157,6 +170,11 @@ class MemoryPlace(Place):
         """Commit without a kick, as a writer in another process does."""
         async with self.store.transaction() as tx:
             await tx.insert([to_row(event, event.topic or "outbox_events") for event in events])
+
+    async def roll_back(self, *events):
+        tx = self.store.begin()
+        await self.outbox.add_many(tx, events)
+        await tx.rollback()
 
     async def effect(self, tx, name):
         tx.after_commit(lambda: self.done_effects.append(name))
@@ -195,6 +213,12 @@ class SqlitePlace(Place):
             await connection.execute("BEGIN IMMEDIATE")
             await self.outbox.add_many(connection, events)
             await connection.commit()
+
+    async def roll_back(self, *events):
+        async with aiosqlite.connect(self.path, isolation_level=None) as connection:
+            await connection.execute("BEGIN IMMEDIATE")
+            await self.outbox.add_many(connection, events)
+            await connection.rollback()
 
     async def effect(self, tx, name):
         await tx.execute("INSERT INTO effects (name) VALUES (?)", (name,))

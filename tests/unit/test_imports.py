@@ -21,7 +21,7 @@ OTHERS = {"click", "pytest", "hypothesis", "pydantic", "msgspec"}  # not needed 
 PUBLIC = {
     "AutocommitError", "CausationError", "ConfigError", "Constant", "DuplicateEventError", "Event",
     "EventError", "Exponential", "Handlers", "Inbox", "Linear", "MissingExtraError",
-    "NoHandlerError", "NotFoundError", "Outbox", "PayloadError", "PostroomError", "Record",
+    "NotFoundError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "State",
     "StoreConflictError", "StoreError", "StoreLostError", "SyncInbox", "SyncOutbox",
     "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",

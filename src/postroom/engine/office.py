@@ -39,6 +39,7 @@ class Office:
     breaker: Breaker
     clock: Clock
     observers: tuple[Observer, ...]
+    outbox_id: str = ""
     counts: Counts = field(default_factory=Counts)
     flights: list[Flight] = field(default_factory=list)
     wakers: list[Callable[[], None]] = field(default_factory=list)

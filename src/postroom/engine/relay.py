@@ -96,7 +96,9 @@ class Relay:
         if (bind := getattr(self.broker, "bind", None)) is not None:
             # Handlers run in the store's transactions, unless they were given others.
             self.broker = bind(self.store, self.settings.lease_seconds)
+        outbox_id = await self.store.identity()
         office = self._furnish()
+        office.outbox_id = outbox_id
         try:
             await self.broker.open()
         except Exception as error:

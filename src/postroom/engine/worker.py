@@ -95,6 +95,10 @@ class Worker(Service):
         office.flights.append(self.flight)
         office.wakers.append(self._stirred.set)
 
+    @property
+    def outbox_id(self) -> str:
+        return self._office.outbox_id
+
     async def begin(self, record: Record) -> bool:
         return await self.flight.start(record)
 

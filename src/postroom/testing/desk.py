@@ -69,6 +69,7 @@ class RecordingDesk:
     """A desk that writes down what it is told, in order."""
 
     def __init__(self) -> None:
+        self.outbox_id = "the-outbox"
         self.reports: list[tuple[Record, Outcome]] = []
         self.begun: list[str] = []
         self.lost: set[str] = set()

@@ -1,0 +1,135 @@
+"""MySQL and MariaDB: each round copies prepared rows into an empty outbox."""
+
+import asyncio
+
+from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, rows
+
+COLUMNS = (
+    "seq, id, stream, lane, key_hash, type, topic, `key`, aggregate_type, aggregate_id, "
+    "payload, content_type, headers, correlation_id, causation_path, "
+    "schema_version, kseq, occurred_at, created_at, state, attempts"
+)
+
+
+def connect(url, **options):
+    import pymysql
+
+    from postroom.url import Url
+
+    parsed = Url.parse(url)
+    return pymysql.connect(
+        host=parsed.host, port=parsed.port or 3306, user=parsed.user or "root",
+        password=parsed.password or "", database=parsed.database, charset="utf8mb4",
+        autocommit=True, **options,
+    )  # fmt: skip
+
+
+class MysqlGround:
+    name = "bare asyncmy loop"
+    server = None
+
+    def __init__(self, url):
+        from postroom.stores.mysql import MysqlStore
+
+        self.url = url
+        asyncio.run(MysqlStore.from_url(url).migrate())
+        self._connection = connect(url)
+        self.version = self._run("SELECT VERSION()")[0][0]
+
+    def _run(self, sql, values=None):
+        with self._connection.cursor() as cursor:
+            cursor.execute(sql, values)
+            return cursor.fetchall()
+
+    def close(self):
+        self._connection.close()
+        if self.server:
+            self.server.stop()
+
+    def store(self):
+        from postroom.stores.mysql import MysqlStore
+
+        return MysqlStore.from_url(self.url)
+
+    def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
+        from postroom.transactions import resolve_sync
+
+        for table in ("outbox", "block"):
+            self._run(f"TRUNCATE TABLE postroom_{table}")
+        if crowd:
+            self._crowd(crowd, number)
+        self._connection.begin()
+        resolve_sync(self._connection, "postroom_").insert(list(rows(events, keys, hot)))
+        self._connection.commit()
+        for table in ("outbox", "block"):
+            self._run(f"DROP TABLE IF EXISTS bench_{name}_{table}")
+            self._run(f"CREATE TABLE bench_{name}_{table} AS SELECT * FROM postroom_{table}")
+
+    def reset(self, name):
+        for table in ("outbox", "block"):
+            self._run(f"TRUNCATE TABLE postroom_{table}")
+            self._run(f"INSERT INTO postroom_{table} SELECT * FROM bench_{name}_{table}")
+        self._run("ANALYZE TABLE postroom_outbox")
+
+    def bare(self, batch):
+        """The limit: read in order, delete in one statement, commit."""
+        return asyncio.run(self._bare(batch))
+
+    async def _bare(self, batch):
+        import asyncmy
+
+        from postroom.url import Url
+
+        parsed = Url.parse(self.url)
+        connection = await asyncmy.connect(
+            host=parsed.host, port=parsed.port or 3306, user=parsed.user or "root",
+            password=parsed.password or "", db=parsed.database, charset="utf8mb4", autocommit=True,
+        )  # fmt: skip
+        sent = 0
+        async with connection.cursor() as cursor:
+            while True:
+                await cursor.execute(
+                    f"SELECT {COLUMNS} FROM postroom_outbox WHERE stage = 'ready' "
+                    f"ORDER BY seq LIMIT {batch}"
+                )
+                found = await cursor.fetchall()
+                if not found:
+                    break
+                marks = ",".join(str(row[0]) for row in found)
+                await cursor.execute(f"DELETE FROM postroom_outbox WHERE seq IN ({marks})")
+                sent += len(found)
+        connection.close()
+        return sent
+
+    def _crowd(self, kind, number):
+        later = "UTC_TIMESTAMP(6) + INTERVAL 1 DAY"
+        now = "UTC_TIMESTAMP(6)"
+        state, stage, due, settled = {
+            "done": ("done", "over", "NULL", now),
+            "scheduled": ("pending", "waiting", later, "NULL"),
+            "followers": ("pending", "parked", "NULL", "NULL"),
+        }[kind]
+        columns = (
+            "id, stream, lane, key_hash, type, topic, `key`, payload, content_type, size, "
+            "occurred_at, created_at, state, stage, next_attempt_at, settled_at"
+        )
+        lane, hashed, key = "n % 64", "UNHEX(MD5(n))", "CONCAT('c', n % 1000)"
+        if kind == "followers":
+            lane, hashed, key = str(BLOCKED_LANE), f"UNHEX('{BLOCKED.hex()}')", "'blocked'"
+            self._run(
+                f"INSERT INTO postroom_outbox ({columns}) VALUES ('head', 'main', {lane}, {hashed},"
+                f" 'b', 't', 'blocked', '{{}}', 'application/json', 2, {now}, {now}, 'failed', "
+                f"'waiting', {later}, NULL)"
+            )
+            self._run(
+                "INSERT INTO postroom_block (stream, key_hash, lane, barrier, `key`, since) SELECT "
+                f"'main', key_hash, lane, seq, `key`, {now} FROM postroom_outbox WHERE id = 'head'"
+            )
+        self._run(
+            f"INSERT INTO postroom_outbox ({columns}) SELECT CONCAT('{kind}-', n), 'main', {lane}, "
+            f"{hashed}, 'b', 't', {key}, '{PAYLOAD_TEXT}', 'application/json', 200, {now}, {now}, "
+            f"'{state}', '{stage}', {due}, {settled} FROM ("
+            "WITH RECURSIVE d AS (SELECT 0 AS i UNION ALL SELECT i + 1 FROM d WHERE i < 999) "
+            "SELECT a.i * 1000 + b.i AS n FROM d AS a CROSS JOIN d AS b) AS numbers "
+            f"WHERE n < {number}"
+        )

@@ -1,0 +1,110 @@
+"""PostgreSQL: each round copies prepared rows into an empty outbox."""
+
+import asyncio
+
+from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, rows
+
+COLUMNS = (
+    "seq, id, stream, lane, key_hash, type, topic, key, aggregate_type, aggregate_id, "
+    "payload, content_type, headers, correlation_id, causation_path, "
+    "schema_version, kseq, occurred_at, created_at, state, attempts"
+)
+
+
+class PostgresGround:
+    name = "bare psycopg loop"
+    server = None
+
+    def __init__(self, url):
+        import psycopg
+        from postroom.stores.postgres import PostgresStore
+
+        self.url = url
+        asyncio.run(PostgresStore.from_url(url).migrate())
+        self._connection = psycopg.connect(url, autocommit=True)
+        self.version = f"PostgreSQL {self._connection.info.server_version // 10000}"
+
+    def close(self):
+        self._connection.close()
+        if self.server:
+            self.server.stop()
+
+    def store(self):
+        from postroom.stores.postgres import PostgresStore
+
+        return PostgresStore.from_url(self.url)
+
+    def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
+        from postroom.transactions import resolve_sync
+
+        run = self._connection.execute
+        run("TRUNCATE postroom_outbox, postroom_block RESTART IDENTITY")
+        if crowd:
+            self._crowd(crowd, number)
+        with self._connection.transaction():
+            resolve_sync(self._connection, "postroom_").insert(list(rows(events, keys, hot)))
+        for table in ("outbox", "block"):
+            run(f"DROP TABLE IF EXISTS bench_{name}_{table}")
+            run(f"CREATE TABLE bench_{name}_{table} AS SELECT * FROM postroom_{table}")
+
+    def reset(self, name):
+        run = self._connection.execute
+        run("TRUNCATE postroom_outbox, postroom_block")
+        for table in ("outbox", "block"):
+            run(
+                f"INSERT INTO postroom_{table} OVERRIDING SYSTEM VALUE "
+                f"SELECT * FROM bench_{name}_{table}"
+            )
+        run("VACUUM ANALYZE postroom_outbox")
+        run("CHECKPOINT")
+
+    def bare(self, batch):
+        """The limit: read in order, delete in one statement, commit."""
+        import psycopg
+
+        connection = psycopg.connect(self.url, autocommit=True)
+        cursor = connection.cursor(binary=True)
+        sent = 0
+        while True:
+            found = cursor.execute(
+                f"SELECT {COLUMNS} FROM postroom_outbox WHERE stage = 'ready' "
+                "ORDER BY seq LIMIT %s",
+                (batch,),
+            ).fetchall()
+            if not found:
+                break
+            cursor.execute(
+                "DELETE FROM postroom_outbox WHERE seq = ANY(%s)", ([row[0] for row in found],)
+            )
+            sent += len(found)
+        connection.close()
+        return sent
+
+    def _crowd(self, kind, number):
+        state, stage, due, settled = {
+            "done": ("done", "over", "NULL", "now()"),
+            "scheduled": ("pending", "waiting", "now() + interval '1 day'", "NULL"),
+            "followers": ("pending", "parked", "NULL", "NULL"),
+        }[kind]
+        run = self._connection.execute
+        columns = (
+            "id, stream, lane, key_hash, type, topic, key, payload, content_type, size, "
+            "occurred_at, created_at, state, stage, next_attempt_at, settled_at"
+        )
+        lane, hashed, key = "n % 64", "decode(md5(n::text), 'hex')", "'c' || n % 1000"
+        if kind == "followers":
+            lane, hashed, key = str(BLOCKED_LANE), f"'\\x{BLOCKED.hex()}'::bytea", "'blocked'"
+            run(
+                f"INSERT INTO postroom_outbox ({columns}) VALUES ('head', 'main', {lane}, {hashed},"
+                f" 'b', 't', 'blocked', '{{}}', 'application/json', 2, now(), now(), 'failed', "
+                "'waiting', now() + interval '1 day', NULL)"
+            )
+            run(
+                "INSERT INTO postroom_block (stream, key_hash, lane, barrier, key, since) SELECT "
+                "'main', key_hash, lane, seq, key, now() FROM postroom_outbox WHERE id = 'head'"
+            )
+        run(
+            f"INSERT INTO postroom_outbox ({columns}) SELECT '{kind}-' || n, 'main', {lane}, "
+            f"{hashed}, 'b', 't', {key}, '{PAYLOAD_TEXT}', 'application/json', 200, now(), now(), "
+            f"'{state}', '{stage}', {due}, {settled} FROM generate_series(1, {number}) n"
+        )

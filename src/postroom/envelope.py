@@ -1,0 +1,112 @@
+"""What travels beside the payload: the headers of a message, the same for every broker.
+
+A consumer in any language reads them as text. Names of ours begin with `postroom-`; the user's own
+headers, `traceparent` among them, go beside them unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import NamedTuple
+
+from postroom.clock import from_microseconds, to_microseconds
+from postroom.record import Record
+
+ID = "postroom-id"
+TYPE = "postroom-type"
+KEY = "postroom-key"
+AGGREGATE_TYPE = "postroom-aggregate-type"
+AGGREGATE_ID = "postroom-aggregate-id"
+CORRELATION_ID = "postroom-correlation-id"
+CAUSATION_PATH = "postroom-causation-path"
+SCHEMA_VERSION = "postroom-schema-version"
+CONTENT_TYPE = "content-type"
+OCCURRED_AT = "postroom-occurred-at"
+KSEQ = "postroom-kseq"
+OUTBOX = "postroom-outbox"
+
+
+def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
+    """Return the headers of an event, ours first; what it does not have is left out."""
+    headers = [
+        (ID, record.id),
+        (TYPE, record.type),
+        (CONTENT_TYPE, record.content_type),
+        (SCHEMA_VERSION, str(record.schema_version)),
+        (OCCURRED_AT, from_microseconds(record.occurred_us).isoformat()),
+    ]
+    if record.key is not None:
+        headers.append((KEY, record.key))
+    if record.aggregate_type is not None:
+        headers.append((AGGREGATE_TYPE, record.aggregate_type))
+    if record.aggregate_id is not None:
+        headers.append((AGGREGATE_ID, record.aggregate_id))
+    if record.correlation_id is not None:
+        headers.append((CORRELATION_ID, record.correlation_id))
+    if record.causation_json is not None:
+        headers.append((CAUSATION_PATH, record.causation_json))
+    if record.kseq is not None:  # the outbox' id with it: a restored database counts afresh
+        headers += [(KSEQ, str(record.kseq)), (OUTBOX, outbox_id)]
+    if record.headers_json is not None:
+        headers.extend(json.loads(record.headers_json).items())
+    return headers
+
+
+class Envelope(NamedTuple):
+    """Our headers, read back. What was not sent, or makes no sense, is None."""
+
+    id: str | None
+    type: str | None
+    key: str | None
+    aggregate_type: str | None
+    aggregate_id: str | None
+    correlation_id: str | None
+    causation_path: tuple[tuple[str, str], ...]
+    schema_version: int | None
+    content_type: str | None
+    occurred_us: int | None
+    kseq: int | None
+    outbox: str | None
+    headers: Mapping[str, str]  # the user's own
+
+
+def read_headers(headers: Mapping[str, str]) -> Envelope:
+    """Read the headers of a message, whoever sent it; never raises."""
+    return Envelope(
+        headers.get(ID),
+        headers.get(TYPE),
+        headers.get(KEY),
+        headers.get(AGGREGATE_TYPE),
+        headers.get(AGGREGATE_ID),
+        headers.get(CORRELATION_ID),
+        tuple(_steps(headers.get(CAUSATION_PATH))),
+        _number(headers.get(SCHEMA_VERSION)),
+        headers.get(CONTENT_TYPE),
+        _instant(headers.get(OCCURRED_AT)),
+        _number(headers.get(KSEQ)),
+        headers.get(OUTBOX),
+        {n: v for n, v in headers.items() if not n.startswith("postroom-") and n != CONTENT_TYPE},
+    )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def _instant(text: str | None) -> int | None:
+    try:
+        return None if text is None else to_microseconds(datetime.fromisoformat(text))
+    except (ValueError, TypeError):
+        return None
+
+
+def _steps(text: str | None) -> Iterator[tuple[str, str]]:
+    try:
+        found = json.loads(text) if text else []
+    except ValueError:
+        return
+    for step in found if isinstance(found, list) else []:
+        if isinstance(step, list) and len(step) == 2 and all(isinstance(p, str) for p in step):
+            yield step[0], step[1]

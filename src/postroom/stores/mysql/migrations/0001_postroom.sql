@@ -1,0 +1,144 @@
+-- For MySQL 8 (8.0.16 or newer) and MariaDB 10.11. DDL commits by itself here: every statement can be run again.
+-- Names, ids, keys and hashes are binary: MySQL's text collations take 'a' and 'A ' for the same. People read the
+-- view postroom_outbox_readable. Times are UTC.
+
+-- Events. `state` is for people; `stage` says where the relay looks (only 'ready' is in the range that it walks).
+-- There are no partial indexes: due_lane, parked_key, open_state and done_at are NULL wherever an index is not meant,
+-- and an entry that stays NULL is not touched when its row is settled.
+CREATE TABLE IF NOT EXISTS postroom_outbox (
+    seq             BIGINT           NOT NULL AUTO_INCREMENT,
+    id              VARBINARY(100)   NOT NULL,
+    stream          VARBINARY(64)    NOT NULL DEFAULT 'main',
+    lane            TINYINT UNSIGNED NOT NULL,
+    key_hash        VARBINARY(16)    NOT NULL,
+    type            VARBINARY(255)   NOT NULL,
+    topic           VARBINARY(249)   NOT NULL,
+    `key`           VARBINARY(255),
+    aggregate_type  VARBINARY(255),
+    aggregate_id    VARBINARY(255),
+    payload         LONGTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    payload_bytes   LONGBLOB,
+    content_type    VARBINARY(255)   NOT NULL,
+    headers         MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    correlation_id  VARBINARY(255),
+    causation_path  MEDIUMTEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    schema_version  INT              NOT NULL DEFAULT 1,
+    kseq            BIGINT,
+    size            INT              NOT NULL,
+    occurred_at     DATETIME(6)      NOT NULL,
+    created_at      DATETIME(6)      NOT NULL,
+    available_at    DATETIME(6),
+    state           ENUM('pending', 'processing', 'done', 'failed', 'dead') CHARACTER SET ascii COLLATE ascii_bin
+                                     NOT NULL DEFAULT 'pending',
+    stage           ENUM('ready', 'waiting', 'parked', 'over') CHARACTER SET ascii COLLATE ascii_bin
+                                     NOT NULL DEFAULT 'ready',
+    attempts        INT              NOT NULL DEFAULT 0,
+    next_attempt_at DATETIME(6),
+    last_error      TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    lease_owner     VARBINARY(255),
+    lease_until     DATETIME(6),
+    settled_at      DATETIME(6),
+    due_lane        TINYINT UNSIGNED AS (CASE WHEN stage = 'waiting' THEN lane END) STORED,
+    parked_key      VARBINARY(16)    AS (CASE WHEN stage = 'parked' THEN key_hash END) STORED,
+    open_state      VARBINARY(10)    AS (CASE WHEN state IN ('processing', 'failed', 'dead') THEN state END) STORED,
+    done_at         DATETIME(6)      AS (CASE WHEN state = 'done' THEN settled_at END) STORED,
+    PRIMARY KEY (seq),
+    UNIQUE KEY postroom_outbox_id (id),
+    KEY postroom_outbox_ready  (stage, stream, lane, seq),
+    KEY postroom_outbox_due    (due_lane, stream, next_attempt_at, seq),
+    KEY postroom_outbox_parked (parked_key, stream, seq),
+    KEY postroom_outbox_open   (open_state, stream, seq),
+    KEY postroom_outbox_done   (done_at, seq),
+    CONSTRAINT postroom_outbox_lane     CHECK (lane = ASCII(key_hash) % 64),
+    CONSTRAINT postroom_outbox_key_hash CHECK (OCTET_LENGTH(key_hash) = 16),
+    CONSTRAINT postroom_outbox_attempts CHECK (attempts >= 0),
+    CONSTRAINT postroom_outbox_payload  CHECK ((payload IS NULL) <> (payload_bytes IS NULL)),
+    -- A payload or header that a connection's character set has changed is refused, in every sql_mode.
+    CONSTRAINT postroom_outbox_size     CHECK (size = COALESCE(OCTET_LENGTH(payload), OCTET_LENGTH(payload_bytes))
+                                                      + COALESCE(OCTET_LENGTH(headers), 0)),
+    CONSTRAINT postroom_outbox_waiting  CHECK (stage <> 'waiting' OR next_attempt_at IS NOT NULL),
+    CONSTRAINT postroom_outbox_settled  CHECK ((settled_at IS NOT NULL) = (stage = 'over')),
+    CONSTRAINT postroom_outbox_stage    CHECK (CASE state
+        WHEN 'pending'    THEN stage IN ('ready', 'waiting', 'parked')
+        WHEN 'processing' THEN stage = 'ready'
+        WHEN 'failed'     THEN stage IN ('ready', 'waiting', 'parked')
+        WHEN 'done'       THEN stage = 'over'
+        WHEN 'dead'       THEN stage = 'over'
+        ELSE FALSE END)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- One row per lane of a stream: who may read and settle it. Every take raises the token; every settle writes the
+-- row first (`settles`), so that nobody can take the lane between its check and its commit.
+CREATE TABLE IF NOT EXISTS postroom_lease (
+    stream  VARBINARY(64)    NOT NULL,
+    lane    TINYINT UNSIGNED NOT NULL,
+    owner   VARBINARY(255),
+    token   BIGINT           NOT NULL DEFAULT 0,
+    until   DATETIME(6)      NOT NULL DEFAULT '1970-01-01 00:00:00',
+    settles BIGINT           NOT NULL DEFAULT 0,
+    PRIMARY KEY (stream, lane),
+    CONSTRAINT postroom_lease_lane CHECK (lane < 64)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The relays that serve a stream, those without a lane included.
+CREATE TABLE IF NOT EXISTS postroom_member (
+    stream  VARBINARY(64)  NOT NULL,
+    owner   VARBINARY(255) NOT NULL,
+    name    VARBINARY(255) NOT NULL DEFAULT '',
+    healthy BOOLEAN        NOT NULL DEFAULT TRUE,
+    until   DATETIME(6)    NOT NULL,
+    PRIMARY KEY (stream, owner)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- A key held by its failed head: its events up to `barrier` may go, later ones wait.
+CREATE TABLE IF NOT EXISTS postroom_block (
+    stream         VARBINARY(64)    NOT NULL,
+    key_hash       VARBINARY(16)    NOT NULL,
+    lane           TINYINT UNSIGNED NOT NULL,
+    barrier        BIGINT           NOT NULL,
+    aggregate_type VARBINARY(255),
+    `key`          VARBINARY(255),
+    since          DATETIME(6)      NOT NULL,
+    PRIMARY KEY (stream, key_hash),
+    KEY postroom_block_lane (stream, lane),
+    CONSTRAINT postroom_block_lane CHECK (lane = ASCII(key_hash) % 64)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- Strict order: the last number given to a key. Never pruned.
+CREATE TABLE IF NOT EXISTS postroom_counter (
+    topic    VARBINARY(249) NOT NULL,
+    key_hash VARBINARY(16)  NOT NULL,
+    last     BIGINT         NOT NULL,
+    PRIMARY KEY (topic, key_hash)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- What a consumer or handler has seen. 'received' alone never counts as done.
+CREATE TABLE IF NOT EXISTS postroom_inbox (
+    consumer       VARBINARY(255) NOT NULL,
+    id             VARBINARY(255) NOT NULL,
+    type           VARBINARY(255) NOT NULL,
+    correlation_id VARBINARY(255),
+    state          ENUM('received', 'done') CHARACTER SET ascii COLLATE ascii_bin NOT NULL,
+    received_at    DATETIME(6)    NOT NULL,
+    processed_at   DATETIME(6),
+    PRIMARY KEY (consumer, id),
+    KEY postroom_inbox_processed (processed_at)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+CREATE TABLE IF NOT EXISTS postroom_meta (
+    name  VARCHAR(100) NOT NULL,
+    value VARCHAR(255) NOT NULL,
+    PRIMARY KEY (name)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
+-- The outbox for people: binary columns as text.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW postroom_outbox_readable AS
+SELECT seq, CONVERT(id USING utf8mb4) AS id, CONVERT(stream USING utf8mb4) AS stream, lane,
+    CONVERT(type USING utf8mb4) AS type, CONVERT(topic USING utf8mb4) AS topic, CONVERT(`key` USING utf8mb4) AS `key`,
+    CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
+    state, stage, attempts, next_attempt_at, last_error, created_at, settled_at, payload,
+    HEX(payload_bytes) AS payload_bytes, CONVERT(content_type USING utf8mb4) AS content_type, headers,
+    CONVERT(correlation_id USING utf8mb4) AS correlation_id, causation_path, schema_version, kseq, size,
+    occurred_at, available_at, CONVERT(lease_owner USING utf8mb4) AS lease_owner, lease_until,
+    LOWER(HEX(key_hash)) AS key_hash
+FROM postroom_outbox;

@@ -1,0 +1,108 @@
+-- Events. `state` is for people; `stage` says where the relay looks (only 'ready' is in the index it walks).
+CREATE TABLE postroom_outbox (
+    seq             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
+    id              text COLLATE "C" NOT NULL UNIQUE,
+    stream          text COLLATE "C" NOT NULL DEFAULT 'main',
+    lane            smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    key_hash        bytea    NOT NULL CHECK (octet_length(key_hash) = 16),
+    type            text COLLATE "C" NOT NULL,
+    topic           text COLLATE "C" NOT NULL,
+    key             text COLLATE "C",
+    aggregate_type  text COLLATE "C",
+    aggregate_id    text COLLATE "C",
+    payload         text,
+    payload_bytes   bytea,
+    content_type    text     NOT NULL,
+    headers         text,
+    correlation_id  text,
+    causation_path  text,
+    schema_version  integer  NOT NULL DEFAULT 1,
+    kseq            bigint,
+    size            integer  NOT NULL,
+    occurred_at     timestamptz NOT NULL,
+    created_at      timestamptz NOT NULL,
+    available_at    timestamptz,
+    state           text     NOT NULL DEFAULT 'pending',
+    stage           text     NOT NULL DEFAULT 'ready',
+    attempts        integer  NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    next_attempt_at timestamptz,
+    last_error      text,
+    lease_owner     text,
+    lease_until     timestamptz,
+    settled_at      timestamptz,
+    CHECK ((payload IS NULL) <> (payload_bytes IS NULL)),
+    CHECK (stage <> 'waiting' OR next_attempt_at IS NOT NULL),
+    CHECK ((settled_at IS NOT NULL) = (stage = 'over')),
+    CHECK (CASE state
+        WHEN 'pending'    THEN stage IN ('ready', 'waiting', 'parked')
+        WHEN 'processing' THEN stage = 'ready'
+        WHEN 'failed'     THEN stage IN ('ready', 'waiting', 'parked')
+        WHEN 'done'       THEN stage = 'over'
+        WHEN 'dead'       THEN stage = 'over'
+        ELSE false END)
+);
+CREATE INDEX postroom_outbox_ready   ON postroom_outbox (stream, lane, seq) WHERE stage = 'ready';
+CREATE INDEX postroom_outbox_waiting ON postroom_outbox (stream, lane, next_attempt_at) WHERE stage = 'waiting';
+CREATE INDEX postroom_outbox_parked  ON postroom_outbox (stream, key_hash, seq) WHERE stage = 'parked';
+CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHERE state = 'done';
+CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
+    WHERE state IN ('processing', 'failed', 'dead');
+
+-- One row per lane of a stream: who may read and settle it. Every take raises the token.
+CREATE TABLE postroom_lease (
+    stream  text COLLATE "C" NOT NULL,
+    lane    smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    owner   text COLLATE "C",
+    token   bigint   NOT NULL DEFAULT 0,
+    until   timestamptz NOT NULL DEFAULT '-infinity',
+    PRIMARY KEY (stream, lane)
+);
+
+-- The relays that serve a stream, those without a lane included.
+CREATE TABLE postroom_member (
+    stream  text COLLATE "C" NOT NULL,
+    owner   text COLLATE "C" NOT NULL,
+    name    text     NOT NULL DEFAULT '',
+    healthy boolean  NOT NULL DEFAULT true,
+    until   timestamptz NOT NULL,
+    PRIMARY KEY (stream, owner)
+);
+
+-- A key held by its failed head: its events up to `barrier` may go, later ones wait.
+CREATE TABLE postroom_block (
+    stream         text COLLATE "C" NOT NULL,
+    key_hash       bytea    NOT NULL,
+    lane           smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
+    barrier        bigint   NOT NULL,
+    aggregate_type text COLLATE "C",
+    key            text COLLATE "C",
+    since          timestamptz NOT NULL,
+    PRIMARY KEY (stream, key_hash)
+);
+CREATE INDEX postroom_block_lane ON postroom_block (stream, lane);
+
+-- Strict order: the last number given to a key. Never pruned.
+CREATE TABLE postroom_counter (
+    topic    text COLLATE "C" NOT NULL,
+    key_hash bytea  NOT NULL,
+    last     bigint NOT NULL,
+    PRIMARY KEY (topic, key_hash)
+);
+
+-- What a consumer or handler has seen. 'received' alone never counts as done.
+CREATE TABLE postroom_inbox (
+    consumer       text COLLATE "C" NOT NULL,
+    id             text COLLATE "C" NOT NULL,
+    type           text COLLATE "C" NOT NULL,
+    correlation_id text,
+    state          text NOT NULL CHECK (state IN ('received', 'done')),
+    received_at    timestamptz NOT NULL,
+    processed_at   timestamptz,
+    PRIMARY KEY (consumer, id)
+);
+CREATE INDEX postroom_inbox_processed ON postroom_inbox (processed_at) WHERE state = 'done';
+
+CREATE TABLE postroom_meta (
+    name  text COLLATE "C" PRIMARY KEY,
+    value text NOT NULL
+);

@@ -1,0 +1,5 @@
+-- The row is locked until the caller's commit, and a rollback takes the numbers back (W9).
+-- MySQL returns nothing from it: run count_up_read next, in the same transaction, for the new value.
+INSERT INTO postroom_counter (topic, key_hash, last)
+VALUES (:topic, UNHEX(:key_hash_hex), :step)
+ON DUPLICATE KEY UPDATE last = last + :step
