@@ -44,3 +44,48 @@ def test_newer_tables_are_refused(tmp_path):
         assert done.returncode == 3
         assert "999" in done.stderr
         assert "Upgrade postroom" in done.stderr
+
+
+def test_status_says_what_is_there_and_what_to_do(tmp_path):
+    def status(*options):
+        return call("migrate", "status", "--store", "sqlite:///app.db", *options, cwd=tmp_path)
+
+    before = status()
+    assert before.returncode == 1
+    assert before.stdout == (
+        "sqlite:///app.db has no tables of postroom; the newest is 1: "
+        "postroom migrate --store sqlite:///app.db\n"
+    )
+    assert not (tmp_path / "app.db").exists()
+    call("migrate", "up", "--store", "sqlite:///app.db", cwd=tmp_path)
+    assert (status().returncode, status().stdout) == (
+        0,
+        "sqlite:///app.db is at version 1, the newest\n",
+    )
+    assert json.loads(status("--json").stdout) == {
+        "store": "sqlite:///app.db",
+        "current": 1,
+        "newest": 1,
+        "up_to_date": True,
+    }
+
+
+def test_sql_prints_what_would_run(tmp_path):
+    def sql(*options):
+        return call("migrate", "sql", "--store", "sqlite:///app.db", *options, cwd=tmp_path).stdout
+
+    script = sql()
+    assert not (tmp_path / "app.db").exists()
+    conn = sqlite3.connect(tmp_path / "app.db")
+    conn.execute("PRAGMA journal_mode = WAL")
+    conn.executescript(script)
+    conn.close()
+    assert call("status", "--store", "sqlite:///app.db", cwd=tmp_path).returncode == 0
+    assert sql() == "-- nothing to do: the tables are up to date\n"
+    assert sql("--from", "0").splitlines()[:-1] == script.splitlines()[:-1]
+
+
+def test_from_goes_with_sql_only(tmp_path):
+    done = call("migrate", "--store", "sqlite:///app.db", "--from", "0", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--from goes with `migrate sql`" in done.stderr

@@ -6,24 +6,81 @@ import asyncio
 
 import click
 
+from postroom.cli.exits import ExitCode
 from postroom.cli.options import json_option, print_json, shared_store, store_option
+from postroom.store import Store
 from postroom.url import Url
 
 
 @click.command()
+@click.argument("what", type=click.Choice(["up", "status", "sql"]), default="up")
 @store_option
+@click.option(
+    "--from",
+    "from_version",
+    type=click.IntRange(min=0),
+    help="With sql: print the steps after this version, without asking the store.",
+)
 @json_option
-def migrate(store: Url, as_json: bool) -> None:
+def migrate(what: str, store: Url, from_version: int | None, as_json: bool) -> int:
     """Create the tables, or bring them up to date.
 
-    It may be run again at any time, and by many processes at once.
+    \b
+    up      make the changes (this is what happens without a word)
+    status  say which version is there; exit code 1 if it is not the newest
+    sql     print the statements that `up` would run, for those who run them by hand
+
+    `up` may be run again at any time, and by many processes at once.
 
     \b
-    Example:
+    Examples:
       postroom migrate --store sqlite:///app.db
+      postroom migrate status --store sqlite:///app.db
+      postroom migrate sql --store sqlite:///app.db > postroom.sql
     """  # noqa: D301 - click knows the sign
-    reached = asyncio.run(shared_store(store).migrate())
+    if from_version is not None and what != "sql":
+        raise click.UsageError("--from goes with `migrate sql`")
+    chosen = shared_store(store)
+    match what:
+        case "up":
+            return _up(chosen, store, as_json=as_json)
+        case "status":
+            return _status(chosen, store, as_json=as_json)
+        case _:
+            return _sql(chosen, from_version, as_json=as_json)
+
+
+def _up(store: Store, url: Url, *, as_json: bool) -> int:
+    reached = asyncio.run(store.migrate())
     if as_json:
-        print_json({"store": str(store), "version": reached})
+        print_json({"store": str(url), "version": reached})
     else:
-        click.echo(f"{store} is at version {reached}")
+        click.echo(f"{url} is at version {reached}")
+    return ExitCode.OK
+
+
+def _status(store: Store, url: Url, *, as_json: bool) -> int:
+    found = asyncio.run(store.schema())
+    up_to_date = found.current == found.newest
+    if as_json:
+        print_json({"store": str(url), **found._asdict(), "up_to_date": up_to_date})
+    elif up_to_date:
+        click.echo(f"{url} is at version {found.current}, the newest")
+    elif found.current > found.newest:
+        click.echo(f"{url} is at version {found.current}; this postroom knows only {found.newest}")
+    else:
+        there = f"is at version {found.current}" if found.current else "has no tables of postroom"
+        click.echo(f"{url} {there}; the newest is {found.newest}: postroom migrate --store {url}")
+    return ExitCode.OK if up_to_date else ExitCode.BROKEN
+
+
+def _sql(store: Store, from_version: int | None, *, as_json: bool) -> int:
+    after = asyncio.run(store.schema()).current if from_version is None else from_version
+    script = store.migration_sql(after)
+    if as_json:
+        print_json({"after": after, "sql": script})
+    elif script:
+        click.echo(script.rstrip())
+    else:
+        click.echo("-- nothing to do: the tables are up to date")
+    return ExitCode.OK

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
+from uuid import uuid4
 
 from postroom.transactions.sql import DEFAULT_PREFIX
 
@@ -34,11 +35,23 @@ def load_migrations(package: str, prefix: str) -> tuple[Migration, ...]:
 
 
 def script_after(package: str, prefix: str, version: int) -> str:
-    """Return what the steps after a version say, for people who run SQL by hand."""
+    """Return what the steps after a version say, for people who run SQL by hand.
+
+    The last lines write down the new version, and the outbox' own id where there is none yet.
+    """
+    steps = [step for step in load_migrations(package, prefix) if step.version > version]
+    if not steps:
+        return ""
+    meta = f"{prefix}meta"
     return "\n".join(
-        f"-- {step.name}\n{step.script}"
-        for step in load_migrations(package, prefix)
-        if step.version > version
+        [
+            *(f"-- {step.name}\n{step.script}" for step in steps),
+            f"DELETE FROM {meta} WHERE name = 'schema_version';",
+            f"INSERT INTO {meta} (name, value) VALUES ('schema_version', '{steps[-1].version}');",
+            f"INSERT INTO {meta} (name, value) SELECT 'outbox_id', '{uuid4()}' "
+            f"FROM (SELECT 1) AS once WHERE NOT EXISTS "
+            f"(SELECT 1 FROM {meta} WHERE name = 'outbox_id');",
+        ]
     )
 
 

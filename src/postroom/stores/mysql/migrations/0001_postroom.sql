@@ -74,7 +74,7 @@ CREATE TABLE IF NOT EXISTS postroom_lease (
     lane    TINYINT UNSIGNED NOT NULL,
     owner   VARBINARY(255),
     token   BIGINT           NOT NULL DEFAULT 0,
-    until   DATETIME(6)      NOT NULL DEFAULT '1970-01-01 00:00:00',
+    until   DATETIME(6)      NOT NULL DEFAULT '1970-01-01',
     settles BIGINT           NOT NULL DEFAULT 0,
     PRIMARY KEY (stream, lane),
     CONSTRAINT postroom_lease_lane CHECK (lane < 64)

@@ -10,10 +10,10 @@ INSERT INTO postroom_outbox (
 ) VALUES (
     :id, :stream, :lane, UNHEX(:key_hash_hex), :type, :topic, :key, :aggregate_type, :aggregate_id,
     :payload, UNHEX(:payload_hex), :content_type, :headers, :correlation_id, :causation_path,
-    :schema_version, :kseq, TIMESTAMP'1970-01-01 00:00:00' + INTERVAL :occurred_us MICROSECOND, UTC_TIMESTAMP(6),
-    TIMESTAMP'1970-01-01 00:00:00' + INTERVAL :available_us MICROSECOND,
-    IF(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL :available_us MICROSECOND > UTC_TIMESTAMP(6), 'waiting', 'ready'),
-    IF(TIMESTAMP'1970-01-01 00:00:00' + INTERVAL :available_us MICROSECOND > UTC_TIMESTAMP(6),
-       TIMESTAMP'1970-01-01 00:00:00' + INTERVAL :available_us MICROSECOND, NULL),
+    :schema_version, :kseq, DATE'1970-01-01' + INTERVAL :occurred_us MICROSECOND, UTC_TIMESTAMP(6),
+    DATE'1970-01-01' + INTERVAL :available_us MICROSECOND,
+    IF(DATE'1970-01-01' + INTERVAL :available_us MICROSECOND > UTC_TIMESTAMP(6), 'waiting', 'ready'),
+    IF(DATE'1970-01-01' + INTERVAL :available_us MICROSECOND > UTC_TIMESTAMP(6),
+       DATE'1970-01-01' + INTERVAL :available_us MICROSECOND, NULL),
     :size
 )
