@@ -12,7 +12,7 @@ from postroom.errors import EventError
 from postroom.event import MAX_NAME_BYTES, check_text
 from postroom.transaction import Mark
 from postroom.transactions import resolve, resolve_sync
-from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+from postroom.transactions.sql import DEFAULT_PREFIX, qualify
 
 
 class Message(Protocol):
@@ -27,10 +27,12 @@ class Message(Protocol):
 
 
 class _Reader:
-    def __init__(self, consumer: str, *, prefix: str = DEFAULT_PREFIX) -> None:
+    def __init__(
+        self, consumer: str, *, prefix: str = DEFAULT_PREFIX, schema: str | None = None
+    ) -> None:
         check_text("consumer", consumer, MAX_NAME_BYTES)
         self.consumer = consumer
-        self._prefix = check_prefix(prefix)
+        self._prefix = qualify(prefix, schema)
 
     def _mark(self, message: Message) -> Mark:
         try:
@@ -41,8 +43,9 @@ class _Reader:
                 f"{type(message).__qualname__} has none: {error}"
             ) from error
         check_text("id", found.id, MAX_NAME_BYTES)
-        if not isinstance(found.type, str):
-            raise EventError("type", f"must be text, not {type(found.type).__name__}")
+        _check_note("type", found.type)
+        if found.correlation_id is not None:
+            _check_note("correlation_id", found.correlation_id)
         return found
 
 
@@ -70,3 +73,16 @@ class SyncInbox(_Reader):
         tx = resolve_sync(conn, self._prefix)
         tx.check()
         return tx.accept(mark)
+
+
+def _check_note(name: str, value: object) -> None:
+    """Refuse what a database would cut off or refuse; another system may have written it."""
+    if not isinstance(value, str):
+        raise EventError(name, f"must be text, not {type(value).__name__}")
+    size = len(value.encode(errors="surrogatepass"))
+    if size > MAX_NAME_BYTES:
+        raise EventError(
+            name, f"has {size} bytes in UTF-8; the limit is {MAX_NAME_BYTES}", limit=MAX_NAME_BYTES
+        )
+    if "\x00" in value:
+        raise EventError(name, "holds a NUL character; remove it")

@@ -26,8 +26,14 @@ from postroom.event import DEFAULT_TOPIC, Event
 from postroom.record import key_hash, lane_of
 from postroom.routing import Routes
 from postroom.transaction import AsyncTransaction, Counter, Row, SyncTransaction
-from postroom.transactions import open_transaction, open_transaction_sync, resolve, resolve_sync
-from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+from postroom.transactions import (
+    open_transaction,
+    open_transaction_sync,
+    resolve,
+    resolve_sync,
+    target_of,
+)
+from postroom.transactions.sql import DEFAULT_PREFIX, qualify
 from postroom.transactions.steps import Steps, run, run_async
 from postroom.wake import Notifier
 
@@ -89,6 +95,7 @@ class _Writer:
         default_topic: str = DEFAULT_TOPIC,
         ordering: Ordering = "keyed",
         prefix: str = DEFAULT_PREFIX,
+        schema: str | None = None,
         notifier: Notifier | None = None,
     ) -> None:
         if isinstance(routes, Routes):
@@ -102,7 +109,7 @@ class _Writer:
         if ordering not in {"keyed", "strict"}:
             raise ConfigError(f"ordering {ordering!r}: it is 'keyed' or 'strict'")
         self._strict = ordering == "strict"
-        self._prefix = check_prefix(prefix)
+        self._prefix = qualify(prefix, schema)
         self._notifier = notifier
         self._open: dict[int, set[str]] = {}  # id of a connection in transaction() → its streams
 
@@ -121,20 +128,21 @@ class _Writer:
             except Exception:
                 _log.exception("relays elsewhere could not be notified; they will poll")
 
+    def _row(self, event: Event) -> Row:
+        if not isinstance(event, Event):
+            raise TypeError(
+                f"an outbox takes Event objects, not {type(event).__qualname__}: "
+                "add(conn, Event(type, payload, key=…)), or add_many(conn, [Event(…), …])"
+            )
+        if self._strict:
+            _check_strict(event)
+        return to_row(event, self._routes.topic_of(event))
+
     def _rows(self, events: list[Event]) -> list[Row]:
         """Check and encode everything before the first statement runs."""
-        for event in events:
-            if not isinstance(event, Event):
-                raise TypeError(
-                    f"an outbox takes Event objects, not {type(event).__qualname__}: "
-                    "add(conn, Event(type, payload, key=…)), or add_many(conn, [Event(…), …])"
-                )
-            if self._strict:
-                _check_strict(event)
-        rows = [to_row(event, self._routes.topic_of(event)) for event in events]
-        repeated = [i for i, n in Tally(row.id for row in rows).items() if n > 1]
-        if repeated:
-            raise DuplicateEventError(repeated)
+        rows = [self._row(event) for event in events]
+        if len({row.id for row in rows}) < len(rows):
+            raise DuplicateEventError(i for i, n in Tally(row.id for row in rows).items() if n > 1)
         return rows
 
     def _write(
@@ -154,25 +162,25 @@ class _Writer:
         self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
     ) -> None:
         """Have these streams kicked after the commit, if we come to know of it."""
-        streams = frozenset(row.stream for row in rows)
-        scope = self._open.get(id(conn))
+        streams = {row.stream for row in rows}
+        scope = self._open.get(id(target_of(tx, conn))) if self._open else None
         if scope is not None:
             scope.update(streams)
         else:
-            tx.after_commit(_Kick(self, streams))
+            tx.after_commit(_Kick(self, frozenset(streams)))
 
     @contextmanager
-    def _scope(self, conn: object) -> Iterator[None]:
+    def _scope(self, target: object) -> Iterator[None]:
         """Collect the streams of what is added on this connection, and kick them at the end."""
-        if id(conn) in self._open:
+        if id(target) in self._open:
             raise TransactionError(
                 "outbox.transaction(conn) is open on this connection already: add to it directly"
             )
-        streams = self._open[id(conn)] = set()
+        streams = self._open[id(target)] = set()
         try:
             yield
         finally:
-            del self._open[id(conn)]
+            del self._open[id(target)]
         self.kick(streams or None)
 
 
@@ -197,15 +205,17 @@ def _insert_strict(tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> S
     can have touched since.
     """
     tally = Tally((row.topic, row.key_hash) for row in rows)
-    counters = [Counter(*key, tally[key]) for key in sorted(tally)]
-    values: list[int] = yield tx.count_up(counters)
-    last = {key: value - tally[key] for key, value in zip(sorted(tally), values, strict=True)}
+    keys = sorted(tally)
+    values: list[int] = yield tx.count_up([Counter(*key, tally[key]) for key in keys])
+    last = {key: value - tally[key] for key, value in zip(keys, values, strict=True)}
     left = dict(tally)
     duplicates: list[str] = []
     try:
+        if (yield tx.insert(_numbered(rows, last), whole=True)):
+            return []
         for row in rows:
             key = (row.topic, row.key_hash)
-            if (yield tx.insert([row._replace(kseq=last[key] + 1)])):
+            if len(rows) > 1 and (yield tx.insert([row._replace(kseq=last[key] + 1)])):
                 last[key] += 1
                 left[key] -= 1
             else:
@@ -216,6 +226,17 @@ def _insert_strict(tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> S
         raise
     yield from _give_back(tx, left)
     return duplicates
+
+
+def _numbered(rows: list[Row], last: Mapping[tuple[str, bytes], int]) -> list[Row]:
+    """Return the rows with the numbers after `last`, in their order."""
+    given = dict(last)
+    numbered: list[Row] = []
+    for row in rows:
+        key = (row.topic, row.key_hash)
+        given[key] += 1
+        numbered.append(row._replace(kseq=given[key]))
+    return numbered
 
 
 def _give_back(
@@ -239,9 +260,11 @@ class Outbox(_Writer):
     default_topic   the topic of what no route matches
     ordering        "strict" numbers each key's events, for writers that are not coordinated
     prefix          of the tables
+    schema          of the tables, where it is not the one that the connection looks in first
     notifier        carries kicks to other processes
 
-    `conn` is the caller's: sqlite3 and aiosqlite connections, SQLAlchemy connections and sessions.
+    `conn` is the caller's: a connection of sqlite3, aiosqlite, psycopg, asyncpg, PyMySQL,
+    mysqlclient or asyncmy, a connection or session of SQLAlchemy, or Django's connection.
     """
 
     async def add(self, conn: Any, event: Event) -> Event:
@@ -252,7 +275,8 @@ class Outbox(_Writer):
         is there already. The transaction is still usable after each of them; after a cancelled
         add it must be rolled back, since nobody knows what has been written.
         """
-        await self.add_many(conn, [event])
+        rows = [self._row(event)]
+        await run_async(self._write(conn, resolve(conn, self._prefix), rows))
         return event
 
     async def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
@@ -271,8 +295,9 @@ class Outbox(_Writer):
     @asynccontextmanager
     async def transaction(self, conn: C) -> AsyncIterator[C]:
         """Open the caller's transaction on `conn`; commit at the end and kick, or roll back."""
-        with self._scope(conn):
-            async with open_transaction(resolve(conn, self._prefix)):
+        tx = resolve(conn, self._prefix)
+        with self._scope(target_of(tx, conn)):
+            async with open_transaction(tx):
                 yield conn
 
 
@@ -281,7 +306,8 @@ class SyncOutbox(_Writer):
 
     def add(self, conn: Any, event: Event) -> Event:
         """Write an event into the transaction that is open on `conn`; see `Outbox.add`."""
-        self.add_many(conn, [event])
+        rows = [self._row(event)]
+        run(self._write(conn, resolve_sync(conn, self._prefix), rows))
         return event
 
     def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
@@ -296,5 +322,6 @@ class SyncOutbox(_Writer):
     @contextmanager
     def transaction(self, conn: C) -> Iterator[C]:
         """Open the caller's transaction on `conn`; commit at the end and kick, or roll back."""
-        with self._scope(conn), open_transaction_sync(resolve_sync(conn, self._prefix)):
+        tx = resolve_sync(conn, self._prefix)
+        with self._scope(target_of(tx, conn)), open_transaction_sync(tx):
             yield conn

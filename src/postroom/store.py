@@ -63,6 +63,9 @@ class Read(NamedTuple):
     size        at most so many bytes: the answer is cut at the first row that does not fit, but
                 there is always at least one
     exclude     keys (hashes) to leave out: those in flight at the moment the read starts
+    owner, tokens   who asks, and the tokens by which it holds these lanes. A lane that is not held
+                so, in the snapshot of the read, brings nothing: what a person has just taken away
+                is not sent once more. Without an owner nothing is asked
     """
 
     stream: str
@@ -71,6 +74,8 @@ class Read(NamedTuple):
     rows: int
     size: int
     exclude: Collection[bytes] = ()
+    owner: str | None = None
+    tokens: Mapping[int, int] = {}
 
 
 class Failure(NamedTuple):

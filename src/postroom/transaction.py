@@ -58,8 +58,12 @@ class SyncTransaction(Protocol):
     def check(self) -> None:
         """Raise AutocommitError if the next statement would commit by itself (W1, W2)."""
 
-    def insert(self, rows: Sequence[Row]) -> int:
-        """Write the rows; returns how many were new. An id that exists is left alone (W5)."""
+    def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
+        """Write the rows in order; returns how many were new. An id that exists is left alone (W5).
+
+        Whole: all of them, or none. 0 then says that an id exists, or that this database does not
+        write several rows as one: they can still be written one by one.
+        """
 
     def count_up(self, counters: Sequence[Counter]) -> list[int]:
         """Add to each counter and return its new value; in the order given."""
@@ -75,7 +79,7 @@ class AsyncTransaction(Protocol):
     """The caller's open transaction."""
 
     def check(self) -> None: ...
-    def insert(self, rows: Sequence[Row]) -> Awaitable[int]: ...
+    def insert(self, rows: Sequence[Row], *, whole: bool = False) -> Awaitable[int]: ...
     def count_up(self, counters: Sequence[Counter]) -> Awaitable[list[int]]: ...
     def accept(self, mark: Mark) -> Awaitable[bool]: ...
     def after_commit(self, call: Callable[[], None]) -> bool: ...

@@ -26,7 +26,10 @@ STORES: Mapping[str, Entry] = {
     "sqlite": Entry("postroom.stores.sqlite", "SqliteStore"),
 }
 BROKERS: Mapping[str, Entry] = {
+    "amqp": Entry("postroom.brokers.rabbitmq", "RabbitBroker", "rabbitmq"),
+    "amqps": Entry("postroom.brokers.rabbitmq", "RabbitBroker", "rabbitmq"),
     "handlers": Entry("postroom.brokers.importing", "import_handlers"),
+    "kafka": Entry("postroom.brokers.kafka", "KafkaBroker", "kafka"),
     "memory": Entry("postroom.brokers.memory", "MemoryBroker"),
     "null": Entry("postroom.brokers.memory", "NullBroker"),
 }

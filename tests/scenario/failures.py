@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from postroom.broker import Outcome, Verdict
@@ -10,7 +12,7 @@ from postroom.errors import StoreConflictError, StoreError, StoreLostError
 from postroom.event import Event
 from postroom.observer import Alarm, Attempt, BreakerChanged, Trouble
 from postroom.retry import Constant, RetryPolicy
-from tests.scenario.place import Reach, first_seen, ids, until
+from tests.scenario.place import Reach, Stop, first_seen, ids, until
 
 
 def failing(*event_ids, times=10**9, verdict=Verdict.FAILED):
@@ -336,3 +338,30 @@ class FailureScenes:
         told = " ".join(fact.error for fact in notes.of(Trouble))
         for name in ("beat", "take", "read", "stage"):
             assert f"no {name}" in told
+
+    @pytest.mark.promise("L1", "L7")
+    async def test_what_was_read_before_the_lane_was_taken_away_is_not_sent(self, place, broker):
+        """Between a read and its reply a person buried the event, and the lane is ours again."""
+        reach, slow = Reach(place.another()), Stop()
+        relay = place.relay(broker, store=reach, lease_seconds=0.6)
+        async with relay:
+            await until(lambda: place.owners())
+
+            async def reply(question):
+                if await place.record("e1"):
+                    await slow(question)
+
+            reach.after["read"] = reply
+            await place.write(Event("made", id="e1", key="k"))
+            await asyncio.wait_for(slow.reached.wait(), 5)
+            assert await place.store.bury(["e1"], "by hand") == 1
+            lane = (await place.record("e1")).lane
+
+            async def ours_again():
+                return (await place.store.leases("main")).leases[lane].owner == relay.owner
+
+            await until(ours_again)
+            slow.released.set()
+            await place.write(Event("made", id="e2", key="k"))
+            await until(lambda: "e2" in ids(broker))
+        assert ids(broker) == ["e2"]

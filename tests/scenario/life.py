@@ -10,7 +10,7 @@ import pytest
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.memory import MemoryBroker
 from postroom.event import Event
-from postroom.observer import BreakerChanged, Woke
+from postroom.observer import Alarm, BreakerChanged, Woke
 from tests.scenario.place import Reach, Stop, ids, until
 
 
@@ -53,8 +53,7 @@ class LifeScenes:
             async with relay:
                 owners.add(relay.owner)
                 await place.write(Event("made", id=f"e{n}"))
-                await until(place.all_done)
-                assert relay.counts.done == 1
+                await until(lambda: relay.counts.done == 1)
         assert ids(broker) == ["e0", "e1", "e2"]
         assert len(owners) == 3
 
@@ -105,6 +104,26 @@ class LifeScenes:
         hold.release()
         assert (await place.relay(broker).drain()).done == 1
         assert ids(broker) == ["e1"]
+
+    async def test_a_part_that_breaks_down_stops_the_whole_and_says_so(self, place, broker, notes):
+        """A relay that works in part would look well and deliver nothing."""
+
+        async def bug(*_):
+            raise ZeroDivisionError("a bug")
+
+        reach = Reach(place.another())
+        reach.before["read"] = bug
+        relay = place.relay(broker, store=reach, observers=[notes])
+        await relay.start()
+        with pytest.raises(ZeroDivisionError, match="a bug"):
+            await asyncio.wait_for(relay.wait(), 5)
+        assert not relay.is_running
+        assert [fact.about for fact in notes.of(Alarm)] == ["the relay broke down"]
+        del reach.before["read"]
+        await place.store.leave("main", (await place.store.leases("main")).members[0].owner)
+        await place.write(Event("made", id="e1"))
+        async with relay:
+            await until(place.all_done)
 
     # -- drain --------------------------------------------------------------------------------
     @pytest.mark.req("S4.3", "S3.2")
@@ -180,7 +199,8 @@ class LifeScenes:
         broker.script(lambda record: seen.setdefault(record.id, datetime.now(UTC)) and None)
         async with place.relay(broker):
             await place.write(
-                Event("made", id="later", key="k", available_at=due), Event("made", id="now", key="k")
+                Event("made", id="later", key="k", available_at=due),
+                Event("made", id="now", key="k"),
             )
             await until(place.all_done)
         assert ids(broker) == ["now", "later"]
@@ -212,7 +232,7 @@ class LifeScenes:
                 *(Event("made", id=f"mail-{n}", key="k", stream="mail") for n in range(3)),
                 *(Event("made", id=f"main-{n}", key="k") for n in range(3)),
             )
-            await until(lambda: len(alive.messages) == 3)
+            await until(lambda: len(alive.messages) == 3 and notes.of(BreakerChanged))
             assert ids(alive) == ["main-0", "main-1", "main-2"]
             assert mail.counts.done == 0
             dead.come_back()
@@ -255,7 +275,9 @@ class LifeScenes:
         await place.relay(broker, keep_done_seconds=0).drain()
         assert await place.states() == {"bad": "dead"}
 
-    async def test_done_events_are_pruned_when_they_are_old_and_dead_ones_never(self, place, broker):
+    async def test_done_events_are_pruned_when_they_are_old_and_dead_ones_never(
+        self, place, broker
+    ):
         await place.write(Event("made", id="e1"), Event("made", id="bad"))
         broker.script(lambda r: Outcome(Verdict.REJECTED, "no") if r.id == "bad" else None)
         async with place.relay(broker, keep_done_seconds=0.05, prune_seconds=0.02):

@@ -225,4 +225,6 @@ class SqlitePlace(Place):
 
     async def effects(self):
         with closing(connect(self.path)) as connection:
-            return [name for (name,) in connection.execute("SELECT name FROM effects ORDER BY rowid")]
+            return [
+                name for (name,) in connection.execute("SELECT name FROM effects ORDER BY rowid")
+            ]

@@ -128,7 +128,9 @@ async def test_a_backlog_costs_at_most_five_statements_a_batch(place, bill):
     assert counts.done == 4_000
     batches = len([call for call in bill.of("read") if call[2]])
     assert batches <= 12
-    assert bill.statements("settle") + sum(len(c[1]) for c in bill.of("read") if c[2]) <= 5 * batches
+    assert (
+        bill.statements("settle") + sum(len(c[1]) for c in bill.of("read") if c[2]) <= 5 * batches
+    )
 
 
 async def test_beats_and_looks_do_not_grow_with_the_batch(place, bill):

@@ -72,7 +72,7 @@ class Process:
 
     async def gate(self, mean):
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self.world.rng.expovariate(1 / mean))
+        await asyncio.sleep(min(self.world.rng.expovariate(1 / mean), 5 * LEASE))
         while True:
             if self.crashed:
                 await loop.create_future()
@@ -252,6 +252,7 @@ class World:
         self.arrived = Counter()
         self.broker_down = False
         self.relays: dict[str, tuple[Relay, Process]] = {}
+        self.leaving: dict[str, tuple[Relay, Process]] = {}
         self._started = 0
         self._ids = 0
         self.lanes_lost = 0
@@ -344,9 +345,9 @@ class World:
         return relay.start()
 
     def crash(self, name):
-        if name not in self.relays:
+        if name not in self.relays and name not in self.leaving:
             return
-        relay, process = self.relays.pop(name)
+        relay, process = self.relays.pop(name, None) or self.leaving.pop(name)
         process.crashed = True
         for tx in process.open:
             tx.abort()
@@ -369,8 +370,8 @@ class World:
                         self.loop.time() + rng.uniform(0.1, 3) * LEASE
                     )
                 elif chaos.hit("leave"):
-                    relay, _ = self.relays.pop(name)
-                    await relay.stop()
+                    self.leaving[name] = self.relays.pop(name)
+                    self.later(0, lambda name=name: self._leave(name))
             wanted = chaos.hit("join") or len(self.relays) < self.relays_wanted
             if wanted and len(self.relays) < 4:
                 await self.start_relay()
@@ -379,6 +380,11 @@ class World:
                 self.later(rng.uniform(0.05, 1.5), self._heal_broker)
             if chaos.hit("operator"):
                 await self._operate()
+
+    async def _leave(self, name):
+        if name in self.leaving:
+            await self.leaving[name][0].stop()
+            self.leaving.pop(name, None)
 
     async def _heal_broker(self):
         self.broker_down = False
@@ -419,7 +425,7 @@ class World:
         if len(self.relays) > 1:
             await asyncio.sleep(10 * LEASE)
             self.shares = [len(relay._office.keeper.held) for relay, _ in self.relays.values()]
-        for relay, _ in list(self.relays.values()):
+        for relay, _ in [*self.relays.values(), *self.leaving.values()]:
             await relay.stop()
 
     def unfinished(self):

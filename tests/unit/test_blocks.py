@@ -87,9 +87,7 @@ def test_a_failure_is_an_attempt_and_the_fifth_is_the_last(alone, at_start):
 
 
 @pytest.mark.promise("B6")
-@pytest.mark.parametrize(
-    ("policy", "strict"), [("block", False), ("block", True), ("bury", True)]
-)
+@pytest.mark.parametrize(("policy", "strict"), [("block", False), ("block", True), ("bury", True)])
 def test_who_may_not_be_buried_is_tried_for_ever_with_an_alarm(policy, strict):
     found = [
         judge(policy).judge(record(n, strict=strict), Outcome(Verdict.FAILED, "boom"), alone=False)
@@ -112,9 +110,7 @@ def test_the_backoff_is_asked_for_the_number_of_the_attempt_that_failed():
         return attempt * 10
 
     made = judge(backoff=backoff)
-    delays = [
-        made.judge(record(n), Outcome(Verdict.FAILED), alone=False).delay for n in (0, 1, 2)
-    ]
+    delays = [made.judge(record(n), Outcome(Verdict.FAILED), alone=False).delay for n in (0, 1, 2)]
     assert delays == [10, 20, 30]
     assert asked == [1, 2, 3]
 
@@ -148,11 +144,8 @@ def test_a_backoff_of_the_users_own_that_breaks_does_not_take_the_key_with_it(re
         return returned
 
     found = judge(backoff=backoff).judge(record(), Outcome(Verdict.FAILED, "boom"), alone=False)
-    assert found.sentence is LATER
-    assert found.attempts == 1
+    assert (found.sentence, found.attempts, found.error) == (LATER, 1, "boom")
     assert 0 <= found.delay <= 300
-    assert "boom" in found.error
-    assert "backoff" in found.error
 
 
 # -- rejected -----------------------------------------------------------------------------------
@@ -164,9 +157,7 @@ def test_a_rejected_event_is_buried_at_its_first_attempt(alone):
 
 
 @pytest.mark.promise("B6")
-@pytest.mark.parametrize(
-    ("policy", "strict"), [("block", False), ("block", True), ("bury", True)]
-)
+@pytest.mark.parametrize(("policy", "strict"), [("block", False), ("block", True), ("bury", True)])
 def test_a_rejected_event_that_may_not_be_buried_blocks_with_an_alarm(policy, strict):
     found = judge(policy).judge(
         record(strict=strict), Outcome(Verdict.REJECTED, "never"), alone=False
@@ -188,9 +179,7 @@ def test_unknown_in_company_is_never_charged(attempts, at_start):
 @pytest.mark.promise("P3")
 def test_unknown_alone_is_charged_at_the_limit():
     made = judge(suspect_limit=3)
-    found = [
-        made.judge(record(), Outcome(Verdict.UNKNOWN, "cut"), alone=True) for _ in range(6)
-    ]
+    found = [made.judge(record(), Outcome(Verdict.UNKNOWN, "cut"), alone=True) for _ in range(6)]
     assert [f.sentence for f in found] == [ALONE, ALONE, LATER, ALONE, ALONE, LATER]
     assert found[0] == Judgement(ALONE, 0, 0.0, "cut")
     assert found[2] == Judgement(LATER, 1, BACKOFF, "cut")
@@ -239,9 +228,7 @@ def test_what_a_dead_relay_began_is_tried_alone_until_its_attempts_are_spent():
 
 
 @pytest.mark.promise("B6")
-@pytest.mark.parametrize(
-    ("policy", "strict"), [("block", False), ("block", True), ("bury", True)]
-)
+@pytest.mark.parametrize(("policy", "strict"), [("block", False), ("block", True), ("bury", True)])
 def test_an_orphan_that_may_not_be_buried_is_tried_alone_for_ever(policy, strict):
     found = judge(policy, counts_at_start=True).orphan(record(50, strict=strict))
     assert found == Judgement(ALONE, 50)

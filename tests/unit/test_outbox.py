@@ -41,8 +41,10 @@ class Fake:
     def check(self):
         self.calls.append("check")
 
-    def insert(self, rows):
+    def insert(self, rows, *, whole=False):
         self.calls.append("insert")
+        if whole and any(row.id in self.ids for row in rows):
+            return 0
         new = [row for row in rows if row.id not in self.ids]
         self.ids.update(row.id for row in new)
         self.rows += new
@@ -150,8 +152,8 @@ def test_nothing_to_add_runs_no_statement():
 
 async def test_the_port_is_used_as_it_is_in_both_worlds():
     class Awaitable(Fake):
-        async def insert(self, rows):
-            return super().insert(rows)
+        async def insert(self, rows, *, whole=False):
+            return super().insert(rows, whole=whole)
 
     for tx in (Fake(), Awaitable()):
         await Outbox().add(tx, Event("t", id="e-1"))
@@ -238,7 +240,9 @@ def test_counters_are_taken_in_one_order_and_numbers_in_the_events_order():
 @pytest.mark.promise("W9")
 def test_numbers_of_what_was_not_written_go_back():
     class Full(Fake):
-        def insert(self, rows):
+        def insert(self, rows, *, whole=False):
+            if whole:
+                return 0  # one by one
             if rows[0].id == "3":
                 raise OSError("disk full")
             return super().insert(rows)
@@ -250,6 +254,20 @@ def test_numbers_of_what_was_not_written_go_back():
     assert [(row.id, row.kseq) for row in tx.rows] == [("1", 1), ("2", 2)]
     assert last == 2
     assert isinstance(tx.calls[-1][0], Counter)
+
+
+@pytest.mark.promise("W9")
+def test_many_strict_events_are_one_count_and_one_insert():
+    tx = Fake()
+    outbox = SyncOutbox(ordering="strict")
+    outbox.add_many(tx, [Event("t", id=f"{n}", key=f"k{n % 3}") for n in range(300)])
+    assert [c if isinstance(c, str) else len(c) for c in tx.calls] == ["check", 3, "insert"]
+    assert [row.kseq for row in tx.rows[:7]] == [1, 1, 1, 2, 2, 2, 3]
+    with pytest.raises(DuplicateEventError) as caught:
+        outbox.add_many(tx, [Event("t", id=i, key="k0") for i in ("new", "0", "newer")])
+    assert caught.value.ids == ("0",)
+    assert [(row.id, row.kseq) for row in tx.rows[300:]] == [("new", 101), ("newer", 102)]
+    assert tx.counters["outbox_events", tx.rows[0].key_hash] == 102
 
 
 # -- real connections -------------------------------------------------------------------------------
@@ -399,11 +417,11 @@ def test_a_session_with_several_binds_needs_an_explicit_one(engine, path, tmp_pa
 
 async def test_a_dialect_that_is_not_known_is_told():
     class Elsewhere:
-        name = "oracle"
+        name, driver = "oracle", "oracledb"
 
     with create_engine("sqlite://", poolclass=NullPool).connect() as conn:
         conn.dialect = Elsewhere
-        with pytest.raises(TransactionError, match="'oracle' is not supported; known are sqlite"):
+        with pytest.raises(TransactionError, match="'oracle.oracledb' is not supported; known are sqlite"):
             SyncOutbox().add(conn, Event("t"))
 
 

@@ -57,7 +57,20 @@ async def plan_of(store, name, **values):
 )
 async def test_a_statement_walks_its_index(store, name, index):
     values = dict.fromkeys(
-        ("stream", "lanes", "exclude", "key_hash", "id", "type", "topic", "key", "state", "seqs"), "[]"
+        (
+            "stream",
+            "lanes",
+            "exclude",
+            "key_hash",
+            "id",
+            "type",
+            "topic",
+            "key",
+            "state",
+            "seqs",
+            "owner",
+        ),
+        "[]",
     ) | dict.fromkeys(("per_lane", "rows", "step", "before", "limit", "now", "after_seq"), 1)
     plan = await plan_of(store, name, **values)
     assert any(index in step for step in plan), plan
@@ -67,7 +80,14 @@ async def test_a_statement_walks_its_index(store, name, index):
 
 
 READS = ("read_seqs", "read_seqs_except", "read")
-ASKED = {"stream": "main", "lanes": "[1]", "per_lane": 1, "exclude": '["00"]', "seqs": "[1]"}
+ASKED = {
+    "stream": "main",
+    "lanes": "[1]",
+    "per_lane": 1,
+    "exclude": '["00"]',
+    "seqs": "[1]",
+    "owner": "me",
+}
 
 
 async def test_a_read_sorts_nothing(store):

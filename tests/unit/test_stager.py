@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from postroom.brokers.memory import MemoryBroker
 from postroom.broker import Outcome, Verdict
+from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay import Relay
 from postroom.event import Event
 from postroom.outbox import Outbox

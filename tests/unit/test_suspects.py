@@ -35,7 +35,7 @@ def trial():
 @pytest.fixture
 async def suspects(trial):
     made = Suspects(trial)
-    made.start()
+    made.start(pytest.fail)
     yield made
     await made.stop()
 

@@ -7,8 +7,8 @@ from enum import Enum, auto
 from typing import NamedTuple, assert_never
 
 from postroom.broker import Outcome, Verdict
-from postroom.record import Record, short_error
-from postroom.retry import MAX_WAIT_SECONDS, Exponential, RetryPolicy
+from postroom.record import Record
+from postroom.retry import MAX_WAIT_SECONDS, RetryPolicy
 
 
 class Sentence(Enum):
@@ -101,16 +101,10 @@ class Judge:
         exhausted = hopeless or attempts >= self.policy.max_attempts
         if exhausted and not strict and self.policy.on_exhausted == "bury":
             return Judgement(Sentence.BURY, attempts, error=outcome.error)
-        delay, error = self._delay(attempts, outcome)
-        return Judgement(Sentence.TRY_LATER, attempts, delay, error, alarm=exhausted)
+        delay = self._delay(attempts, outcome.after_seconds)
+        return Judgement(Sentence.TRY_LATER, attempts, delay, outcome.error, alarm=exhausted)
 
-    def _delay(self, attempts: int, outcome: Outcome) -> tuple[float, str]:
-        """Return the wait before the next attempt, and the error to write down."""
-        wish = outcome.after_seconds
-        if wish is not None:  # NaN ends as the longest wait, too
-            return (max(0.0, wish) if wish <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS), outcome.error
-        try:
-            return self.policy.delay(attempts), outcome.error
-        except Exception as broken:  # the user's own function: it must not hold the key for ever
-            error = f"{outcome.error} (the backoff function failed: {short_error(broken)})"
-            return Exponential()(attempts), error
+    def _delay(self, attempts: int, wish: float | None) -> float:
+        if wish is None:
+            return self.policy.delay(attempts)
+        return max(0.0, wish) if wish <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS  # NaN, too

@@ -18,20 +18,23 @@ from postroom.record import Record, State
 from postroom.store import Burial, Failure, Settlement
 
 _PROCESSING = str(State.PROCESSING)
+_ANSWERS = (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.FAILED, Verdict.MISCONFIGURED)
 
 
 class Run:
     """The events of one key that are under way, in order."""
 
     __slots__ = (
-        "alone", "closed", "early", "failed", "lane", "lost", "next", "records", "sent", "since",
+        "alone", "closed", "early", "failed", "lane", "lost", "next", "progress", "records",
+        "sent", "since",
     )  # fmt: skip
 
     def __init__(self, record: Record, since: float, *, alone: bool = False) -> None:
         self.records = [record]
         self.lane = record.lane
-        self.since = since
+        self.since = since  # admitted then, or seen to have gone on since
         self.next = 0  # index of the first record without an outcome
+        self.progress = 0
         self.early: dict[int, Outcome] | None = None  # outcomes that came before their turn
         self.failed: tuple[Record, Outcome] | None = None
         self.alone = alone  # a suspect: nothing else may share its fate
@@ -105,9 +108,30 @@ class Flight:
     def busy_lanes(self) -> set[int]:
         return {run.lane for run in self._runs.values()}
 
+    def note_progress(self, now: float) -> None:
+        """Look which runs have gone on since the last look: those do not hang."""
+        for run in self._runs.values():
+            progress = 2 * run.next + self._is_begun(run)
+            if progress != run.progress:
+                run.progress, run.since = progress, now
+
     def hung_lanes(self, before: float) -> set[int]:
-        """Return the lanes with work that was admitted before that moment and is still open."""
-        return {r.lane for r in self._runs.values() if r.since < before and not r.closed}
+        """Return the lanes with work under way that has not gone on since that moment."""
+        return {run.lane for run in self._runs.values() if self._is_stuck(run, before)}
+
+    def stuck(self, before: float) -> int:
+        """Return how many records wait for work that has not gone on since that moment."""
+        stuck = (run for run in self._runs.values() if self._is_stuck(run, before))
+        return sum(len(run.records) - run.next for run in stuck)
+
+    def _is_stuck(self, run: Run, before: float) -> bool:
+        """Where attempts are counted at the start, what has not begun waits for its turn."""
+        if run.closed or run.since >= before:
+            return False
+        return run.alone or not self._judge.counts_at_start or self._is_begun(run)
+
+    def _is_begun(self, run: Run) -> bool:
+        return run.next < len(run.records) and run.records[run.next].seq in self._begun
 
     # -- in -----------------------------------------------------------------------------------
     def admit(
@@ -116,7 +140,8 @@ class Flight:
         """Open the runs of what was read; returns what to publish, in order.
 
         Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
-        becomes a suspect, and its key waits for it.
+        becomes a suspect, and its key waits for it. If it is itself such a follower it is pending
+        again first: what is processing cannot be parked, and would be read for ever.
         """
         batch: list[Record] = []
         runs, fresh = self._runs, set[bytes]()
@@ -130,7 +155,8 @@ class Flight:
             key = record.key_hash
             if record.barrier is not None and record.seq > record.barrier:
                 if key not in runs or key in fresh:
-                    self._parked.append(record)
+                    aside = self._returned if record.state == _PROCESSING else self._parked
+                    aside.append(record)
                 continue
             run = runs.get(key)
             if run is not None:
@@ -216,7 +242,7 @@ class Flight:
 
     def report(self, record: Record, outcome: Outcome) -> None:
         self._note(record, outcome)
-        if outcome.verdict in (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.FAILED):
+        if outcome.verdict in _ANSWERS:
             self._on_answer()
         self._on_stir()
 
@@ -373,6 +399,10 @@ class Flight:
                     self._open -= len(run.records) - run.next
                     self._drop(key, run)
                 run.lost = True
+        for record, granted in self._starts:
+            if record.lane in lanes and not granted.done():
+                granted.set_result(False)
+        self._starts = [(r, granted) for r, granted in self._starts if r.lane not in lanes]
         self.repeats += sum(record.lane in lanes for record in self._done)
         self._done = [r for r in self._done if r.lane not in lanes]
         self._failed = [f for f in self._failed if f.record.lane not in lanes]

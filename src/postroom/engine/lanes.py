@@ -55,6 +55,7 @@ class LaneKeeper:
         self.lease_seconds = lease_seconds
         self.held: dict[int, Held] = {}
         self.hungry = True  # holds less than its share: worth looking again soon
+        self.retaking: set[int] = set()  # lanes whose new token is on its way to us
 
     def tokens(self, lanes: Iterable[int] | None = None) -> dict[int, int]:
         """Return lane → token of these lanes, or of all that are held."""
@@ -76,12 +77,13 @@ class LaneKeeper:
         lost = []
         for lane, held in list(self.held.items()):
             lease = leases[lane]
-            if lease.token < held.token:
-                continue  # taken again while this beat was under way: it saw the past
+            saw_the_past = lease.token < held.token and deadline <= held.deadline
+            if saw_the_past or lane in self.retaking:
+                continue  # taken again while this beat was under way
             if lease.owner == self.owner and lease.token == held.token and lease.live:
                 held.deadline = max(held.deadline, deadline)
             else:
-                del self.held[lane]
+                del self.held[lane]  # a store that was set back has lower tokens, too
                 lost.append(lane)
 
         abandon: dict[int, int] = {}
@@ -118,10 +120,14 @@ class LaneKeeper:
         for lane in lanes:
             self.held.pop(lane, None)
 
-    def may_publish(self, lane: int, now: float) -> bool:
-        """Say whether work on the lane may start: held, not handed over, not past the deadline."""
+    def may_publish(self, lane: int, now: float, token: int | None = None) -> bool:
+        """Say whether work on the lane may start: held (by this token, if one is given), not on
+        its way to another relay, and not past the deadline.
+        """
         held = self.held.get(lane)
-        return held is not None and not held.draining and now < held.deadline
+        if held is None or held.draining or now >= held.deadline:
+            return False
+        return token is None or held.token == token
 
     def readable(self, now: float) -> list[int]:
         """Return the lanes that may be read now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
@@ -15,6 +16,8 @@ from postroom.engine.lanes import LaneKeeper
 from postroom.observer import BreakerChanged, Fact, Lanes, Observer, Trouble
 from postroom.record import short_error
 from postroom.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -44,6 +47,7 @@ class Office:
     flights: list[Flight] = field(default_factory=list)
     wakers: list[Callable[[], None]] = field(default_factory=list)
     stopping: bool = False
+    events_seen: bool = False  # the stager saw something ready in our lanes
     hurry: asyncio.Event = field(default_factory=asyncio.Event)  # the tender should beat now
     nudge: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
 
@@ -56,8 +60,12 @@ class Office:
         return self.keeper.owner
 
     def tell(self, fact: Fact) -> None:
+        """Tell the observers; one that raises must not stop a delivery half-way."""
         for observer in self.observers:
-            observer.observe(fact)
+            try:
+                observer.observe(fact)
+            except Exception:
+                _log.exception("an observer failed at %s", type(fact).__name__)
 
     def trouble(self, doing: str, error: BaseException) -> None:
         self.tell(Trouble(self.stream, doing, short_error(error)))
@@ -107,6 +115,10 @@ class Office:
         try:
             async with asyncio.timeout(self.settings.publish_seconds):
                 await self.broker.health()
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return False
         except Exception:
             return False
         return True
@@ -116,7 +128,19 @@ class Office:
         self.counts.failed += failed
         self.counts.dead += dead
         self.counts.fenced += fenced
+        self.recount()
+
+    def recount(self) -> None:
+        """Count what was thrown away with a lost lane, for which there is no settle."""
         self.counts.repeated = sum(flight.repeats for flight in self.flights)
+
+
+def is_cancelled() -> bool:
+    """Say whether this task was asked to end. If not, a CancelledError comes from a driver, whose
+    own future was cancelled when its connection closed.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def wait_for(event: asyncio.Event, timeout_seconds: float | None) -> bool:

@@ -22,6 +22,7 @@ from postroom.engine.lanes import LaneKeeper
 from postroom.engine.office import Counts, Office
 from postroom.engine.pruner import Pruner
 from postroom.engine.service import Service
+from postroom.engine.sharing import close_shared, open_shared
 from postroom.engine.stager import Stager, Watcher
 from postroom.engine.suspects import Suspects
 from postroom.engine.tender import Tender
@@ -66,6 +67,7 @@ class Relay:
         self._workers: list[Worker] = []
         self._unsubscribe: Callable[[], None] = _nothing
         self._stopped = asyncio.Event()
+        self._door = asyncio.Lock()
         self._counts = Counts()
         self._error: BaseException | None = None
         self._breakdown: asyncio.Task[None] | None = None
@@ -90,43 +92,35 @@ class Relay:
 
         Raises SchemaError if the tables are not there. A destination that is away is waited for.
         """
-        if self._office is not None:
-            return
-        await self.store.open()
-        if (bind := getattr(self.broker, "bind", None)) is not None:
-            # Handlers run in the store's transactions, unless they were given others.
-            self.broker = bind(self.store, self.settings.lease_seconds)
-        outbox_id = await self.store.identity()
-        office = self._furnish()
-        office.outbox_id = outbox_id
-        try:
-            await self.broker.open()
-        except Exception as error:
-            office.outage(str(error))
-        loop = asyncio.get_running_loop()
-
-        def kicked() -> None:
-            office.tell(Woke(office.stream, "kick"))
-            office.wake()
-
-        def kicked_from_anywhere() -> None:
-            loop.call_soon_threadsafe(kicked)
-
-        self._unsubscribe = wake.subscribe(office.stream, kicked_from_anywhere)
-        self._stopped.clear()
-        self._error = None
-        for service in self._services:
-            service.start(self._broke_down)
+        async with self._door:
+            if self._office is not None:
+                if not self._office.stopping:
+                    return
+                await self._stopped.wait()
+            try:
+                await open_shared(self.store)
+                office = await self._move_in()
+            except BaseException:
+                self._office = None
+                await close_shared(self.store)
+                raise
+            self._stopped.clear()
+            self._error = None
+            self._subscribe(office)
+            for service in self._services:
+                service.start(self._broke_down)
 
     async def stop(self) -> None:
         """Finish what is in flight within `stop_seconds`, settle it, give the lanes back."""
-        office = self._office
-        if office is None:
-            return
-        if office.stopping:
+        async with self._door:  # not in the middle of a start
+            office = self._office
+            if office is None:
+                return
+            first = not office.stopping
+            office.stopping = True
+        if not first:
             await self._stopped.wait()
             return
-        office.stopping = True
         office.wake()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self.settings.stop_seconds):
@@ -181,13 +175,15 @@ class Relay:
         tender = next(s for s in self._services if isinstance(s, Tender))
         try:
             while not await self._nothing_due(office, tender):
-                if not office.breaker.is_closed:
+                if not office.breaker.is_closed or self._error is not None:
                     break
                 office.wake()
                 await asyncio.sleep(_TICK / 4)
         finally:
             counts = office.counts
             await self.stop()
+        if self._error is not None:
+            raise self._error
         return counts
 
     async def __aenter__(self) -> Self:
@@ -203,6 +199,32 @@ class Relay:
         await self.stop()
 
     # -- inside -------------------------------------------------------------------------------
+    async def _move_in(self) -> Office:
+        if (bind := getattr(self.broker, "bind", None)) is not None:
+            # Handlers run in the store's transactions, unless they were given others.
+            self.broker = bind(self.store, self.settings.lease_seconds)
+        outbox_id = await self.store.identity()
+        office = self._furnish()
+        office.outbox_id = outbox_id
+        try:
+            await open_shared(self.broker)
+        except Exception as error:
+            office.outage(short_error(error))
+        return office
+
+    def _subscribe(self, office: Office) -> None:
+        loop = asyncio.get_running_loop()
+
+        def kicked() -> None:
+            office.tell(Woke(office.stream, "kick"))
+            office.wake()
+
+        def kicked_from_anywhere() -> None:
+            if not loop.is_closed():  # the relay went down with its loop, without a stop
+                loop.call_soon_threadsafe(kicked)
+
+        self._unsubscribe = wake.subscribe(office.stream, kicked_from_anywhere)
+
     def _furnish(self) -> Office:
         settings = self.settings
         owner = self._owner or str(uuid4())
@@ -291,9 +313,9 @@ class Relay:
         self._office = None
         self._services, self._workers = [], []
         with contextlib.suppress(Exception):
-            await self.broker.close()
+            await close_shared(self.broker)
         with contextlib.suppress(StoreError):
-            await self.store.close()
+            await close_shared(self.store)
         self._stopped.set()
 
 

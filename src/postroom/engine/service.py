@@ -18,12 +18,15 @@ class Service(ABC):
         return self._task is not None and not self._task.done()
 
     def start(self, on_error: Callable[[BaseException], None]) -> None:
-        """Begin; an error that ends the loop is a bug, and is told to `on_error`."""
+        """Begin; what ends the loop without a `stop` is a bug, and is told to `on_error`."""
         if self.is_running:
             return
 
         def ended(task: asyncio.Task[None]) -> None:
-            if not task.cancelled() and (error := task.exception()) is not None:
+            if task.cancelled():
+                if self._task is task:  # not by `stop`, so by somebody else's cancelled future
+                    on_error(RuntimeError(f"{task.get_name()} was cancelled from outside"))
+            elif (error := task.exception()) is not None:
                 on_error(error)
 
         self._task = asyncio.create_task(self.loop(), name=type(self).__name__)

@@ -11,6 +11,7 @@ from postroom.observer import Woke
 
 _STEP = 1_000
 _SHORTEST = 0.005
+_WATCH_AGAIN = 1.0
 
 
 class Stager(Service):
@@ -47,6 +48,7 @@ class Stager(Service):
         if not lanes or office.stopping:
             return None
         staged = await office.store.stage(office.stream, lanes, _STEP)
+        office.events_seen = staged.ready
         if staged.moved or staged.ready:
             office.tell(Woke(office.stream, "poll"))
             office.wake()
@@ -69,4 +71,4 @@ class Watcher(Service):
                     office.wake()
             except StoreError as error:
                 office.trouble("waiting for changes", error)
-                await wait_for(office.hurry, 1.0)
+                await asyncio.sleep(_WATCH_AGAIN)

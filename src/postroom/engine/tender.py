@@ -21,6 +21,8 @@ class Tender(Service):
         self._office = office
         self._beats = 0
         self.settled_in = False  # has held its share at least once, or nothing was free
+        self.beat_at = office.clock.monotonic()
+        self.error: StoreError | None = None  # of the last beat
 
     async def loop(self) -> None:
         office = self._office
@@ -29,8 +31,10 @@ class Tender(Service):
             office.hurry.clear()
             try:
                 await self.beat()
+                self.beat_at, self.error = office.clock.monotonic(), None
                 pause = lease / 10 if office.keeper.hungry else lease / 3
             except StoreError as error:
+                self.error = error
                 office.trouble("renewing leases", error)
                 pause = min(lease / 10, 1.0)
             await wait_for(office.hurry, pause)
@@ -41,10 +45,10 @@ class Tender(Service):
         if not office.breaker.is_closed and not keeper.held:
             await self._ask_destination()
         stream, owner, lease = office.stream, office.owner, office.settings.lease_seconds
-        healthy = office.breaker.is_closed
         asked_at = office.clock.monotonic()
-        hung_before = asked_at - _HUNG_LEASES * lease
-        hung = set[int]().union(*(f.hung_lanes(hung_before) for f in office.flights))
+        hung = self._hung_lanes(asked_at)
+        # Work that hangs makes a relay unwell: else it would take back at once what it gives up.
+        healthy = office.breaker.is_closed and not hung
         member = Member(owner, healthy, office.settings.name)
         roster = await office.store.beat(stream, member, lease, keeper.tokens())
         plan = keeper.consider(
@@ -61,6 +65,14 @@ class Tender(Service):
             await self._mend(keeper.tokens())
         await office.release_drained()
         self.settled_in = True
+
+    def _hung_lanes(self, now: float) -> set[int]:
+        before = now - _HUNG_LEASES * self._office.settings.lease_seconds
+        hung = set[int]()
+        for flight in self._office.flights:
+            flight.note_progress(now)
+            hung |= flight.hung_lanes(before)
+        return hung
 
     async def _ask_destination(self) -> None:
         """Without a lane there is no event to try with: ask, or this relay stays unwell."""

@@ -15,7 +15,7 @@ from operator import attrgetter
 from postroom.broker import Outcome, Verdict
 from postroom.engine.blocks import Judge
 from postroom.engine.flight import Flight
-from postroom.engine.office import Office, wait_for
+from postroom.engine.office import Office, is_cancelled, wait_for
 from postroom.engine.service import Service
 from postroom.errors import StoreConflictError, StoreError
 from postroom.observer import Alarm, Attempt, Settled
@@ -25,6 +25,7 @@ from postroom.store import Read, Settlement
 _lane = attrgetter("lane")
 _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
+_STUCK_SECONDS = 1.0  # after which work that hangs no longer counts against what may be read
 _DEPTH = 2  # times its fair part is looked at in each lane
 
 
@@ -100,7 +101,7 @@ class Worker(Service):
         return self._office.outbox_id
 
     async def begin(self, record: Record) -> bool:
-        return await self.flight.start(record)
+        return not self._office.stopping and await self.flight.start(record)
 
     # -- the loop -----------------------------------------------------------------------------
     async def loop(self) -> None:
@@ -157,16 +158,28 @@ class Worker(Service):
         """Read and send; True if there is more than was read."""
         office, flight, settings = self._office, self.flight, self._office.settings
         now = office.clock.monotonic()
-        room = self._portion.rows - flight.waiting_for_outcomes
-        if room < self._portion.rows // 4:
-            return False
+        wanted = self._portion.rows
+        room = wanted - flight.waiting_for_outcomes
+        if room < max(1, wanted // 4):  # what hangs must not stall the others (P1)
+            stuck = flight.stuck(now - _STUCK_SECONDS)
+            room = min(room + min(stuck, settings.max_batch_size), wanted)
+            if room < max(1, wanted // 4):
+                return False
         lanes = [n for n in office.keeper.readable(now) if n % settings.groups == self._group]
         rows = office.breaker.room(room, now, self._group) if lanes else 0
         if not rows:
             return False
         ordered, per_lane = self._portion.ask(lanes, rows)
+        tokens = office.keeper.tokens(lanes)  # what is read belongs to these, and to no later ones
         question = Read(
-            settings.stream, ordered, per_lane, rows, settings.max_batch_bytes, flight.busy_keys()
+            settings.stream,
+            ordered,
+            per_lane,
+            rows,
+            settings.max_batch_bytes,
+            flight.busy_keys(),
+            office.owner,
+            tokens,
         )
         try:
             found = await office.store.read(question)
@@ -174,7 +187,10 @@ class Worker(Service):
             office.breaker.untried(self._group)
             raise
         more = self._portion.learn(found, rows, per_lane)
-        batch = flight.admit(found, office.may_publish, office.clock.monotonic())
+        now = office.clock.monotonic()
+        batch = flight.admit(
+            found, lambda lane: office.keeper.may_publish(lane, now, tokens[lane]), now
+        )
         if batch:
             task = asyncio.create_task(self._publish(batch))
             self._publishing.add(task)
@@ -182,6 +198,9 @@ class Worker(Service):
             office.nudge.set()
         else:
             office.breaker.untried(self._group)
+            if not found and office.events_seen and not question.exclude:
+                office.events_seen = False
+                office.hurry.set()  # there is something to read, but not for us: who has our lanes?
         return more and bool(batch or flight.wants_settle)
 
     async def _publish(self, batch: list[Record]) -> None:
@@ -217,6 +236,10 @@ class Worker(Service):
                 await publishing
         except TimeoutError:
             return f"no answer within {self._publish_seconds} s"
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return "the destination cancelled it"
         except Exception as problem:
             return short_error(problem)
         return "the destination did not say what became of it"
@@ -235,7 +258,7 @@ class Worker(Service):
             [lane for lane in ticket.lanes if lane not in held and lane in office.keeper.held]
         )
         if settlement:
-            self._tell_settled(settlement, held, fenced)
+            self._tell_settled(settlement, held, fenced, whole=ticket.lanes <= held)
         for record, error in ticket.alarms:
             office.tell(Alarm(office.stream, f"event {record.id} blocks its key", error))
         if settlement.failed:
@@ -266,6 +289,8 @@ class Worker(Service):
         pause = _SHORTEST_PAUSE
         while True:
             asked_at = office.clock.monotonic()
+            wanted = frozenset(settlement.leases)
+            office.keeper.retaking |= wanted
             try:
                 tokens = await office.store.retake(
                     office.stream, office.owner, settlement.leases, office.settings.lease_seconds
@@ -278,13 +303,13 @@ class Worker(Service):
                 office.keeper.taken(tokens, asked_at)
                 settlement.leases = tokens
                 return
+            finally:
+                office.keeper.retaking -= wanted
 
     # -- telling ------------------------------------------------------------------------------
     def _tell_settled(
-        self, settlement: Settlement, held: set[int] | frozenset[int], fenced: int
+        self, settlement: Settlement, held: set[int] | frozenset[int], fenced: int, *, whole: bool
     ) -> None:
-        whole = len(settlement.leases) == len(held)
-
         def counted(records: Sequence[Record]) -> int:
             return len(records) if whole else sum(record.lane in held for record in records)
 

@@ -43,14 +43,14 @@ def script_after(package: str, prefix: str, version: int) -> str:
     if not steps:
         return ""
     meta = f"{prefix}meta"
+    known = f"SELECT 1 FROM {meta} WHERE name = 'outbox_id'"
+    identity = f"SELECT 'outbox_id', '{uuid4()}' FROM (SELECT 1) AS once WHERE NOT EXISTS ({known})"
     return "\n".join(
         [
             *(f"-- {step.name}\n{step.script}" for step in steps),
             f"DELETE FROM {meta} WHERE name = 'schema_version';",
             f"INSERT INTO {meta} (name, value) VALUES ('schema_version', '{steps[-1].version}');",
-            f"INSERT INTO {meta} (name, value) SELECT 'outbox_id', '{uuid4()}' "
-            f"FROM (SELECT 1) AS once WHERE NOT EXISTS "
-            f"(SELECT 1 FROM {meta} WHERE name = 'outbox_id');",
+            f"INSERT INTO {meta} (name, value) {identity};",
         ]
     )
 

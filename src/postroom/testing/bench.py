@@ -22,10 +22,12 @@ class Note(NamedTuple):
 class TransactionBench(ABC):
     """How the contract drives one driver. The business table is `orders (name TEXT)`.
 
-    sync    use SyncOutbox and SyncInbox instead of Outbox and Inbox
+    sync        use SyncOutbox and SyncInbox instead of Outbox and Inbox
+    instant     a moment in the past, as a literal of this database
     """
 
     sync = False
+    instant = "1"
 
     # -- the driver ---------------------------------------------------------------------------
     @abstractmethod

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.event import Event
 from postroom.outbox import Outbox
-from postroom.store import Store
+from postroom.store import Read, Store
 from postroom.testing.store_hand import (
     Add,
     Hand,
@@ -102,6 +102,29 @@ class ReadingContract:
         assert names(await hand.read([1], per_lane=2, exclude=flying)) == [f"0{c}", f"1{c}"]
         everything = flying | {r.key_hash for r in await hand.read()}
         assert await hand.read([1], exclude=everything) == []
+
+    @pytest.mark.promise("L1", "L7")
+    async def test_a_lane_that_its_reader_does_not_hold_brings_nothing(
+        self, store: Store, add: Add
+    ) -> None:
+        ours, lost = keys_of_lane(1, 1)[0], keys_of_lane(2, 1)[0]
+        await add(event("ours", ours), event("lost", lost))
+        tokens = await store.take("main", "anna", [1, 2], 60)
+
+        async def read(owner: str | None, held: dict[int, int]) -> list[str]:
+            question = Read("main", [1, 2], 10, 10, 10**6, owner=owner, tokens=held)
+            return names(await store.read(question))
+
+        assert await read("anna", tokens) == ["ours", "lost"]
+        assert await read("bert", tokens) == []
+        assert await read("anna", tokens | {2: tokens[2] + 1}) == ["ours"]
+        assert await read("anna", {1: tokens[1]}) == ["ours"]
+        assert await read(None, {}) == ["ours", "lost"]
+        await store.release("main", "anna", {2: tokens[2]})
+        assert await read("anna", tokens) == ["ours"]
+        retaken = await store.retake("main", "anna", {1: tokens[1]}, 60)
+        assert await read("anna", tokens) == []
+        assert await read("anna", retaken) == ["ours"]
 
     @pytest.mark.promise("R1", "G2")
     async def test_a_read_changes_nothing_and_has_no_memory(self, store: Store, add: Add) -> None:

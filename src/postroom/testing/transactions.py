@@ -283,13 +283,17 @@ class TransactionContract(FidelityContract):
         await bench.execute(
             tx,
             "INSERT INTO postroom_inbox (consumer, id, type, state, received_at) "
-            "VALUES ('payments', 'm-1', 'note', 'received', 1)",
+            f"VALUES ('payments', 'm-1', 'note', 'received', {bench.instant})",
         )
+        await bench.commit(tx)
+        (before,) = await bench.rows("postroom_inbox")
+        tx = await bench.begin()
         assert await bench.accept(tx, Note("m-1")) is True
         assert await bench.accept(tx, Note("m-1")) is False
         await bench.commit(tx)
         (row,) = await bench.rows("postroom_inbox")
-        assert (row["state"], row["received_at"]) == ("done", 1)
+        assert (row["state"], row["received_at"]) == ("done", before["received_at"])
+        assert before["processed_at"] is None
         assert row["processed_at"] is not None
 
     @pytest.mark.req("S5.7")

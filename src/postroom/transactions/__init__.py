@@ -32,51 +32,93 @@ class _Adapter(NamedTuple):
     name: str
     is_async: bool = False
 
+    def load(self) -> Callable[[Any, str], Any]:
+        module = import_module(f"postroom.transactions.{self.module}")
+        return cast("Callable[[Any, str], Any]", getattr(module, self.name))
 
-_SQLITE = "postroom.transactions.sqlite"
-_SQLALCHEMY = "postroom.transactions.sqlalchemy"
 
 _ADAPTERS = {
-    "sqlite3.Connection": _Adapter("sqlite3.Connection", _SQLITE, "Sqlite3Transaction"),
+    "sqlite3.Connection": _Adapter("sqlite3.Connection", "sqlite", "Sqlite3Transaction"),
     "aiosqlite.core.Connection": _Adapter(
-        "aiosqlite.Connection", _SQLITE, "AiosqliteTransaction", is_async=True
+        "aiosqlite.Connection", "sqlite", "AiosqliteTransaction", is_async=True
+    ),
+    "psycopg.Connection": _Adapter("psycopg.Connection", "psycopg", "PsycopgTransaction"),
+    "psycopg.AsyncConnection": _Adapter(
+        "psycopg.AsyncConnection", "psycopg", "AsyncPsycopgTransaction", is_async=True
+    ),
+    "asyncpg.connection.Connection": _Adapter(
+        "asyncpg.Connection", "asyncpg", "AsyncpgTransaction", is_async=True
+    ),
+    "asyncpg.pool.PoolConnectionProxy": _Adapter(
+        "asyncpg.pool.PoolConnectionProxy", "asyncpg", "AsyncpgTransaction", is_async=True
+    ),
+    "pymysql.connections.Connection": _Adapter(
+        "pymysql.Connection", "mysql", "PymysqlTransaction"
+    ),
+    "MySQLdb.connections.Connection": _Adapter(
+        "MySQLdb.Connection", "mysql", "MysqlclientTransaction"
+    ),
+    "asyncmy.connection.Connection": _Adapter(
+        "asyncmy.Connection", "mysql", "AsyncmyTransaction", is_async=True
     ),
     "sqlalchemy.engine.base.Connection": _Adapter(
-        "sqlalchemy.Connection", _SQLALCHEMY, "ConnectionTransaction"
+        "sqlalchemy.Connection", "sqlalchemy", "ConnectionTransaction"
     ),
     "sqlalchemy.orm.session.Session": _Adapter(
-        "sqlalchemy.orm.Session", _SQLALCHEMY, "SessionTransaction"
+        "sqlalchemy.orm.Session", "sqlalchemy", "SessionTransaction"
     ),
     "sqlalchemy.orm.scoping.scoped_session": _Adapter(
-        "sqlalchemy.orm.scoped_session", _SQLALCHEMY, "SessionTransaction"
+        "sqlalchemy.orm.scoped_session", "sqlalchemy", "SessionTransaction"
     ),
     "sqlalchemy.ext.asyncio.engine.AsyncConnection": _Adapter(
         "sqlalchemy.ext.asyncio.AsyncConnection",
-        _SQLALCHEMY,
+        "sqlalchemy",
         "AsyncConnectionTransaction",
         is_async=True,
     ),
     "sqlalchemy.ext.asyncio.session.AsyncSession": _Adapter(
         "sqlalchemy.ext.asyncio.AsyncSession",
-        _SQLALCHEMY,
+        "sqlalchemy",
         "AsyncSessionTransaction",
         is_async=True,
     ),
     "sqlalchemy.ext.asyncio.scoping.async_scoped_session": _Adapter(
         "sqlalchemy.ext.asyncio.async_scoped_session",
-        _SQLALCHEMY,
+        "sqlalchemy",
         "AsyncSessionTransaction",
         is_async=True,
+    ),
+    "django.utils.connection.ConnectionProxy": _Adapter(
+        "django.db.connection", "django", "DjangoTransaction"
+    ),
+    "django.db.backends.base.base.BaseDatabaseWrapper": _Adapter(
+        "django.db.connections[alias]", "django", "DjangoTransaction"
     ),
 }
 
 _CURSOR = "Pass the cursor's connection instead"
 _ENGINE = "Pass a connection or session that it opened, with your transaction in it"
+_POOL = "Pass a connection that it lent, with your transaction in it"
 _TRANSACTION = "Pass the connection or session itself, not its transaction"
+_DJANGO = "Pass django.db.connection, or connections[alias], inside of transaction.atomic()"
 _HINTS = {
     "sqlite3.Cursor": _CURSOR,
     "aiosqlite.cursor.Cursor": _CURSOR,
     "aiosqlite.context.Result": "Await it first: conn = await aiosqlite.connect(…)",
+    "psycopg.Cursor": _CURSOR,
+    "psycopg.AsyncCursor": _CURSOR,
+    "psycopg.Transaction": _TRANSACTION,
+    "psycopg.AsyncTransaction": _TRANSACTION,
+    "psycopg_pool.ConnectionPool": _POOL,
+    "psycopg_pool.AsyncConnectionPool": _POOL,
+    "psycopg2.extensions.connection": "psycopg2 is not supported: psycopg 3 is, and SQLAlchemy",
+    "asyncpg.pool.Pool": _POOL,
+    "asyncpg.transaction.Transaction": _TRANSACTION,
+    "pymysql.cursors.Cursor": _CURSOR,
+    "MySQLdb.cursors.BaseCursor": _CURSOR,
+    "asyncmy.cursors.Cursor": _CURSOR,
+    "asyncmy.pool.Pool": _POOL,
+    "aiomysql.connection.Connection": "aiomysql is not supported: asyncmy has the same interface",
     "sqlalchemy.engine.base.Engine": _ENGINE,
     "sqlalchemy.ext.asyncio.engine.AsyncEngine": _ENGINE,
     "sqlalchemy.orm.session.sessionmaker": _ENGINE,
@@ -85,9 +127,16 @@ _HINTS = {
     "sqlalchemy.orm.session.SessionTransaction": _TRANSACTION,
     "sqlalchemy.ext.asyncio.engine.AsyncTransaction": _TRANSACTION,
     "sqlalchemy.ext.asyncio.session.AsyncSessionTransaction": _TRANSACTION,
+    "django.db.models.manager.BaseManager": _DJANGO,
+    "django.db.models.query.QuerySet": _DJANGO,
+    "django.db.models.base.Model": _DJANGO,
+    "django.db.transaction.Atomic": _DJANGO,
+    "django.db.utils.ConnectionHandler": _DJANGO,
+    "django.db.backends.utils.CursorWrapper": _DJANGO,
     "builtins.str": "postroom never opens a connection: pass the one that your transaction is on",
     "builtins.NoneType": "Pass the connection that your transaction is on",
 }
+_known: dict[type, tuple[Callable[[Any, str], Any], bool]] = {}  # what resolve has met already
 
 
 def resolve(conn: Any, prefix: str = DEFAULT_PREFIX) -> AsyncTransaction:
@@ -95,27 +144,29 @@ def resolve(conn: Any, prefix: str = DEFAULT_PREFIX) -> AsyncTransaction:
 
     Raises UnsupportedConnectionError, a TypeError that lists what is accepted.
     """
-    adapter = _find(conn)
-    if adapter is None:
+    known = _known.get(type(conn)) or _learn(conn)
+    if known is None:
         if not _is_port(conn):
             raise _unsupported(conn, sync=False)
         if iscoroutinefunction(conn.insert):
             return cast("AsyncTransaction", conn)
         return _Awaited(conn)
-    made = _make(adapter, conn, prefix)
-    return made if adapter.is_async else _Awaited(made)
+    make, is_async = known
+    made = make(conn, prefix)
+    return cast("AsyncTransaction", made) if is_async else _Awaited(made)
 
 
 def resolve_sync(conn: Any, prefix: str = DEFAULT_PREFIX) -> SyncTransaction:
     """Return the adapter for the caller's object; async objects are refused."""
-    adapter = _find(conn)
-    if adapter is None:
+    known = _known.get(type(conn)) or _learn(conn)
+    if known is None:
         if not _is_port(conn) or iscoroutinefunction(conn.insert):
             raise _unsupported(conn, sync=True)
         return cast("SyncTransaction", conn)
-    if adapter.is_async:
+    make, is_async = known
+    if is_async:
         raise _unsupported(conn, sync=True)
-    return cast("SyncTransaction", _make(adapter, conn, prefix))
+    return cast("SyncTransaction", make(conn, prefix))
 
 
 def open_transaction(
@@ -128,6 +179,11 @@ def open_transaction(
 def open_transaction_sync(transaction: SyncTransaction) -> AbstractContextManager[None]:
     """Open a transaction on the caller's object: committed at the end, rolled back on an error."""
     return cast("AbstractContextManager[None]", _opener(transaction)())
+
+
+def target_of(transaction: object, given: object) -> object:
+    """Return the object that holds the transaction, where the caller gave a proxy of it."""
+    return getattr(transaction, "target", given)
 
 
 def _opener(transaction: object) -> Callable[[], Any]:
@@ -147,8 +203,12 @@ def _find(conn: object) -> _Adapter | None:
     return next((_ADAPTERS[name] for name in _names(conn) if name in _ADAPTERS), None)
 
 
-def _make(adapter: _Adapter, conn: object, prefix: str) -> Any:
-    return getattr(import_module(adapter.module), adapter.name)(conn, prefix)
+def _learn(conn: object) -> tuple[Callable[[Any, str], Any], bool] | None:
+    adapter = _find(conn)
+    if adapter is None:
+        return None
+    known = _known[type(conn)] = (adapter.load(), adapter.is_async)
+    return known
 
 
 def _is_port(conn: object) -> bool:
@@ -174,8 +234,12 @@ class _Awaited:
         if hasattr(inner, "open"):
             self.open = self._open
 
-    async def insert(self, rows: Sequence[Row]) -> int:
-        return cast("int", await _result(self._inner.insert(rows)))
+    @property
+    def target(self) -> Any:
+        return target_of(self._inner, self._inner)
+
+    async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
+        return cast("int", await _result(self._inner.insert(rows, whole=whole)))
 
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return cast("list[int]", await _result(self._inner.count_up(counters)))

@@ -1,24 +1,40 @@
-"""The statements of the write side, read from `queries/<dialect>/`, one file for each method."""
+"""The statements of the write side, read from `queries/<dialect>/`, one file for each method.
+
+In the files parameters have names, as in `:id`. Every driver is given values by place, in its own
+style of marks; a query knows which values it wants, in which order.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from operator import itemgetter
+from typing import Any, Literal, NamedTuple
 
 from postroom.errors import ConfigError
 
 DEFAULT_PREFIX = "postroom_"
 _PREFIX = re.compile(r"[a-z_][a-z0-9_]{0,30}")
+_SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
+
+Style = Literal["qmark", "format", "numeric"]  # ?, %s, $1
 
 
-class Queries(NamedTuple):
-    """What a dialect says for each method; parameters are named, as in `:id`."""
+class Query(NamedTuple):
+    """A statement in a driver's style, and the names of the values that it wants, in order."""
 
-    insert: str
-    count_up: str
-    accept: str
+    sql: str
+    names: tuple[str, ...]
+
+    def picker(self, fields: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
+        """Return what takes this query's values out of a tuple with these fields."""
+        places = [fields.index(name) for name in self.names]
+        if len(places) == 1:
+            return lambda source: (source[places[0]],)
+        return itemgetter(*places)
 
 
 def check_prefix(prefix: str) -> str:
@@ -31,15 +47,53 @@ def check_prefix(prefix: str) -> str:
     return prefix
 
 
-@cache
-def load(dialect: str, prefix: str) -> Queries:
-    """Return a dialect's statements for tables with this prefix."""
+def qualify(prefix: str, schema: str | None) -> str:
+    """Return the prefix with the schema before it; refuse what is not a plain identifier."""
     check_prefix(prefix)
+    if schema is None:
+        return prefix
+    if not isinstance(schema, str) or not _SCHEMA.fullmatch(schema):
+        raise ConfigError(
+            f"schema {schema!r}: up to 63 lower-case letters, digits and underscores, "
+            "not beginning with a digit"
+        )
+    return f"{schema}.{prefix}"
+
+
+@cache
+def load(dialect: str, style: Style, prefix: str) -> Mapping[str, Query]:
+    """Return a dialect's statements by name, for tables with this prefix (`schema.prefix` too)."""
+    schema, _, rest = prefix.rpartition(".")
+    qualify(rest, schema or None)
+    quote = "`" if dialect == "mysql" else '"'
+    shown = f"{quote}{schema}{quote}.{rest}" if schema else rest
     folder = files("postroom.transactions") / "queries" / dialect
-    return Queries(*(_read(folder / f"{name}.sql", prefix) for name in Queries._fields))
+    return {
+        file.name.removesuffix(".sql"): compile_query(_read(file, shown), style)
+        for file in folder.iterdir()
+        if file.name.endswith(".sql")
+    }
 
 
-def _read(file: object, prefix: str) -> str:
-    text: str = file.read_text(encoding="utf-8")  # type: ignore[attr-defined]
-    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
-    return "\n".join(lines).strip().replace(DEFAULT_PREFIX, prefix)
+def compile_query(sql: str, style: Style) -> Query:
+    """Turn the named parameters of a statement into a driver's marks."""
+    names: list[str] = []
+
+    def mark(match: re.Match[str]) -> str:
+        name = match[1]
+        if style != "numeric":
+            names.append(name)
+            return "?" if style == "qmark" else "%s"
+        if name not in names:
+            names.append(name)
+        return f"${names.index(name) + 1}"
+
+    if style == "format":
+        sql = sql.replace("%", "%%")
+    return Query(_PARAMETER.sub(mark, sql), tuple(names))
+
+
+def _read(file: Any, prefix: str) -> str:
+    lines = file.read_text(encoding="utf-8").splitlines()
+    kept = [line.strip() for line in lines if not line.lstrip().startswith("--")]
+    return " ".join(kept).strip().replace(DEFAULT_PREFIX, prefix)

@@ -12,20 +12,24 @@ Facts, tried on SQLAlchemy 2.0.57 and 2.1.8 with pysqlite and aiosqlite, Python 
   recipe for SQLite.
 - A session's after_commit also fires when a savepoint is released (W3).
 - A Connection has an event before its commit but none after it: such callers kick by themselves.
+- Statements go to the driver as they are (exec_driver_sql): compiling twenty named parameters costs
+  more than the rest of an add.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
-from sqlalchemy import Connection, TextClause, event, orm, text
+from sqlalchemy import Connection, CursorResult, event, orm
 from sqlalchemy.orm import Session, scoped_session
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transaction import Counter, Mark, Row
+from postroom.transactions.driver import Values
+from postroom.transactions.mysql import refuse_charset
+from postroom.transactions.sql import Style
 from postroom.transactions.sqlite import (
     HAS_AUTOCOMMIT,
     LEGACY,
@@ -33,78 +37,116 @@ from postroom.transactions.sqlite import (
     autocommit_of,
     refuse_autocommit,
 )
-from postroom.transactions.statements import Parameters, SyncStatements
-from postroom.transactions.steps import Steps
+from postroom.transactions.statements import SyncStatements
 
 if TYPE_CHECKING:  # SQLAlchemy's asyncio part needs greenlet, which sync callers may not have
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
 _HOOK = "postroom.after_commit"
-_DIALECTS = ("sqlite",)
-
-
-@cache
-def _clause(sql: str) -> TextClause:
-    return text(sql).execution_options(preserve_rowcount=True)
+_DIALECTS = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "mysql": "mysql",
+    "mariadb": "mysql",
+}
+_STYLES: dict[str, Style] = {
+    "pysqlite": "qmark",
+    "aiosqlite": "qmark",
+    "psycopg": "format",
+    "psycopg_async": "format",
+    "asyncpg": "numeric",
+    "pymysql": "format",
+    "mysqldb": "format",
+    "asyncmy": "format",
+}
 
 
 class ConnectionDriver:
     """One Connection of the caller."""
 
     def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+        self.target: Connection | Session = connection
 
     @property
     def connection(self) -> Connection:
-        return self._connection
+        assert isinstance(self.target, Connection)
+        return self.target
 
     @property
     def dialect(self) -> str:
-        name = self.connection.dialect.name
-        if name not in _DIALECTS:
+        found = self.connection.dialect
+        if found.name not in _DIALECTS or found.driver not in _STYLES:
             raise TransactionError(
-                f"SQLAlchemy's dialect {name!r} is not supported; known are {', '.join(_DIALECTS)}"
+                f"SQLAlchemy's dialect '{found.name}+{found.driver}' is not supported; known are "
+                f"{', '.join(_DIALECTS)} with the drivers {', '.join(_STYLES)}"
             )
-        return name
+        return _DIALECTS[found.name]
+
+    @property
+    def style(self) -> Style:
+        return _STYLES[self.connection.dialect.driver]
+
+    @property
+    def session(self) -> Any:
+        return self.connection.connection.driver_connection
 
     def check(self) -> None:
-        if self.dialect == "sqlite":
-            _check_sqlite(self.connection)
+        connection, dialect = self.connection, self.dialect
+        if dialect == "sqlite":
+            _check_sqlite(connection)
+            return
+        driver: Any = connection.connection.dbapi_connection
+        if driver.autocommit if dialect == "postgresql" else driver.get_autocommit():
+            raise _autocommit()
+        if dialect == "mysql":
+            refuse_charset(driver.character_set_name())
 
-    def guard(self) -> Steps[None]:
-        self.check()
-        yield None
+    guard = check
 
     def settle_first(self) -> None:
         pass
 
-    def change(self, sql: str, parameters: Parameters) -> int:
-        return self.connection.execute(_clause(sql), dict(parameters)).rowcount
+    def _execute(self, sql: str, values: Any) -> CursorResult[Any]:
+        return self.connection.exec_driver_sql(
+            sql, values or None, execution_options={"preserve_rowcount": True}
+        )
 
-    def change_many(self, sql: str, parameters: Sequence[Parameters]) -> int:
-        return self.connection.execute(_clause(sql), [dict(p) for p in parameters]).rowcount
+    def change(self, sql: str, values: Values = ()) -> int:
+        return self._execute(sql, values).rowcount
 
-    def fetch(self, sql: str, parameters: Parameters) -> Any:
-        rows = self.connection.execute(_clause(sql), dict(parameters)).fetchall()
-        return rows[0][0] if rows else None
+    def change_many(self, sql: str, values: Sequence[Values]) -> int:
+        return self._execute(sql, values).rowcount
+
+    def fetch(self, sql: str, values: Values = ()) -> Sequence[Any]:
+        return self._execute(sql, values).fetchall()
 
 
 class SessionDriver(ConnectionDriver):
     """One Session of the caller."""
 
     def __init__(self, session: Session) -> None:
-        self.session = session
+        self.target = session
 
     @property
     def connection(self) -> Connection:
-        _refuse_several_binds(self.session)
-        return self.session.connection()
+        assert isinstance(self.target, Session)
+        _refuse_several_binds(self.target)
+        return self.target.connection()
 
     def settle_first(self) -> None:
         # So that the aggregate's row is locked before the event gets its number (W3). Inside a
         # flush (an add from a mapper's event) the session does that already.
-        if not getattr(self.session, "_flushing", False):
-            self.session.flush()
+        assert isinstance(self.target, Session)
+        if not getattr(self.target, "_flushing", False):
+            self.target.flush()
+
+
+def _autocommit() -> AutocommitError:
+    return AutocommitError(
+        "this SQLAlchemy connection is in autocommit mode, where begin() sends no BEGIN: the event "
+        "would be committed on its own, apart from your data. Use a connection or session without "
+        'isolation_level="AUTOCOMMIT"'
+    )
 
 
 def _check_sqlite(connection: Connection) -> None:
@@ -224,15 +266,17 @@ class _Bridged:
     """An AsyncTransaction that runs the sync adapter where SQLAlchemy's own sync code runs."""
 
     def __init__(self, target: AsyncConnection | AsyncSession, prefix: str) -> None:
-        self._target = target
+        self.target = self._target = target
         self._prefix = prefix
 
     def _sync(self, inner: Any) -> SyncStatements:
         kind = SessionTransaction if isinstance(inner, Session) else ConnectionTransaction
         return kind(inner, self._prefix)
 
-    async def insert(self, rows: Sequence[Row]) -> int:
-        return await self._target.run_sync(lambda inner: self._sync(inner).insert(rows))
+    async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
+        return await self._target.run_sync(
+            lambda inner: self._sync(inner).insert(rows, whole=whole)
+        )
 
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return await self._target.run_sync(lambda inner: self._sync(inner).count_up(counters))

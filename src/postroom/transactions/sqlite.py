@@ -23,7 +23,10 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from postroom.errors import AutocommitError, TransactionError
-from postroom.transactions.statements import AsyncStatements, Parameters, SyncStatements
+from postroom.transactions.driver import Values
+from postroom.transactions.failures import OPEN_ALREADY
+from postroom.transactions.sql import Style
+from postroom.transactions.statements import AsyncStatements, SyncStatements
 from postroom.transactions.steps import Steps, run, run_async
 
 if TYPE_CHECKING:
@@ -59,41 +62,39 @@ class Sqlite3Driver:
     """One sqlite3.Connection of the caller."""
 
     dialect = "sqlite"
+    style: Style = "qmark"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self.connection = connection
+        self.target = self.connection = connection
 
     def check(self) -> None:
         conn = self.connection
         refuse_autocommit(conn.in_transaction, conn.isolation_level, autocommit_of(conn))
 
-    def guard(self) -> Steps[None]:
-        self.check()
-        yield None
+    guard = check
 
     def settle_first(self) -> None:
         pass
 
-    def change(self, sql: str, parameters: Parameters) -> int:
+    def change(self, sql: str, values: Values = ()) -> int:
         cursor = self.connection.cursor()
         try:
-            return cursor.execute(sql, parameters).rowcount
+            return cursor.execute(sql, values).rowcount
         finally:
             cursor.close()
 
-    def change_many(self, sql: str, parameters: Sequence[Parameters]) -> int:
+    def change_many(self, sql: str, values: Sequence[Values]) -> int:
         cursor = self.connection.cursor()
         try:
-            return cursor.executemany(sql, parameters).rowcount
+            return cursor.executemany(sql, values).rowcount
         finally:
             cursor.close()
 
-    def fetch(self, sql: str, parameters: Parameters) -> Any:
+    def fetch(self, sql: str, values: Values = ()) -> list[Any]:
         cursor = self.connection.cursor()
         try:
             cursor.row_factory = None  # the caller's may return anything
-            rows = cursor.execute(sql, parameters).fetchall()
-            return rows[0][0] if rows else None
+            return cursor.execute(sql, values).fetchall()
         finally:
             cursor.close()
 
@@ -108,36 +109,36 @@ class AiosqliteDriver:
     """One aiosqlite.Connection of the caller."""
 
     dialect = "sqlite"
+    style: Style = "qmark"
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
-        self.connection = connection
+        self.target = self.connection = connection
 
     def check(self) -> None:
         conn = self.connection
         refuse_autocommit(conn.in_transaction, conn.isolation_level, LEGACY)
 
-    def guard(self) -> Steps[None]:
+    async def guard(self) -> None:
         conn = self.connection
-        autocommit = LEGACY if conn.in_transaction else (yield self.autocommit())
+        autocommit = LEGACY if conn.in_transaction else (await self.autocommit())
         refuse_autocommit(conn.in_transaction, conn.isolation_level, autocommit)
 
     def settle_first(self) -> None:
         pass
 
-    async def change(self, sql: str, parameters: Parameters) -> int:
-        async with self.connection.execute(sql, parameters) as cursor:
+    async def change(self, sql: str, values: Values = ()) -> int:
+        async with self.connection.execute(sql, values) as cursor:
             return cursor.rowcount
 
-    async def change_many(self, sql: str, parameters: Sequence[Parameters]) -> int:
-        async with self.connection.executemany(sql, parameters) as cursor:
+    async def change_many(self, sql: str, values: Sequence[Values]) -> int:
+        async with self.connection.executemany(sql, values) as cursor:
             return cursor.rowcount
 
-    async def fetch(self, sql: str, parameters: Parameters) -> Any:
+    async def fetch(self, sql: str, values: Values = ()) -> list[Any]:
         async with self.connection.cursor() as cursor:
             cursor.row_factory = None
-            await cursor.execute(sql, parameters)
-            rows = list(await cursor.fetchall())
-            return rows[0][0] if rows else None
+            await cursor.execute(sql, values)
+            return list(await cursor.fetchall())
 
     async def autocommit(self) -> int:
         return await aiosqlite_autocommit(self.connection)
@@ -166,10 +167,7 @@ def _begin(driver: Sqlite3Driver | AiosqliteDriver) -> Steps[bool]:
     if (yield driver.autocommit()) is False:
         return True
     if driver.connection.in_transaction:
-        raise TransactionError(
-            "a transaction is open on this connection already. Add to it with outbox.add(conn, …), "
-            "commit it where it was begun, and call outbox.kick() after that"
-        )
+        raise TransactionError(OPEN_ALREADY)
     # IMMEDIATE: the write lock is waited for here, where nothing is lost yet by giving up.
     try:
         yield driver.run("BEGIN IMMEDIATE")

@@ -1,94 +1,32 @@
-"""What every SQL adapter does, without I/O: which statements, in which order, and what they mean.
+"""The port over any SQL driver, once for both worlds.
 
 An adapter brings a `Driver`, which knows how to run one statement on the caller's object and
-whether it would commit by itself; everything else is here, once for both worlds.
+whether it would commit by itself; the dialects know what to say; the rest is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
-from postroom.clock import host_microseconds
-from postroom.errors import SchemaError
 from postroom.transaction import Counter, Mark, Row
-from postroom.transactions.sql import Queries, load
+from postroom.transactions.dialects import dialect_of
+from postroom.transactions.driver import Driver
+from postroom.transactions.failures import explain
 from postroom.transactions.steps import Steps, run, run_async
 
-A = TypeVar("A")
 T = TypeVar("T")
-Parameters = Mapping[str, Any]
-
-
-class Driver(Protocol):
-    """The caller's object. What its calls return is a result, or something to await."""
-
-    @property
-    def dialect(self) -> str:
-        """The folder its statements are in."""
-
-    def check(self) -> None:
-        """Refuse what is known without asking to commit by itself."""
-
-    def guard(self) -> Steps[None]:
-        """Refuse a statement that would commit by itself (W1, W2)."""
-
-    def settle_first(self) -> Any:
-        """Do what must come before an event gets its number (W3)."""
-
-    def change(self, sql: str, parameters: Parameters) -> Any:
-        """Run a statement; the number of rows it changed."""
-
-    def change_many(self, sql: str, parameters: Sequence[Parameters]) -> Any:
-        """Run a statement for each of the parameters, in order; the rows changed in all."""
-
-    def fetch(self, sql: str, parameters: Parameters) -> Any:
-        """Run a statement to its end; the first column of its first row, or None."""
-
-
-def insert(driver: Driver, queries: Queries, rows: Sequence[Row]) -> Steps[int]:
-    yield from driver.guard()
-    yield driver.settle_first()
-    now = host_microseconds()
-    parameters = [{**row._asdict(), "now": now} for row in rows]
-    if len(parameters) == 1:
-        return (yield driver.change(queries.insert, parameters[0]))  # type: ignore[no-any-return]
-    return (yield driver.change_many(queries.insert, parameters))  # type: ignore[no-any-return]
-
-
-def count_up(driver: Driver, queries: Queries, counters: Sequence[Counter]) -> Steps[list[int]]:
-    yield from driver.guard()
-    yield driver.settle_first()
-    values: list[int] = []
-    for counter in counters:
-        values.append((yield driver.fetch(queries.count_up, counter._asdict())))  # noqa: PERF401 - a yield
-    return values
-
-
-def accept(driver: Driver, queries: Queries, mark: Mark) -> Steps[bool]:
-    yield from driver.guard()
-    now = host_microseconds()
-    found = yield driver.fetch(queries.accept, {**mark._asdict(), "now": now})
-    return found is not None
-
-
-def _explained(steps: Steps[T], prefix: str) -> Steps[T]:
-    """Say what to do when the tables are missing; any other error of the driver stays its own."""
-    try:
-        return (yield from steps)
-    except Exception as error:
-        if f"no such table: {prefix}" not in str(error):
-            raise
-        raise SchemaError(
-            f"the tables {prefix}… are not in this database. Create them with `postroom migrate` "
-            "or `await migrate(url)`, in the same file as the business data"
-        ) from error
 
 
 class _Statements:
     def __init__(self, driver: Driver, prefix: str) -> None:
         self.driver = driver
         self.prefix = prefix
+
+    @property
+    def target(self) -> Any:
+        """The object that holds the transaction, whatever proxy the caller gave."""
+        return self.driver.target
 
     def check(self) -> None:
         self.driver.check()
@@ -97,32 +35,61 @@ class _Statements:
         """Say that the driver has no such hook."""
         return False
 
-    def _steps(self, method: Callable[[Driver, Queries, A], Steps[T]], argument: A) -> Steps[T]:
-        queries = load(self.driver.dialect, self.prefix)
-        return _explained(method(self.driver, queries, argument), self.prefix)
+    def _insert(self, rows: Sequence[Row], whole: bool) -> Steps[int]:
+        driver = self.driver
+        yield driver.guard()
+        yield driver.settle_first()
+        dialect = dialect_of(driver.dialect, driver.style, self.prefix)
+        return (yield from dialect.insert(driver, rows, whole))
+
+    def _count_up(self, counters: Sequence[Counter]) -> Steps[list[int]]:
+        driver = self.driver
+        yield driver.guard()
+        yield driver.settle_first()
+        dialect = dialect_of(driver.dialect, driver.style, self.prefix)
+        return (yield from dialect.count_up(driver, counters))
+
+    def _accept(self, mark: Mark) -> Steps[bool]:
+        driver = self.driver
+        yield driver.guard()
+        dialect = dialect_of(driver.dialect, driver.style, self.prefix)
+        return (yield from dialect.accept(driver, mark))
+
+    def _explained(self, steps: Steps[T], rights: str, table: str) -> Steps[T]:
+        """Say what to do about missing tables and rights; other errors stay the driver's own."""
+        try:
+            return (yield from steps)
+        except Exception as error:
+            told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
+            if told is None:
+                raise
+            raise told from error
 
 
 class SyncStatements(_Statements):
     """A SyncTransaction over any SQL driver whose calls return results."""
 
-    def insert(self, rows: Sequence[Row]) -> int:
-        return run(self._steps(insert, rows))
+    def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
+        return run(self._explained(self._insert(rows, whole), "INSERT", "outbox"))
 
     def count_up(self, counters: Sequence[Counter]) -> list[int]:
-        return run(self._steps(count_up, counters))
+        steps = self._count_up(counters)
+        return run(self._explained(steps, "SELECT, INSERT, UPDATE", "counter"))
 
     def accept(self, mark: Mark) -> bool:
-        return run(self._steps(accept, mark))
+        return run(self._explained(self._accept(mark), "SELECT, INSERT, UPDATE", "inbox"))
 
 
 class AsyncStatements(_Statements):
     """An AsyncTransaction over any SQL driver whose calls are awaited."""
 
-    async def insert(self, rows: Sequence[Row]) -> int:
-        return await run_async(self._steps(insert, rows))
+    async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
+        return await run_async(self._explained(self._insert(rows, whole), "INSERT", "outbox"))
 
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
-        return await run_async(self._steps(count_up, counters))
+        steps = self._count_up(counters)
+        return await run_async(self._explained(steps, "SELECT, INSERT, UPDATE", "counter"))
 
     async def accept(self, mark: Mark) -> bool:
-        return await run_async(self._steps(accept, mark))
+        steps = self._accept(mark)
+        return await run_async(self._explained(steps, "SELECT, INSERT, UPDATE", "inbox"))

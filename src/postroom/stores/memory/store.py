@@ -154,9 +154,13 @@ class MemoryStore:
     # -- events -------------------------------------------------------------------------------
     async def read(self, question: Read) -> list[Record]:
         exclude, tables = set(question.exclude), self.tables
+        leases = tables.lane_leases(question.stream)
         heads: list[int] = []
         rest: list[int] = []
         for lane in question.lanes:
+            held = (leases[lane].owner, leases[lane].token)
+            if question.owner is not None and held != (question.owner, question.tokens.get(lane)):
+                continue
             seqs = (
                 seq
                 for seq in tables.ready.get((question.stream, lane), ())

@@ -33,8 +33,10 @@ class MemoryTransaction:
         if self._over:
             raise AutocommitError("this transaction is over; begin a new one and add within it")
 
-    async def insert(self, rows: Sequence[Row]) -> int:
+    async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
         self.check()
+        if whole and len(rows) > 1:
+            return 0  # one by one
         added = 0
         now = self._store.now_us()
         for row in rows:

@@ -59,8 +59,9 @@ def _choose(db: Database, question: Read) -> list[int]:
     """Return the numbers to read: the first of each lane, then the oldest of the rest."""
     where = {
         "stream": question.stream,
-        "lanes": json.dumps(list(question.lanes)),
+        "lanes": json.dumps([(lane, question.tokens.get(lane)) for lane in question.lanes]),
         "per_lane": question.per_lane,
+        "owner": question.owner,
     }
     if question.exclude:
         exclude = json.dumps([key.hex().upper() for key in question.exclude])

@@ -2,7 +2,10 @@
 SELECT (
     SELECT json_group_array(seq) FROM (
         SELECT r.seq FROM postroom_outbox AS r INDEXED BY postroom_outbox_ready
-        WHERE r.stream = :stream AND r.lane = l.value AND r.stage = 'ready'
+        WHERE r.stream = :stream AND r.lane = json_extract(l.value, '$[0]') AND r.stage = 'ready'
           AND hex(r.key_hash) NOT IN (SELECT value FROM json_each(:exclude))
         ORDER BY r.seq LIMIT :per_lane))
 FROM json_each(:lanes) AS l
+WHERE :owner IS NULL OR EXISTS (
+    SELECT 1 FROM postroom_lease AS h WHERE h.stream = :stream AND h.lane = json_extract(l.value, '$[0]')
+       AND h.owner = :owner AND h.token = json_extract(l.value, '$[1]'))

@@ -1,0 +1,68 @@
+"""An event as a message of Kafka: its key and its headers. The value is the payload, untouched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from postroom.brokers.cloudevent import need_sdk, to_cloudevent
+from postroom.brokers.kafka.settings import KafkaSettings
+from postroom.envelope import CONTENT_TYPE, write_headers
+from postroom.record import Record
+
+Headers = list[tuple[str, str | bytes | None]]
+
+MOST_BESIDES = 25_000
+"""A message has never more than so many bytes besides its payload."""
+_FRAME = 120  # of a batch with one message, and of a message in it
+_FRAME_OF_HEADER = 6
+
+
+class Message(NamedTuple):
+    """All that is handed to the producer for an event."""
+
+    topic: str
+    value: bytes
+    key: str | None
+    headers: Headers
+
+    @property
+    def size(self) -> int:
+        """How many bytes it has at most in a batch of its own, before compression."""
+        total = _FRAME + len(self.value) + _length(self.key)
+        for name, value in self.headers:
+            total += _FRAME_OF_HEADER + _length(name) + _length(value)
+        return total
+
+
+Writer = Callable[[Record, str], Message]
+
+
+def writer(settings: KafkaSettings) -> Writer:
+    """Return the function that makes a message of a record and the outbox' id."""
+    topic = settings.topic
+    by_id = settings.key == "id"
+    source = settings.cloudevents
+    if source is not None:
+        need_sdk()
+
+    def write(record: Record, outbox_id: str) -> Message:
+        headers: Headers = [*write_headers(record, outbox_id)]
+        if source is not None:
+            headers = [*_cloudevent(record, source), *headers]
+        key = record.id if by_id else record.key
+        return Message(topic or record.topic, record.payload, key, headers)
+
+    return write
+
+
+def _cloudevent(record: Record, source: str) -> Headers:
+    """Return the attributes as headers; the content type is among ours already."""
+    from cloudevents.core.bindings.kafka import to_binary_event
+
+    message = to_binary_event(to_cloudevent(record, source))
+    return [(name, value) for name, value in message.headers.items() if name != CONTENT_TYPE]
+
+
+def _length(text: str | bytes | None) -> int:
+    return len(text.encode() if isinstance(text, str) else text or b"")

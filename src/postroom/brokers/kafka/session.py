@@ -1,0 +1,217 @@
+"""A session: one idempotent producer from its start to its first trouble, and never beyond.
+
+librdkafka reports from a thread that calls `poll`; what it has to say is handed to the event loop
+in bulk. A session that has met an error it cannot pass over is ended: its queue is purged, so that
+nothing goes out later, and what has no report by then is unknown (K3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Delivered
+
+from postroom.brokers.kafka.log import LogLines
+from postroom.brokers.kafka.message import Writer
+from postroom.brokers.kafka.parcel import Parcel
+from postroom.brokers.kafka.verdicts import NEVER_LEFT, Loss
+from postroom.record import short_error
+
+POLL_SECONDS = 0.1
+LAST_REPORTS_SECONDS = 2.0
+FATAL_GRACE_SECONDS = 1.0
+
+_Report = tuple[Parcel, int, Loss | None]
+
+
+class Session:
+    """A producer, its thread, and the parcels that are on their way through it.
+
+    shaken      it has lost all its brokers; ask whether anybody is there before using it again
+    away        why the cluster gave no answer, if that is what ended the session
+    batch_bytes the size of its batches
+    careful     each message has a batch of its own
+    on_shaken   called on the event loop
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any],
+        write: Writer,
+        lines: LogLines,
+        on_shaken: Callable[[Session], None],
+    ) -> None:
+        self.batch_bytes: int = config["batch.size"]
+        self.careful = config.get("batch.num.messages") == 1
+        self.parcels: set[Parcel] = set()
+        self.shaken = False
+        self.retired = False
+        self.away = ""
+        self.error = ""
+        self._write = write
+        self._on_shaken = on_shaken
+        self._loop = asyncio.get_running_loop()
+        self._gone = asyncio.Event()
+        self._ending = False
+        self._given_up: set[Parcel] = set()
+        self._landed: list[_Report] = []
+        own = {"error_cb": self._noticed, "logger": lines}
+        self._producer: Producer | None = Producer({**config, **own})
+        threading.Thread(target=self._poll, name="postroom-kafka", daemon=True).start()
+
+    # -- out ----------------------------------------------------------------------------------
+    def post(self, parcel: Parcel, indices: Sequence[int]) -> None:
+        """Hand messages to the producer, in order. What it does not take is lost at once."""
+        producer = self._producer
+        if producer is None or self._ending:
+            for i in indices:
+                parcel.lose(i, NEVER_LEFT)
+            return
+        self.parcels.add(parcel)
+        produce, write, outbox_id = producer.produce, self._write, parcel.desk.outbox_id
+        landed = partial(self._land, self._landed.append, parcel)
+        for i in indices:
+            if not parcel.may_send(i):
+                parcel.lose(i, NEVER_LEFT)
+                continue
+            try:
+                topic, value, key, headers = write(parcel.records[i], outbox_id)
+                produce(topic, value, key, on_delivery=partial(landed, i), headers=headers)
+            except KafkaException as error:
+                problem = error.args[0]
+                parcel.lose(i, Loss(problem.code(), problem.str(), left=False))
+            except Exception as error:  # its queue is full, or a header is no text
+                parcel.lose(i, Loss(KafkaError._FAIL, short_error(error), left=False))
+
+    def withdraw(self, parcel: Parcel) -> None:
+        """A call is over; the last one of a retired session ends it."""
+        self.parcels.discard(parcel)
+        self._given_up.discard(parcel)
+        self._end_if_idle()
+
+    def give_up(self, parcel: Parcel) -> None:
+        """A call has waited long enough: it only learns its outcomes by the session's end."""
+        self.parcels.discard(parcel)
+        self._given_up.add(parcel)
+        self._end_if_idle()
+
+    # -- the end ------------------------------------------------------------------------------
+    def retire(self, grace_seconds: float) -> None:
+        """Take no more calls; end when the last is over, or when the time of grace is."""
+        if not self.retired:
+            self.retired = True
+            self._loop.call_later(grace_seconds, self.end)
+        self._end_if_idle()
+
+    def _end_if_idle(self) -> None:
+        if self.retired and not self.parcels:
+            self.end()
+
+    def end(self, away: str = "") -> None:
+        """Purge what is in the queue and in flight, and let go of the producer."""
+        self.retired = True
+        if self._ending:
+            return
+        self._ending = True
+        self.away = away
+        if self._producer is not None:
+            self._producer.purge(blocking=False)
+
+    @property
+    def is_gone(self) -> bool:
+        return self._gone.is_set()
+
+    async def gone(self, within_seconds: float) -> None:
+        """Wait until the producer is let go of; a thread that hangs is left behind."""
+        try:
+            async with asyncio.timeout(within_seconds):
+                await self._gone.wait()
+        except TimeoutError:
+            pass
+
+    # -- in the thread ------------------------------------------------------------------------
+    def _poll(self) -> None:
+        producer = self._producer
+        assert producer is not None
+        try:
+            while not self._ending:
+                self._poll_once(producer, POLL_SECONDS)
+            deadline = monotonic() + LAST_REPORTS_SECONDS
+            producer.purge(blocking=False)  # again: what was on its way into the queue
+            while len(producer) and monotonic() < deadline:
+                self._poll_once(producer, POLL_SECONDS)
+            self._poll_once(producer, 0)
+            self._tell(self._close_all)
+            self._producer = None
+            del producer  # with a dead broker this may take its time: nobody waits for it
+            self._tell(self._gone.set)
+        except RuntimeError:  # the event loop is closed: there is nobody left to tell
+            self._producer = None
+
+    def _poll_once(self, producer: Producer, timeout_seconds: float) -> None:
+        try:
+            producer.poll(timeout_seconds)
+        except KafkaException as error:
+            self._tell(partial(self._broke, error.args[0].str()))
+        if self._landed:
+            reports = self._landed[:]
+            self._landed.clear()
+            self._tell(partial(self._take, reports))
+
+    @staticmethod
+    def _land(
+        append: Callable[[_Report], None],
+        parcel: Parcel,
+        i: int,
+        error: KafkaError | None,
+        message: Delivered,
+    ) -> None:
+        if error is None:
+            append((parcel, i, None))
+        else:
+            append((parcel, i, Loss(error.code(), error.str(), message.partition())))
+
+    def _noticed(self, error: KafkaError) -> None:
+        """An error is mentioned: about a connection, most of the time."""
+        if error.fatal():
+            self._tell(partial(self._broke, error.str()))
+        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+            self._tell(self._shook)
+        else:
+            self.error = error.str()
+
+    def _tell(self, news: Callable[[], object]) -> None:
+        self._loop.call_soon_threadsafe(news)
+
+    # -- on the event loop again --------------------------------------------------------------
+    def _take(self, reports: list[_Report]) -> None:
+        arrived: dict[Parcel, list[int]] = {}
+        for parcel, i, loss in reports:
+            if loss is None:
+                arrived.setdefault(parcel, []).append(i)
+        for parcel, indices in arrived.items():
+            following = parcel.confirmed(indices)
+            if following:
+                self.post(parcel, following)
+        for parcel, i, loss in reports:
+            if loss is not None:
+                parcel.lose(i, loss)
+
+    def _shook(self) -> None:
+        self.shaken = True
+        self._on_shaken(self)
+
+    def _broke(self, error: str) -> None:
+        """A fatal error: the producer is of no use any more. What is in flight gets a moment."""
+        self.error = error
+        self.retire(FATAL_GRACE_SECONDS)
+
+    def _close_all(self) -> None:
+        for parcel in self.parcels | self._given_up:
+            parcel.close()

@@ -1,0 +1,263 @@
+"""What is known about the cluster and its topics: asked for rarely, never guessed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any, NamedTuple, TypeVar
+
+from confluent_kafka import (
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from postroom.brokers.kafka.settings import KafkaSettings
+
+T = TypeVar("T")
+
+GOOD_SECONDS = 60.0
+BAD_SECONDS = 5.0
+_MARGIN = 0.9  # what a batch may have of the topic's limit
+
+
+class AwayError(Exception):
+    """The cluster gives no answer."""
+
+
+class Standing(NamedTuple):
+    """What is known of a topic, and until when that is to be believed.
+
+    trouble         why nothing can be sent to it; empty if all is well
+    max_bytes       the largest batch it takes; None if we are not allowed to see that
+    min_replicas    how many replicas must have a message
+    """
+
+    trouble: str
+    until: float
+    max_bytes: int | None = None
+    min_replicas: int = 1
+
+
+class Topics:
+    """Asks the cluster. Every question has a time limit; no answer raises AwayError.
+
+    batch_bytes     no batch may be larger, by the limits of all topics seen so far (K2)
+    """
+
+    def __init__(self, settings: KafkaSettings) -> None:
+        self._settings = settings
+        self._known: dict[str, Standing] = {}
+        self._asking = asyncio.Lock()
+        self._error = ""
+        config: dict[str, Any] = {**settings.client(), "log_level": 0, "error_cb": self._noticed}
+        self._admin: AdminClient | None = AdminClient(config)
+        self.answered_at = float("-inf")
+        self.batch_bytes = settings.batch_bytes
+
+    async def close(self) -> None:
+        held, self._admin = [self._admin], None
+        # With a dead broker the last reference may take its time to go: not on the event loop.
+        await asyncio.to_thread(held.clear)
+
+    # -- questions ----------------------------------------------------------------------------
+    async def ask(self) -> None:
+        """Return if anybody is there."""
+        await self._answer(self._client().describe_cluster(request_timeout=self._patience))
+
+    async def look(self, names: Collection[str]) -> Mapping[str, Standing]:
+        """Return what is known of these topics; asks for what is not known, or not any more."""
+        now = monotonic()
+        known = self._known
+        if any(name not in known or known[name].until < now for name in names):
+            async with self._asking:
+                old = [n for n in names if n not in known or known[n].until < monotonic()]
+                if old:
+                    await self._refresh(old)
+        return known
+
+    def refuse(self, name: str, trouble: str) -> None:
+        """The broker would not take a message for this topic: for a while, do not try."""
+        self._known[name] = Standing(trouble, monotonic() + BAD_SECONDS)
+
+    def forget(self, name: str) -> None:
+        """What was known of this topic is not true any more."""
+        self._known.pop(name, None)
+
+    async def ailing(
+        self, places: Iterable[tuple[str, int | None]]
+    ) -> Mapping[tuple[str, int | None], str]:
+        """Return which of these partitions cannot take messages now, and why."""
+        places = set(places)
+        found: dict[tuple[str, int | None], str] = {}
+        described = await self._refresh({name for name, _ in places})
+        for name, topic in described.items():
+            standing = self._known[name]
+            if standing.trouble:
+                found |= {place: standing.trouble for place in places if place[0] == name}
+                continue
+            for partition in topic.partitions:
+                where = f"partition {partition.id} of {name!r}"
+                if partition.leader is None:
+                    found[name, partition.id] = f"{where} has no leader"
+                elif len(partition.isr) < standing.min_replicas:
+                    found[name, partition.id] = (
+                        f"{where} has {len(partition.isr)} in-sync replicas; min.insync.replicas "
+                        f"asks for {standing.min_replicas}"
+                    )
+        asked = [place for place in places if place not in found and (place[1] or 0) >= 0]
+        for place in await self._silent(asked):
+            found[place] = f"the leader of partition {place[1]} of {place[0]!r} does not answer"
+        return found
+
+    # -- inside -------------------------------------------------------------------------------
+    @property
+    def _patience(self) -> float:
+        return self._settings.answer_seconds
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            raise AwayError("the Kafka broker is closed")
+        return self._admin
+
+    def _noticed(self, error: KafkaError) -> None:
+        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._error:
+            self._error = error.str()
+
+    async def _answer(self, asked: Future[T]) -> T:
+        """Wait for an answer. Errors that are no answer raise AwayError, with the reason."""
+        admin = self._client()
+        try:
+            async with asyncio.timeout(self._patience + 1):
+                answer = await asyncio.wrap_future(asked)
+        except KafkaException as error:
+            problem: KafkaError = error.args[0]
+            if problem.code() >= 0 and problem.code() != KafkaError.SASL_AUTHENTICATION_FAILED:
+                self.answered_at = monotonic()  # the broker itself has said so
+                raise
+            reason = problem.str()
+        except TimeoutError:
+            reason = "no answer"
+        else:
+            self._error = ""
+            self.answered_at = monotonic()
+            return answer
+        admin.poll(0)  # librdkafka tells there why connections fail
+        reason = self._error or reason
+        raise AwayError(self._settings.mask(f"Kafka does not answer: {reason}"))
+
+    async def _answers(self, asked: Mapping[str, Future[Any]]) -> dict[str, Any]:
+        """Wait for all answers; an error of the broker about one name is its answer."""
+        found: dict[str, Any] = {}
+        for name, future in asked.items():
+            try:
+                found[name] = await self._answer(future)
+            except KafkaException as error:
+                found[name] = error.args[0]
+        return found
+
+    async def _describe(self, names: Collection[str]) -> dict[str, Any]:
+        # Not `list_topics`: asked for one topic it makes the broker create it.
+        return await self._answers(
+            self._client().describe_topics(
+                TopicCollection(list(names)), request_timeout=self._patience
+            )
+        )
+
+    async def _refresh(self, names: Collection[str]) -> dict[str, Any]:
+        found = await self._describe(names)
+        missing = [n for n, topic in found.items() if _is(topic, KafkaError.UNKNOWN_TOPIC_OR_PART)]
+        if missing and self._settings.create_topics:
+            found |= await self._create(missing)
+        there = [name for name, topic in found.items() if not isinstance(topic, KafkaError)]
+        numbers = await self._configured(there)
+        now = monotonic()
+        for name, topic in found.items():
+            if isinstance(topic, KafkaError):
+                self._known[name] = Standing(_trouble(name, topic), now + BAD_SECONDS)
+                continue
+            max_bytes, min_replicas = numbers.get(name, (None, 1))
+            self._known[name] = Standing("", now + GOOD_SECONDS, max_bytes, min_replicas)
+            if max_bytes is not None:
+                self.batch_bytes = max(1, min(self.batch_bytes, int(max_bytes * _MARGIN)))
+        return found
+
+    async def _create(self, names: Collection[str]) -> dict[str, Any]:
+        """Create topics, and return their descriptions as soon as they are there."""
+        settings = self._settings
+        wanted = [
+            NewTopic(name, settings.partitions or -1, settings.replication or -1) for name in names
+        ]
+        made = await self._answers(
+            self._client().create_topics(wanted, request_timeout=self._patience)
+        )
+        failed = {
+            name: error
+            for name, error in made.items()
+            if error is not None and not _is(error, KafkaError.TOPIC_ALREADY_EXISTS)
+        }
+        fresh = [name for name in names if name not in failed]
+        found: dict[str, Any] = dict(failed)
+        deadline = monotonic() + self._patience
+        while fresh:
+            found |= await self._describe(fresh)
+            fresh = [n for n in fresh if isinstance(found[n], KafkaError)]
+            if not fresh or monotonic() > deadline:
+                break
+            await asyncio.sleep(0.05)
+        return found
+
+    async def _configured(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Return max.message.bytes and min.insync.replicas, where we are allowed to see them."""
+        if not names:
+            return {}
+        asked = self._client().describe_configs(
+            [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names],
+            request_timeout=self._patience,
+        )
+        found = await self._answers({place.name: future for place, future in asked.items()})
+        return {
+            name: (
+                int(entries["max.message.bytes"].value),
+                int(entries["min.insync.replicas"].value),
+            )
+            for name, entries in found.items()
+            if not isinstance(entries, KafkaError)
+        }
+
+    async def _silent(
+        self, places: Collection[tuple[str, int | None]]
+    ) -> list[tuple[str, int | None]]:
+        """Return the partitions whose leader does not answer."""
+        if not places:
+            return []
+        asked = self._client().list_offsets(
+            {TopicPartition(name, number or 0): OffsetSpec.latest() for name, number in places},
+            request_timeout=self._patience,
+        )
+        silent: list[tuple[str, int | None]] = []
+        for place, future in asked.items():
+            try:
+                await self._answer(future)
+            except AwayError:
+                silent.append((place.topic, place.partition))
+            except KafkaException:
+                continue
+        return silent
+
+
+def _is(answer: object, code: int) -> bool:
+    return isinstance(answer, KafkaError) and answer.code() == code
+
+
+def _trouble(name: str, error: KafkaError) -> str:
+    if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+        return f"Kafka has no topic {name!r}: create it, or set create_topics"
+    return f"topic {name!r}: {error.str()}"

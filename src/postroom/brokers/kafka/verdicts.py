@@ -1,0 +1,97 @@
+"""What an error of Kafka means for an event (P2, K3)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from confluent_kafka import KafkaError
+
+from postroom.broker import UNSENT, Outcome, Verdict
+
+_E = KafkaError
+
+REFUSED = frozenset(
+    {
+        _E.MSG_SIZE_TOO_LARGE,
+        _E.RECORD_LIST_TOO_LARGE,
+        _E.INVALID_RECORD,
+        _E.INVALID_TIMESTAMP,
+        _E.POLICY_VIOLATION,
+        _E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        _E._INVALID_DIFFERENT_RECORD,
+    }
+)
+"""The broker looked at a batch and will not have it, now or later; nothing of it was written."""
+
+WRONG_TOPIC = frozenset(
+    {
+        _E.UNKNOWN_TOPIC_OR_PART,
+        _E.TOPIC_EXCEPTION,
+        _E.TOPIC_AUTHORIZATION_FAILED,
+        _E.INVALID_REQUIRED_ACKS,
+        _E.UNSUPPORTED_COMPRESSION_TYPE,
+        _E._UNKNOWN_TOPIC,
+        _E._UNKNOWN_PARTITION,
+    }
+)
+"""Somebody must set something right about the topic, or about our permissions on it."""
+
+NO_ENTRY = frozenset(
+    {
+        _E.CLUSTER_AUTHORIZATION_FAILED,
+        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        _E.SASL_AUTHENTICATION_FAILED,
+        _E._AUTHENTICATION,
+        _E._SSL,
+        _E._RESOLVE,
+        _E._TRANSPORT,
+        _E._ALL_BROKERS_DOWN,
+    }
+)
+"""Nothing at all can be sent to this cluster."""
+
+FENCED = frozenset({_E._FENCED, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH})
+"""Another producer with the same transactional id has come."""
+
+
+class Loss(NamedTuple):
+    """A message without a confirm: why, and whether it may have left."""
+
+    code: int
+    error: str
+    partition: int | None = None
+    left: bool = True
+
+
+NEVER_LEFT = Loss(_E._STATE, "held back behind an earlier event of its key", left=False)
+NO_REPORT = Loss(_E._PURGE_INFLIGHT, "no delivery report came")
+
+
+def in_a_batch(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
+    """Judge the first event of a key that was not confirmed, sent together with others.
+
+    away    why the cluster gives no answer to anything, if it does not
+    ailing  what is wrong with its partition, while the cluster answers
+    """
+    if loss.code in WRONG_TOPIC:
+        return Outcome(Verdict.MISCONFIGURED, loss.error)
+    if loss.code in REFUSED:  # perhaps for a neighbour's sake: it is tried alone
+        return Outcome(Verdict.UNKNOWN, loss.error)
+    if away and loss.code != _E._PURGE_INFLIGHT:
+        return Outcome(Verdict.OUTAGE, away)
+    if not loss.left:
+        return UNSENT
+    if ailing:
+        return Outcome(Verdict.MISCONFIGURED, ailing)
+    # `Purged in queue` is no proof that it never left: what was in flight when a connection broke
+    # stands in the queue again.
+    return Outcome(Verdict.UNKNOWN, loss.error)
+
+
+def alone(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
+    """Judge an event that shared its batch with no other: what the broker refuses is its fault."""
+    if loss.code in REFUSED:
+        return Outcome(Verdict.REJECTED, loss.error)
+    if away:
+        return Outcome(Verdict.OUTAGE, away)
+    return in_a_batch(loss, ailing=ailing)

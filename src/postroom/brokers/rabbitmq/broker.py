@@ -1,0 +1,282 @@
+"""RabbitMQ as a destination."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from aiormq.abc import AbstractChannel
+from aiormq.exceptions import (
+    ChannelAccessRefused,
+    ChannelClosed,
+    ChannelNotFoundEntity,
+    ChannelPreconditionFailed,
+)
+
+from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
+from postroom.brokers.rabbitmq import topology
+from postroom.brokers.rabbitmq.channels import Channel
+from postroom.brokers.rabbitmq.errand import BLOCKED, Errand, shown
+from postroom.brokers.rabbitmq.letter import Letter, Writer
+from postroom.brokers.rabbitmq.link import AwayError, Link, within
+from postroom.brokers.rabbitmq.options import RabbitOptions, read_options
+from postroom.errors import ConfigError
+from postroom.record import Record, short_error
+from postroom.url import Host, Url
+
+_CULPRITS = 1_000  # ids that are remembered
+_CLOSED: Mapping[type, Verdict] = {
+    ChannelNotFoundEntity: Verdict.MISCONFIGURED,
+    ChannelAccessRefused: Verdict.MISCONFIGURED,
+    ChannelPreconditionFailed: Verdict.REJECTED,  # an invalid property, or too large
+}
+"""What it means that a message, with nothing beside it, closes its channel."""
+
+Step = Callable[[AbstractChannel, RabbitOptions], Awaitable[None]]
+
+
+class RabbitBroker:
+    """Publishes with confirms, persistent and mandatory, one message of a key in flight.
+
+    Options are those of RabbitOptions, given whole, by name, or in the URL:
+    `amqp://user:password@host/vhost?exchange=orders&routing_key=type`. Of several hosts the first
+    that answers is used. It connects by itself, and again when the connection is lost.
+    """
+
+    capabilities = BrokerCapabilities()
+
+    def __init__(self, url: str | Url, options: RabbitOptions | None = None, **given: Any) -> None:
+        self._url = Url.parse(url)
+        self.options = read_options(self._url, options, given)
+        self._hosts = list(self._url.hosts or (Host("localhost"),))
+        self._writer = Writer(self.options, _cloud(self.options))
+        self._link: Link | None = None
+        self._ward: Link | None = None  # for suspects: a connection of their own
+        self._connecting = asyncio.Lock()
+        self._culprits: OrderedDict[str, None] = OrderedDict()
+        self._closed = False
+
+    @classmethod
+    def from_url(cls, url: Url) -> RabbitBroker:
+        """Make one from `amqp://…` or `amqps://…`."""
+        return cls(url)
+
+    def __repr__(self) -> str:
+        return f"RabbitBroker({str(self._url)!r})"
+
+    # -- life (S4.4, S5.3) --------------------------------------------------------------------
+    async def open(self) -> None:
+        """Connect, and declare or look for what the options name.
+
+        RabbitMQ away is no error; ConfigError is raised for an exchange or a queue that is missing
+        or other than declared.
+        """
+        self._closed = False
+        try:
+            link = await self._linked()
+            if not self.options.declare:
+                await self._prepare(link, topology.check)
+        except SetupError as error:
+            raise ConfigError(str(error)) from error
+        except AwayError:
+            return  # publishing will say so, and try again
+
+    async def close(self) -> None:
+        self._closed = True
+        links, self._link, self._ward = (self._link, self._ward), None, None
+        for link in links:
+            if link is not None:
+                await link.close()
+
+    async def health(self) -> None:
+        """Make a round trip within `connect_seconds`; raises ConnectionError otherwise."""
+        link = await self._linked()
+        if link.is_blocked():
+            raise AwayError(BLOCKED)
+        try:
+            await link.ready()
+        except AwayError:
+            self._drop(link)
+            raise
+
+    # -- publishing ---------------------------------------------------------------------------
+    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+        if not batch:
+            return
+        try:
+            link = await self._linked()
+            errand, channel = await self._set_out(link, batch, desk, self._culprits)
+        except AwayError as error:
+            _report_outage(batch, desk, error)
+            return
+        await self._run(errand, link, channel)
+
+    async def publish_alone(self, record: Record, desk: Desk) -> None:
+        """Try a suspect on a connection of its own. What stays in doubt is raised."""
+        note = _Note(desk.outbox_id)
+        try:
+            link = await self._linked(ward=True)
+            errand, channel = await self._set_out(link, [record], note, {})
+        except AwayError as error:
+            _report_outage([record], desk, error)
+            return
+        await self._run(errand, link, channel)
+        outcome = note.outcome
+        if outcome.verdict is Verdict.UNKNOWN:
+            outcome = await self._resolve(record, errand, link, outcome)
+        if outcome.verdict is Verdict.CONFIRMED:
+            self._culprits.pop(record.id, None)
+        desk.report(record, outcome)
+
+    async def _set_out(
+        self, link: Link, batch: Sequence[Record], desk: Desk, culprits: Container[str]
+    ) -> tuple[Errand, Channel]:
+        """Prepare an errand and take a channel for it. Raises AwayError: nothing has left."""
+        try:
+            missing = await link.missing({self._writer.exchange_of(record) for record in batch})
+            channel = await link.take()
+        except AwayError:
+            if not link.is_blocked():
+                self._drop(link)
+            raise
+        writer = self._writer
+
+        def compose(record: Record) -> Letter | Outcome:
+            if record.id in culprits:
+                return Outcome(Verdict.UNKNOWN, "it has closed its channel before, and goes alone")
+            if missing and (error := missing.get(writer.exchange_of(record))):
+                return Outcome(Verdict.MISCONFIGURED, error)
+            return writer.write(record, desk.outbox_id)
+
+        errand = Errand(
+            batch,
+            desk,
+            compose,
+            confirm_seconds=self.options.confirm_seconds,
+            blocked=link.is_blocked,
+        )
+        return errand, channel
+
+    async def _run(self, errand: Errand, link: Link, channel: Channel) -> None:
+        try:
+            await errand.run(channel)
+        finally:
+            link.give_back(channel, clean=errand.is_clean)
+            if errand.error is not None:  # an exchange may be gone: look again before the next use
+                for each in (self._link, self._ward):
+                    if each is not None:
+                        each.forget_exchanges()
+
+    async def _resolve(
+        self, record: Record, errand: Errand, link: Link, unknown: Outcome
+    ) -> Outcome:
+        """Find out what an unknown fate of a suspect means; raises if it stays unknown."""
+        closed = _CLOSED.get(type(errand.error))
+        if closed is not None:
+            self._culprits[record.id] = None
+            if len(self._culprits) > _CULPRITS:
+                self._culprits.popitem(last=False)
+            return Outcome(closed, f"it closes its channel: {short_error(errand.error or '')}")
+        if errand.late:
+            await link.ready()
+            return Outcome(
+                Verdict.MISCONFIGURED,
+                f"{unknown.error}, though RabbitMQ answers: a queue behind "
+                f"{shown(self._writer.exchange_of(record))} hangs, or has lost its quorum",
+            )
+        raise ConnectionError(unknown.error)
+
+    # -- connections --------------------------------------------------------------------------
+    async def _linked(self, *, ward: bool = False) -> Link:
+        """Return the connection, a new one if need be. Raises AwayError."""
+        async with self._connecting:
+            link = self._ward if ward else self._link
+            if link is None or link.is_broken:
+                link = await self._connect("suspects" if ward else "events")
+                if ward:
+                    self._ward = link
+                else:
+                    self._link = link
+            return link
+
+    async def _connect(self, what: str) -> Link:
+        problems: list[str] = []
+        for _ in range(len(self._hosts)):
+            if self._closed:
+                raise AwayError("the broker is closed")
+            try:
+                link = await Link.connect(
+                    self._url, self._hosts[0], self.options, f"postroom {what}"
+                )
+            except AwayError as error:
+                problems.append(str(error))
+                self._hosts.append(self._hosts.pop(0))
+                continue
+            try:
+                if self.options.declare:
+                    await self._prepare(link, topology.declare)
+                if self._closed:
+                    raise AwayError("the broker is closed")
+            except BaseException:
+                await link.close()
+                raise
+            return link
+        raise AwayError("; ".join(problems))
+
+    async def _prepare(self, link: Link, step: Step) -> None:
+        channel = await link.open(confirms=False)
+        try:
+            async with within(self.options.connect_seconds, "declaring"):
+                await step(channel, self.options)
+                await channel.close()
+        except ChannelClosed as error:
+            raise SetupError(str(error)) from error
+
+    def _drop(self, link: Link) -> None:
+        """Let go of a connection that does not answer."""
+        link.abort()
+        if self._link is link:
+            self._link = None
+        if self._ward is link:
+            self._ward = None
+
+
+class SetupError(AwayError):
+    """RabbitMQ is there, but not what the options name."""
+
+
+class _Note:
+    """A desk that keeps the outcome of a suspect."""
+
+    def __init__(self, outbox_id: str) -> None:
+        self.outbox_id = outbox_id
+        self.outcome = Outcome(Verdict.UNKNOWN, "RabbitMQ did not say what became of it")
+
+    def confirm(self, _: Sequence[Record]) -> None:
+        self.outcome = CONFIRMED
+
+    def report(self, _: Record, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+    async def begin(self, _: Record) -> bool:
+        return True
+
+
+def _report_outage(batch: Sequence[Record], desk: Desk, error: AwayError) -> None:
+    """Nothing has left. The first of each key says why; the others stay behind it."""
+    outage = Outcome(Verdict.OUTAGE, str(error))
+    told: set[bytes] = set()
+    for record in batch:
+        desk.report(record, UNSENT if record.key_hash in told else outage)
+        told.add(record.key_hash)
+
+
+def _cloud(options: RabbitOptions) -> Callable[[Record], Mapping[str, str]] | None:
+    if options.cloudevents is None:
+        return None
+    from postroom.brokers.rabbitmq.cloud import binary_headers
+
+    return partial(binary_headers, source=options.cloudevents)

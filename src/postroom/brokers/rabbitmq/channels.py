@@ -1,0 +1,227 @@
+"""Channels in confirm mode: letters go out, answers come back to whoever listens.
+
+`FastChannel` writes frames encoded here, many in one write, and puts its own slips where aiormq
+keeps its futures: five times as fast as a future and a task for each message. It rests on names
+inside aiormq that `fits` checks; where they differ, `PlainChannel` does the same by aiormq's
+public `basic_publish`.
+
+Only a Basic.Ack is a confirm: of an unroutable message the same call returns the message (Q1).
+Returns are matched by message id, so one id is never twice in flight on a channel, and a channel
+with a message nobody waits for any more is not used again (Q2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, Protocol, cast
+
+from aiormq.abc import AbstractChannel, ChannelFrame, DeliveredMessage
+from aiormq.exceptions import DeliveryError, PublishError
+from pamqp.commands import Basic
+
+from postroom.brokers.rabbitmq.frames import Encoder, UnsendableError
+from postroom.brokers.rabbitmq.letter import Letter
+
+_MAX_HEADER_NAME = 128  # pamqp would cut a longer one
+
+
+class Ear(Protocol):
+    """Hears what became of letters. All calls are made on the event loop, one per letter."""
+
+    def confirmed(self, letter: Letter) -> None: ...
+
+    def returned(self, letter: Letter, reply: str) -> None:
+        """No queue took it."""
+
+    def refused(self, letter: Letter) -> None:
+        """A queue said no (nack)."""
+
+    def closed(self, error: BaseException) -> None:
+        """The channel is gone; what had no answer will get none."""
+
+
+class Channel(Protocol):
+    """What an errand needs of a channel. It serves one ear at a time."""
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    def listen(self, ear: Ear | None) -> None: ...
+
+    def pack(self, letter: Letter) -> object:
+        """Prepare a letter. Raises UnsendableError."""
+
+    async def post(self, parcels: Sequence[tuple[Letter, Any]]) -> None:
+        """Put packed letters on their way."""
+
+    async def close(self) -> None: ...
+
+
+def fits(channel: AbstractChannel) -> bool:
+    """Say whether the inside of this aiormq is the one that FastChannel knows."""
+    inside = cast("Any", channel)
+    with suppress(AttributeError, TypeError):
+        frame = ChannelFrame(payload=b"", should_close=False, drain_future=None)
+        return (
+            isinstance(inside.confirmations, dict)
+            and isinstance(inside.message_id_delivery_tag, dict)
+            and isinstance(inside.write_queue, asyncio.Queue)
+            and isinstance(inside.number, int)
+            and isinstance(inside.connection.connection_tune.frame_max, int)
+            and inside.delivery_tag == 0
+            and frame.payload == b""
+            and not frame.should_drain
+        )
+    return False
+
+
+class _Slip:
+    """The place of one message in the ledger of aiormq, which treats it as a future."""
+
+    __slots__ = ("_answered", "_channel", "_letter")
+
+    def __init__(self, channel: FastChannel, letter: Letter) -> None:
+        self._channel = channel
+        self._letter = letter
+        self._answered = False
+
+    def done(self) -> bool:
+        return self._answered
+
+    def cancelled(self) -> bool:
+        return False
+
+    def set_result(self, answer: object) -> None:
+        self._answered = True
+        self._channel.heard(self._letter, answer)
+
+    def set_exception(self, error: BaseException) -> None:
+        self._answered = True
+        self._channel.heard(self._letter, error)
+
+
+class _Listening:
+    """Tells an ear what aiormq answers."""
+
+    def __init__(self, channel: AbstractChannel) -> None:
+        self._channel = channel
+        self._ear: Ear | None = None
+        channel.closing.add_done_callback(self._on_closed)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._channel.is_closed
+
+    def listen(self, ear: Ear | None) -> None:
+        self._ear = ear
+
+    def heard(self, letter: Letter, answer: object) -> None:
+        ear = self._ear
+        if ear is None:
+            return
+        if isinstance(answer, Basic.Ack):
+            ear.confirmed(letter)
+        elif isinstance(answer, (PublishError, DeliveredMessage)):
+            ear.returned(letter, _reply(answer))
+        elif isinstance(answer, DeliveryError):
+            ear.refused(letter)
+        # Anything else is no answer: the time limit will say so.
+
+    def _on_closed(self, closing: asyncio.Future[Any]) -> None:
+        error = None if closing.cancelled() else closing.exception()
+        if self._ear is not None:
+            self._ear.closed(error or ConnectionError("the channel was closed"))
+
+    async def close(self) -> None:
+        self._ear = None
+        if not self._channel.is_closed:
+            await self._channel.close()
+
+
+class FastChannel(_Listening):
+    """Many letters in one write."""
+
+    def __init__(self, channel: AbstractChannel) -> None:
+        super().__init__(channel)
+        inside = cast("Any", channel)
+        self._encoder = Encoder(inside.number, inside.connection.connection_tune.frame_max)
+        self.pack = self._encoder.encode
+        self._slips: dict[int, _Slip] = inside.confirmations
+        self._tags: dict[str, int] = inside.message_id_delivery_tag
+        self._queue: asyncio.Queue[ChannelFrame] = inside.write_queue
+        self._tag = 0
+
+    async def post(self, parcels: Sequence[tuple[Letter, bytes]]) -> None:
+        slips, tags = self._slips, self._tags
+        for letter, _ in parcels:
+            self._tag += 1
+            slips[self._tag] = _Slip(self, letter)
+            tags[letter.record.id] = self._tag
+        payload = b"".join([frames for _, frames in parcels])
+        await self._queue.put(ChannelFrame(payload=payload, should_close=False, drain_future=None))
+
+    def heard(self, letter: Letter, answer: object) -> None:
+        self._tags.pop(letter.record.id, None)
+        super().heard(letter, answer)
+
+
+class PlainChannel(_Listening):
+    """A call of the public API for each letter."""
+
+    def __init__(self, channel: AbstractChannel) -> None:
+        super().__init__(channel)
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def pack(self, letter: Letter) -> Basic.Properties:
+        for name in letter.headers:
+            if len(name.encode()) > _MAX_HEADER_NAME:
+                raise UnsendableError(
+                    f"the name of its header {name[:40]!r}… has more than {_MAX_HEADER_NAME} bytes"
+                )
+        return Basic.Properties(
+            content_type=letter.content_type,
+            headers=dict(letter.headers),
+            delivery_mode=2,
+            correlation_id=letter.correlation_id,
+            message_id=letter.record.id,
+            timestamp=None if letter.timestamp is None else _instant(letter.timestamp),
+            message_type=letter.record.type,
+            app_id=letter.app_id,
+        )
+
+    async def post(self, parcels: Sequence[tuple[Letter, Basic.Properties]]) -> None:
+        for letter, properties in parcels:
+            call = asyncio.create_task(self._publish(letter, properties))
+            self._calls.add(call)
+            call.add_done_callback(self._calls.discard)
+
+    async def close(self) -> None:
+        for call in self._calls:
+            call.cancel()
+        await super().close()
+
+    async def _publish(self, letter: Letter, properties: Basic.Properties) -> None:
+        answer: object
+        try:
+            answer = await self._channel.basic_publish(
+                letter.record.payload,
+                exchange=letter.exchange,
+                routing_key=letter.routing_key,
+                properties=properties,
+                mandatory=True,
+            )
+        except Exception as error:  # a lost channel is told by its closing
+            answer = error
+        self.heard(letter, answer)
+
+
+def _instant(seconds: int) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _reply(answer: PublishError | DeliveredMessage) -> str:
+    frame = answer.frame if isinstance(answer, PublishError) else answer.delivery
+    return f"{getattr(frame, 'reply_code', '')} {getattr(frame, 'reply_text', '')}".strip()

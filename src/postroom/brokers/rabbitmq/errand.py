@@ -1,0 +1,209 @@
+"""One call of `publish`: each key's run in order, one message of a key in flight, many keys (Q3).
+
+A nack of a message does not stop the next one, so the next of a key goes when the one before it is
+confirmed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from postroom.broker import UNSENT, Desk, Outcome, Verdict
+from postroom.brokers.rabbitmq.channels import Channel
+from postroom.brokers.rabbitmq.frames import UnsendableError
+from postroom.brokers.rabbitmq.letter import Letter
+from postroom.record import Record, short_error
+
+Compose = Callable[[Record], Letter | Outcome]
+
+
+class Errand:
+    """Brings a batch to a channel and the outcomes to the desk. It is the channel's ear."""
+
+    def __init__(
+        self,
+        batch: Sequence[Record],
+        desk: Desk,
+        compose: Compose,
+        *,
+        confirm_seconds: float,
+        blocked: Callable[[], bool],
+    ) -> None:
+        self._desk = desk
+        self._compose = compose
+        self._confirm_seconds = confirm_seconds
+        self._blocked = blocked
+        self._runs: dict[bytes, deque[Record]] = {}
+        for record in batch:
+            self._runs.setdefault(record.key_hash, deque()).append(record)
+        self._turns = list(self._runs.values())  # runs whose next record may go
+        self._in_flight: dict[int, tuple[Letter, int, float]] = {}  # in the order written
+        self._written = 0
+        self._confirmed: list[Record] = []
+        self._last_confirmed = 0
+        self._nacked: list[tuple[Letter, int]] = []
+        self._heard = asyncio.Event()
+        self._sending = True
+        self.late = False
+        self.error: BaseException | None = None
+        """Why the channel was closed, if it was."""
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether the channel may serve another errand: nothing on it waits for an answer (Q2)."""
+        return self.error is None and not self.late and not self._in_flight
+
+    async def run(self, channel: Channel) -> None:
+        """Send until all is answered, late, or lost. When cancelled, it reports nothing more."""
+        loop = asyncio.get_running_loop()
+        no_more = loop.time() + self._confirm_seconds / 2
+        channel.listen(self)
+        try:
+            while True:
+                if self._turns and not await self._send(channel, loop):
+                    break
+                if not self._in_flight:
+                    break
+                await self._listen(loop)
+                if loop.time() > no_more:  # a long run of one key: the rest comes with the next
+                    self._sending = False
+        finally:
+            channel.listen(None)
+        self._end()
+
+    # -- the channel's ear --------------------------------------------------------------------
+    def confirmed(self, letter: Letter) -> None:
+        found = self._in_flight.pop(letter.record.seq, None)
+        if found is not None:
+            self._confirmed.append(letter.record)
+            self._last_confirmed = max(self._last_confirmed, found[1])
+            self._heard.set()
+
+    def returned(self, letter: Letter, reply: str) -> None:
+        self._give_up(
+            letter,
+            Outcome(
+                Verdict.MISCONFIGURED,
+                f"unroutable ({reply}): no queue is bound to {shown(letter.exchange)} for the "
+                f"routing key {letter.routing_key!r}. Bind one; the event and its key wait",
+            ),
+        )
+
+    def refused(self, letter: Letter) -> None:
+        found = self._in_flight.pop(letter.record.seq, None)
+        if found is not None:
+            self._nacked.append(found[:2])
+            self._heard.set()
+
+    def closed(self, error: BaseException) -> None:
+        self.error = error
+        self._sending = False
+        self._heard.set()
+
+    # -- inside -------------------------------------------------------------------------------
+    async def _send(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> bool:
+        """Send the next record of each run whose turn it is; False if it cannot be written."""
+        parcels: list[tuple[Letter, object]] = []
+        turns, self._turns = self._turns, []
+        now = loop.time()
+        for run in turns:
+            if not run or not self._sending:
+                continue
+            letter = self._compose(run[0])
+            if isinstance(letter, Outcome):
+                self._stop(run, letter)
+                continue
+            try:
+                parcels.append((letter, channel.pack(letter)))
+            except UnsendableError as error:
+                self._stop(run, Outcome(Verdict.REJECTED, str(error)))
+                continue
+            self._written += 1
+            self._in_flight[letter.record.seq] = (letter, self._written, now)
+        if parcels:
+            try:
+                async with asyncio.timeout(self._confirm_seconds):
+                    await channel.post(parcels)
+            except TimeoutError:
+                self._give_up_late(now + self._confirm_seconds)
+                return False
+        return True
+
+    async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Wait for an answer, and pass on what there is; give up what has waited too long."""
+        _, _, since = next(iter(self._in_flight.values()))
+        try:
+            async with asyncio.timeout_at(since + self._confirm_seconds):
+                await self._heard.wait()
+        except TimeoutError:
+            self._give_up_late(loop.time())
+        self._heard.clear()
+        if self._confirmed:
+            confirmed, self._confirmed = self._confirmed, []
+            self._desk.confirm(confirmed)
+            for record in confirmed:
+                run = self._runs[record.key_hash]
+                run.popleft()
+                if run:
+                    self._turns.append(run)
+        if self.error is not None:
+            lost = Outcome(Verdict.UNKNOWN, f"no confirm: {short_error(self.error)}")
+            for letter, _, _ in list(self._in_flight.values()):
+                self._give_up(letter, lost)
+
+    def _give_up_late(self, now: float) -> None:
+        """End the wait for messages that have waited for the whole time, and send no others."""
+        self.late = True
+        self._sending = False
+        within = f"no confirm within {self._confirm_seconds:g} s"
+        outcome = (
+            Outcome(Verdict.OUTAGE, f"{within}: {BLOCKED}")
+            if self._blocked()  # nobody's fault; if RabbitMQ still takes it later, it is a repeat
+            else Outcome(Verdict.UNKNOWN, within)
+        )
+        for letter, _, since in list(self._in_flight.values()):
+            if since + self._confirm_seconds <= now:
+                self._give_up(letter, outcome)
+
+    def _give_up(self, letter: Letter, outcome: Outcome) -> None:
+        if self._in_flight.pop(letter.record.seq, None) is not None:
+            self._stop(self._runs[letter.record.key_hash], outcome)
+            self._heard.set()
+
+    def _stop(self, run: deque[Record], outcome: Outcome) -> None:
+        """The head of a run did not go: nothing behind it does."""
+        self._desk.report(run.popleft(), outcome)
+        while run:
+            self._desk.report(run.popleft(), UNSENT)
+
+    def _end(self) -> None:
+        """Tell of nacks, and of what was not sent."""
+        flowed_on = self._nacked and self._last_confirmed > min(n for _, n in self._nacked)
+        for letter, _ in self._nacked:
+            self._stop(self._runs[letter.record.key_hash], nack(letter, flowed_on=bool(flowed_on)))
+        for run in self._runs.values():
+            while run:
+                self._desk.report(run.popleft(), UNSENT)
+
+
+BLOCKED = "RabbitMQ has blocked this connection; it is short of memory or disk space"
+
+
+def nack(letter: Letter, *, flowed_on: bool) -> Outcome:
+    """Judge a nack: it is never the event's fault, so no attempt is spent.
+
+    If messages written after it were taken, the queues of its routing key alone are full or away:
+    its key waits, others go on. If none was, nothing is taken any more, and it is an outage.
+    """
+    error = (
+        f"refused (nack): a queue behind {shown(letter.exchange)} for the routing key "
+        f"{letter.routing_key!r} is full or not available"
+    )
+    return Outcome(Verdict.MISCONFIGURED if flowed_on else Verdict.OUTAGE, error)
+
+
+def shown(exchange: str) -> str:
+    """Return an exchange as a person would name it."""
+    return f"the exchange {exchange!r}" if exchange else "the default exchange"

@@ -1,0 +1,151 @@
+"""What MySQL 8 and MariaDB 10.11 have in common to say.
+
+A plain INSERT, because the alternatives lie: IGNORE turns a value that is cut off into a warning,
+and what ON DUPLICATE KEY UPDATE counts depends on the connection's FOUND_ROWS flag, which
+SQLAlchemy and Django set. Error 1062 undoes the statement and nothing else, so the transaction
+goes on (W5); of several rows none is written then, and they are tried one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from postroom.errors import PayloadError
+from postroom.transaction import Counter, Mark, Row
+from postroom.transactions.dialects import all_or_none, portions
+from postroom.transactions.driver import Driver, MysqlDriver
+from postroom.transactions.failures import is_duplicate
+from postroom.transactions.sql import Style, load
+from postroom.transactions.steps import Steps
+
+_MAX_ROWS = 500
+_MAX_BYTES = 1_000_000
+_SMALL = 16_384  # no server that is used for anything takes less
+_ESCAPED = "\0\n\r\x1a\"'\\"
+_limits: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+class Mysql:
+    """MySQL and MariaDB: many rows travel as one list of VALUES."""
+
+    def __init__(self, style: Style, prefix: str) -> None:
+        queries = load("mysql", style, prefix)
+        self._insert = queries["insert"]
+        self._head, found, self._group = self._insert.sql.rpartition("VALUES ")
+        assert found
+        self._id_key = f"{prefix.rpartition('.')[2]}outbox_id"
+        self._row = self._insert.picker((*Row._fields, "key_hash_hex", "payload_hex"))
+        self._limit = queries["max_packet"].sql
+        self._count_up, self._count_up_read = queries["count_up"], queries["count_up_read"]
+        self._counter = self._count_up.picker((*Counter._fields, "key_hash_hex"))
+        self._counter_read = self._count_up_read.picker((*Counter._fields, "key_hash_hex"))
+        self._accept, self._accept_again = queries["accept"], queries["accept_again"]
+        self._mark = self._accept.picker(Mark._fields)
+        self._mark_again = self._accept_again.picker(Mark._fields)
+
+    def insert(self, driver: MysqlDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
+        weights = [_most_bytes(row) + len(self._group) for row in rows]
+        most = _MAX_BYTES
+        if sum(weights) > _SMALL:
+            limit = yield from self._max_packet(driver)
+            for row, weight in zip(rows, weights, strict=True):
+                if weight > limit:
+                    self._refuse_over(row, limit)
+            most = min(most, limit)
+        parts = list(portions(rows, weights, _MAX_ROWS, most))
+        if whole:
+            steps = self._all(driver, parts)
+            kept = yield from (all_or_none(driver, steps) if len(parts) > 1 else steps)
+            return len(rows) if kept else 0
+        new = 0
+        for part in parts:
+            if (yield from self._at_once(driver, part)):
+                new += len(part)
+            elif len(part) > 1:
+                for row in part:
+                    new += yield from self._at_once(driver, [row])
+        return new
+
+    def _all(self, driver: Driver, parts: Sequence[Sequence[Row]]) -> Steps[bool]:
+        for part in parts:
+            if not (yield from self._at_once(driver, part)):
+                return False
+        return True
+
+    def _at_once(self, driver: Driver, rows: Sequence[Row]) -> Steps[bool]:
+        """Write all of these rows; False: an id is there already, and none of them was written."""
+        values: list[Any] = []
+        for row in rows:
+            body = row.payload_bytes
+            extra = (row.key_hash.hex(), None if body is None else body.hex())
+            values += self._row((*row, *extra))
+        groups = ", ".join([self._group] * len(rows))
+        try:
+            yield driver.change(f"{self._head}VALUES {groups}", tuple(values))
+        except Exception as error:
+            if not is_duplicate(error, self._id_key):
+                raise
+            return False
+        return True
+
+    def _max_packet(self, driver: MysqlDriver) -> Steps[int]:
+        """Return the longest statement that the server takes, asked once a session."""
+        session = driver.session
+        limit = _limits.get(session)
+        if limit is None:
+            found = yield driver.fetch(self._limit)
+            limit = _limits[session] = int(found[0][0])
+        return limit
+
+    def _refuse_over(self, row: Row, limit: int) -> None:
+        needed = len(self._insert.sql) + _bytes(row)
+        if needed > limit:
+            raise PayloadError(
+                "$",
+                f"the statement would have {needed:,} bytes, and this server takes {limit:,} "
+                "(max_allowed_packet). Raise it there, or store the large part elsewhere and send "
+                "a reference to it",
+                limit=limit,
+            )
+
+    def count_up(self, driver: Driver, counters: Sequence[Counter]) -> Steps[list[int]]:
+        values: list[int] = []
+        for counter in counters:
+            source = (*counter, counter.key_hash.hex())
+            yield driver.change(self._count_up.sql, self._counter(source))
+            found = yield driver.fetch(self._count_up_read.sql, self._counter_read(source))
+            values.append(found[0][0])
+        return values
+
+    def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
+        try:
+            yield driver.change(self._accept.sql, self._mark(mark))
+        except Exception as error:
+            if not is_duplicate(error, "PRIMARY"):
+                raise
+        else:
+            return True
+        changed: int = yield driver.change(self._accept_again.sql, self._mark_again(mark))
+        return changed == 1
+
+
+def _texts(row: Row) -> list[str]:
+    return [value for value in row if type(value) is str]
+
+
+def _most_bytes(row: Row) -> int:
+    """Return what the values of a row can take at most in a statement, quickly."""
+    most = 400 if row.payload_bytes is None else 400 + 2 * len(row.payload_bytes)
+    for text in _texts(row):
+        most += len(text) * 2 if text.isascii() else len(text) * 8
+    return most
+
+
+def _bytes(row: Row) -> int:
+    """Return what the values of a row take in a statement."""
+    size = 200 if row.payload_bytes is None else 200 + 2 * len(row.payload_bytes)
+    for text in _texts(row):
+        size += len(text.encode()) + sum(map(text.count, _ESCAPED))
+    return size

@@ -1,0 +1,159 @@
+"""What each dialect does for a method: which statements, in which order, what their results mean.
+
+Written in steps without I/O; a driver runs each statement on the caller's object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import cache
+from typing import Any, Protocol
+
+from postroom.clock import host_microseconds
+from postroom.transaction import Counter, Mark, Row
+from postroom.transactions.driver import Driver, SqliteDriver
+from postroom.transactions.sql import Style, load
+from postroom.transactions.steps import Steps
+
+
+class Dialect(Protocol):
+    """The statements of a dialect, for one style of marks and one prefix."""
+
+    # The driver is one of this dialect.
+    def insert(self, driver: Any, rows: Sequence[Row], whole: bool) -> Steps[int]:
+        """Write the rows in order; returns how many were new. Whole: all of them, or none."""
+
+    def count_up(self, driver: Any, counters: Sequence[Counter]) -> Steps[list[int]]:
+        """Add to each counter, in the order given; returns the new values."""
+
+    def accept(self, driver: Any, mark: Mark) -> Steps[bool]:
+        """Record the message as done; False if it was done before."""
+
+
+@cache
+def dialect_of(name: str, style: Style, prefix: str) -> Dialect:
+    """Return a dialect's statements in a driver's style."""
+    if name == "mysql":
+        from postroom.transactions.dialect_mysql import Mysql
+
+        return Mysql(style, prefix)
+    return Postgresql(style, prefix) if name == "postgresql" else Sqlite(style, prefix)
+
+
+def portions(
+    rows: Sequence[Row], weights: Sequence[int], max_rows: int, max_weight: int
+) -> Iterator[Sequence[Row]]:
+    """Cut rows into runs within both limits; a row that is too heavy alone goes alone."""
+    start = weight = 0
+    for place, heavy in enumerate(weights):
+        if place > start and (place - start == max_rows or weight + heavy > max_weight):
+            yield rows[start:place]
+            start, weight = place, 0
+        weight += heavy
+    if start < len(rows):
+        yield rows[start:]
+
+
+def all_or_none(driver: Driver, work: Steps[bool]) -> Steps[bool]:
+    """Run the work in a savepoint; undo it if it says False or fails.
+
+    A failure may have ended the transaction itself; the first error is the one to tell.
+    """
+    yield driver.change("SAVEPOINT postroom_add")
+    try:
+        kept = yield from work
+    except Exception:
+        with suppress(Exception):
+            yield driver.change("ROLLBACK TO SAVEPOINT postroom_add")
+            yield driver.change("RELEASE SAVEPOINT postroom_add")
+        raise
+    if not kept:
+        yield driver.change("ROLLBACK TO SAVEPOINT postroom_add")
+    yield driver.change("RELEASE SAVEPOINT postroom_add")
+    return kept
+
+
+class Sqlite:
+    """SQLite: no round trips to save, and no clock but the host's (W7)."""
+
+    def __init__(self, style: Style, prefix: str) -> None:
+        queries = load("sqlite", style, prefix)
+        self._insert, self._count_up, self._accept = (
+            queries[name] for name in ("insert", "count_up", "accept")
+        )
+        self._row = self._insert.picker((*Row._fields, "now"))
+        self._counter = self._count_up.picker(Counter._fields)
+        self._mark = self._accept.picker((*Mark._fields, "now"))
+
+    def insert(self, driver: SqliteDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
+        now = host_microseconds()
+        if len(rows) == 1:
+            new: int = yield driver.change(self._insert.sql, self._row((*rows[0], now)))
+        elif whole:
+            new = 0  # a savepoint without a BEGIN would commit (W2), and single rows cost the same
+        else:
+            values = [self._row((*row, now)) for row in rows]
+            new = yield driver.change_many(self._insert.sql, values)
+        return new
+
+    def count_up(self, driver: Driver, counters: Sequence[Counter]) -> Steps[list[int]]:
+        values: list[int] = []
+        for counter in counters:
+            found = yield driver.fetch(self._count_up.sql, self._counter(counter))
+            values.append(found[0][0])
+        return values
+
+    def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
+        now = host_microseconds()
+        found = yield driver.fetch(self._accept.sql, self._mark((*mark, now)))
+        return bool(found)
+
+
+class Postgresql:
+    """PostgreSQL: many rows travel as one array for each column."""
+
+    MAX_ROWS = 10_000
+    MAX_BYTES = 32_000_000
+
+    def __init__(self, style: Style, prefix: str) -> None:
+        queries = load("postgresql", style, prefix)
+        self._insert, self._insert_many = queries["insert"], queries["insert_many"]
+        self._count_up, self._count_up_many = queries["count_up"], queries["count_up_many"]
+        self._accept = queries["accept"]
+        self._row = self._insert.picker(Row._fields)
+        self._columns = self._insert_many.picker(Row._fields)
+        self._counter = self._count_up.picker(Counter._fields)
+        self._counters = self._count_up_many.picker(Counter._fields)
+        self._mark = self._accept.picker(Mark._fields)
+
+    def insert(self, driver: Driver, rows: Sequence[Row], whole: bool) -> Steps[int]:
+        if len(rows) == 1:
+            return (yield driver.change(self._insert.sql, self._row(rows[0])))  # type: ignore[no-any-return]
+        if not whole:
+            return (yield from self._many(driver, rows))
+        return len(rows) if (yield from all_or_none(driver, self._all(driver, rows))) else 0
+
+    def _all(self, driver: Driver, rows: Sequence[Row]) -> Steps[bool]:
+        return (yield from self._many(driver, rows)) == len(rows)
+
+    def _many(self, driver: Driver, rows: Sequence[Row]) -> Steps[int]:
+        weights = [row.size + 500 for row in rows]
+        new = 0
+        for portion in portions(rows, weights, self.MAX_ROWS, self.MAX_BYTES):
+            columns = [list(column) for column in zip(*portion, strict=True)]
+            new += yield driver.change(self._insert_many.sql, self._columns(columns))
+        return new
+
+    def count_up(self, driver: Driver, counters: Sequence[Counter]) -> Steps[list[int]]:
+        if len(counters) == 1:
+            found = yield driver.fetch(self._count_up.sql, self._counter(counters[0]))
+            return [found[0][0]]
+        columns = [list(column) for column in zip(*counters, strict=True)]
+        found = yield driver.fetch(self._count_up_many.sql, self._counters(columns))
+        values = {(topic, bytes(hashed)): last for topic, hashed, last in found}
+        return [values[counter.topic, counter.key_hash] for counter in counters]
+
+    def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
+        found = yield driver.fetch(self._accept.sql, self._mark(mark))
+        return bool(found)

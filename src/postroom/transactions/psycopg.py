@@ -1,0 +1,146 @@
+"""Adapters for psycopg 3, with and without a loop.
+
+psycopg opens a transaction before the first statement, unless the connection is in autocommit mode
+(W1). In pipeline mode results come later and the state of the transaction lags behind: our
+statement is sent in a pipeline block of its own, whose end waits for its result, and with
+autocommit it is refused until the server has said that a transaction is open (W3).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from psycopg import AsyncConnection, AsyncRawCursor, Connection, RawCursor
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+
+from postroom.errors import AutocommitError, TransactionError
+from postroom.transactions.driver import Values
+from postroom.transactions.failures import FAILED, OPEN_ALREADY
+from postroom.transactions.sql import Style
+from postroom.transactions.statements import AsyncStatements, SyncStatements
+
+_IDLE = TransactionStatus.IDLE
+_INERROR = TransactionStatus.INERROR
+_OPEN = {TransactionStatus.INTRANS, _INERROR}
+
+
+def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    """Raise AutocommitError if the next statement would commit by itself."""
+    pgconn = connection.pgconn
+    if not connection.autocommit or pgconn.transaction_status in _OPEN:
+        return
+    if pgconn.pipeline_status:
+        raise AutocommitError(
+            "this connection is in autocommit mode and in a pipeline, where nobody can tell yet "
+            "whether a transaction is open. Use `with conn.transaction():` instead of BEGIN, or "
+            "add the event outside of the pipeline"
+        )
+    if pgconn.transaction_status == _IDLE:
+        raise AutocommitError(
+            "this psycopg connection is in autocommit mode and no transaction is open: the event "
+            "would be committed on its own, apart from your data. Use `with conn.transaction():` "
+            "(or BEGIN), or `with outbox.transaction(conn):`, or connect with autocommit=False"
+        )
+
+
+def _refuse_open(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    if connection.pgconn.transaction_status != _IDLE:
+        raise TransactionError(OPEN_ALREADY)
+
+
+def _refuse_failed(connection: Connection[Any] | AsyncConnection[Any]) -> None:
+    # PostgreSQL answers COMMIT with a rollback here, and psycopg raises nothing.
+    if connection.pgconn.transaction_status == _INERROR:
+        raise TransactionError(FAILED)
+
+
+class _Shared:
+    dialect = "postgresql"
+    style: Style = "numeric"
+
+    def __init__(self, connection: Any) -> None:
+        self.target = connection
+
+    def check(self) -> None:
+        refuse_autocommit(self.target)
+
+    def guard(self) -> None:
+        refuse_autocommit(self.target)
+
+    def settle_first(self) -> None:
+        pass
+
+
+class PsycopgDriver(_Shared):
+    """One psycopg.Connection of the caller; our cursors owe nothing to its factories."""
+
+    def _execute(self, sql: str, values: Values) -> RawCursor[tuple[Any, ...]]:
+        conn = self.target
+        cursor = RawCursor(conn, row_factory=tuple_row)
+        if conn.pgconn.pipeline_status:
+            with conn.pipeline():
+                cursor.execute(sql, values or None)
+        else:
+            cursor.execute(sql, values or None)
+        return cursor
+
+    def change(self, sql: str, values: Values = ()) -> int:
+        return self._execute(sql, values).rowcount
+
+    def fetch(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        return self._execute(sql, values).fetchall()
+
+
+class AsyncPsycopgDriver(_Shared):
+    """One psycopg.AsyncConnection of the caller; our cursors owe nothing to its factories."""
+
+    async def _execute(self, sql: str, values: Values) -> AsyncRawCursor[tuple[Any, ...]]:
+        conn = self.target
+        cursor = AsyncRawCursor(conn, row_factory=tuple_row)
+        if conn.pgconn.pipeline_status:
+            async with conn.pipeline():
+                await cursor.execute(sql, values or None)
+        else:
+            await cursor.execute(sql, values or None)
+        return cursor
+
+    async def change(self, sql: str, values: Values = ()) -> int:
+        return (await self._execute(sql, values)).rowcount
+
+    async def fetch(self, sql: str, values: Values = ()) -> list[tuple[Any, ...]]:
+        return await (await self._execute(sql, values)).fetchall()
+
+
+class PsycopgTransaction(SyncStatements):
+    """The caller's psycopg.Connection."""
+
+    def __init__(self, connection: Connection[Any], prefix: str) -> None:
+        super().__init__(PsycopgDriver(connection), prefix)
+        self._connection = connection
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Open a transaction, commit it at the end, roll it back on an error."""
+        _refuse_open(self._connection)
+        with self._connection.transaction():
+            yield
+            _refuse_failed(self._connection)
+
+
+class AsyncPsycopgTransaction(AsyncStatements):
+    """The caller's psycopg.AsyncConnection."""
+
+    def __init__(self, connection: AsyncConnection[Any], prefix: str) -> None:
+        super().__init__(AsyncPsycopgDriver(connection), prefix)
+        self._connection = connection
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Open a transaction, commit it at the end, roll it back on an error."""
+        _refuse_open(self._connection)
+        async with self._connection.transaction():
+            yield
+            _refuse_failed(self._connection)

@@ -1,0 +1,90 @@
+"""RabbitMQ as tests see it: with plain aio-pika, by another way than the one under test."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import aio_pika
+
+from postroom.testing.desk import Arrival
+
+
+def fresh(what):
+    """A name that no other test has."""
+    return f"{what}-{uuid4().hex[:12]}"
+
+
+class Tap:
+    """An independent consumer: declares what it needs, and reads all that is in a queue."""
+
+    def __init__(self, url):
+        self._url = url
+        self.seen = []
+        self._queues = []
+        self._exchanges = []
+
+    async def __aenter__(self):
+        self._connection = await aio_pika.connect(self._url)
+        self._channel = await self._connection.channel()
+        return self
+
+    async def __aexit__(self, *_):
+        try:
+            await self.clear()
+        finally:
+            await self._connection.close()
+
+    async def clear(self):
+        """Remove what was declared here; the server is shared."""
+        channel = await self._connection.channel()
+        for queue in self._queues:
+            await (await channel.get_queue(queue, ensure=False)).delete(
+                if_unused=False, if_empty=False
+            )
+        for exchange in self._exchanges:
+            await channel.exchange_delete(exchange)
+        await channel.close()
+        self._queues, self._exchanges = [], []
+
+    async def exchange(self, name, kind="topic", **options):
+        self._exchanges.append(name)
+        return await self._channel.declare_exchange(name, kind, durable=True, **options)
+
+    async def queue(self, name, *, kind="quorum", **arguments):
+        self._queues.append(name)
+        arguments = {"x-queue-type": kind} | {n.replace("_", "-"): v for n, v in arguments.items()}
+        return await self._channel.declare_queue(name, durable=True, arguments=arguments)
+
+    async def bind(self, queue, exchange, key):
+        bound = await self._channel.get_queue(queue)
+        await bound.bind(exchange, key)
+
+    async def unbind(self, queue, exchange, key):
+        bound = await self._channel.get_queue(queue)
+        await bound.unbind(exchange, key)
+
+    async def drain(self, queue):
+        """Take all that is in a queue, in order; returns all that was ever seen."""
+        source = await self._channel.get_queue(queue)
+        while (message := await source.get(fail=False)) is not None:
+            await message.ack()
+            self.seen.append(message)
+        return self.seen
+
+    async def messages(self, queue, count, seconds=30.0):
+        """Take messages until so many were seen."""
+        async with asyncio.timeout(seconds):
+            while len(await self.drain(queue)) < count:
+                await asyncio.sleep(0.01)
+        return self.seen
+
+
+def arrival(message):
+    return Arrival(
+        message.message_id,
+        message.type,
+        message.routing_key,
+        message.headers.get("postroom-key"),
+        message.body,
+    )
