@@ -22,7 +22,9 @@ class Entry(NamedTuple):
 
 
 STORES: Mapping[str, Entry] = {
+    "mariadb": Entry("postroom.stores.mysql", "MysqlStore", "mysql"),
     "memory": Entry("postroom.stores.memory", "MemoryStore"),
+    "mysql": Entry("postroom.stores.mysql", "MysqlStore", "mysql"),
     "sqlite": Entry("postroom.stores.sqlite", "SqliteStore"),
 }
 BROKERS: Mapping[str, Entry] = {

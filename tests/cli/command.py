@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import postroom
@@ -77,8 +78,12 @@ class Running:
 
     def hear(self, pattern):
         """Wait for a line on stderr that matches."""
+        deadline = time.monotonic() + PATIENCE_SECONDS  # for all lines: a relay is never silent
         while True:
-            line = self._heard.get(timeout=PATIENCE_SECONDS)
+            try:
+                line = self._heard.get(timeout=max(0.0, deadline - time.monotonic()))
+            except queue.Empty:
+                raise AssertionError(f"it never said {pattern!r}: {self.lines}") from None
             assert line is not None, f"it ended without {pattern!r}: {self.lines}"
             self.lines.append(line)
             if found := re.search(pattern, line):

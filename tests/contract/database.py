@@ -120,7 +120,9 @@ def place(table):
 
 
 def text(name, value):
-    """Binary columns hold UTF-8, but for the two that hold bytes."""
+    """Binary columns hold UTF-8, but for the two that hold bytes; the year 9999 is not yet."""
+    if name == "settled_at" and value.year == 9999:
+        return None
     if isinstance(value, bytes) and name not in ("key_hash", "payload_bytes"):
         return value.decode()
     return value

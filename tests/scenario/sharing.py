@@ -86,7 +86,7 @@ class SharingScenes:
             async with second:
                 await until(owners((first, 32), (second, 32)))
                 await traffic.goes_on()
-                assert second.counts.done > 0
+                await until(lambda: second.counts.done > 0)
             assert "bert" not in await place.owners()
             await until(owners((first, 64)))
             await traffic.goes_on()

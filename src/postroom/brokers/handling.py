@@ -100,14 +100,28 @@ class _Run:
 def _verdict_of(error: BaseException) -> Outcome:
     match error:
         case Retry():
-            after = error.after_seconds
-            if after is not None:
-                after = max(0.0, after) if math.isfinite(after) else None
-            return Outcome(Verdict.FAILED, short_error(str(error) or "asked for a retry"), after)
+            said = _said(error, "asked for a retry")
+            return Outcome(Verdict.FAILED, said, _wish(error.after_seconds))
         case Reject():
-            return Outcome(Verdict.REJECTED, short_error(str(error) or "rejected by its handler"))
+            return Outcome(Verdict.REJECTED, _said(error, "rejected by its handler"))
         case _:
             return Outcome(Verdict.FAILED, short_error(error))
+
+
+def _said(signal: Exception, otherwise: str) -> str:
+    try:
+        return short_error(str(signal) or otherwise)
+    except Exception:  # it is the user's class
+        return short_error(signal)
+
+
+def _wish(after: Any) -> float | None:
+    """Return the wait that a handler asked for, if it is one; else the policy's will do."""
+    try:
+        seconds = float(after)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 async def run_async(

@@ -63,6 +63,7 @@ class Threads:
         """Let idle threads end now, and busy ones when they are done; waits for none."""
         for _ in range(self._started):
             self._jobs.put(None)
+        self._jobs = SimpleQueue()  # a thread that is hired later must not meet those farewells
         self._started = 0
 
     def _finish(self, future: asyncio.Future[T], result: T) -> None:

@@ -18,7 +18,6 @@ from postroom.record import Record, State
 from postroom.store import Burial, Failure, Settlement
 
 _PROCESSING = str(State.PROCESSING)
-_ANSWERS = (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.FAILED, Verdict.MISCONFIGURED)
 
 
 class Run:
@@ -32,9 +31,8 @@ class Run:
     def __init__(self, record: Record, since: float, *, alone: bool = False) -> None:
         self.records = [record]
         self.lane = record.lane
-        self.since = since  # admitted then, or seen to have gone on since
+        self.since, self.progress = since, 0  # admitted then, or seen to have gone on since
         self.next = 0  # index of the first record without an outcome
-        self.progress = 0
         self.early: dict[int, Outcome] | None = None  # outcomes that came before their turn
         self.failed: tuple[Record, Outcome] | None = None
         self.alone = alone  # a suspect: nothing else may share its fate
@@ -109,26 +107,20 @@ class Flight:
         return {run.lane for run in self._runs.values()}
 
     def note_progress(self, now: float) -> None:
-        """Look which runs have gone on since the last look: those do not hang."""
+        """See which runs have gone on since the last look: those do not hang."""
         for run in self._runs.values():
             progress = 2 * run.next + self._is_begun(run)
             if progress != run.progress:
                 run.progress, run.since = progress, now
 
+    def stuck(self, before: float) -> list[Run]:
+        """Return the runs that are under way and have not gone on since that moment."""
+        turns = self._judge.counts_at_start  # what has not begun only waits for its turn
+        old = (r for r in self._runs.values() if r.since < before and not r.closed)
+        return [run for run in old if run.alone or not turns or self._is_begun(run)]
+
     def hung_lanes(self, before: float) -> set[int]:
-        """Return the lanes with work under way that has not gone on since that moment."""
-        return {run.lane for run in self._runs.values() if self._is_stuck(run, before)}
-
-    def stuck(self, before: float) -> int:
-        """Return how many records wait for work that has not gone on since that moment."""
-        stuck = (run for run in self._runs.values() if self._is_stuck(run, before))
-        return sum(len(run.records) - run.next for run in stuck)
-
-    def _is_stuck(self, run: Run, before: float) -> bool:
-        """Where attempts are counted at the start, what has not begun waits for its turn."""
-        if run.closed or run.since >= before:
-            return False
-        return run.alone or not self._judge.counts_at_start or self._is_begun(run)
+        return {run.lane for run in self.stuck(before)}
 
     def _is_begun(self, run: Run) -> bool:
         return run.next < len(run.records) and run.records[run.next].seq in self._begun
@@ -140,8 +132,8 @@ class Flight:
         """Open the runs of what was read; returns what to publish, in order.
 
         Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
-        becomes a suspect, and its key waits for it. If it is itself such a follower it is pending
-        again first: what is processing cannot be parked, and would be read for ever.
+        becomes a suspect, and its key waits for it. As a follower it is first made pending again,
+        since what is processing cannot be parked, and would be read for ever.
         """
         batch: list[Record] = []
         runs, fresh = self._runs, set[bytes]()
@@ -197,9 +189,7 @@ class Flight:
     def withdraw(self, record: Record) -> None:
         """A suspect cannot be tried now (its lane is on its way to another relay): let it be."""
         run = self._runs.get(record.key_hash)
-        if run is None or run.sent or run.closed:
-            return
-        if run.records[0].seq == record.seq:
+        if run is not None and not run.sent and not run.closed and run.records[0].seq == record.seq:
             self._open -= 1
             self._drop(record.key_hash, run)
             self._on_stir()
@@ -242,7 +232,7 @@ class Flight:
 
     def report(self, record: Record, outcome: Outcome) -> None:
         self._note(record, outcome)
-        if outcome.verdict in _ANSWERS:
+        if outcome.verdict in (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.FAILED):
             self._on_answer()
         self._on_stir()
 
@@ -297,15 +287,14 @@ class Flight:
             if outcome.verdict is Verdict.OUTAGE:
                 self._on_outage(outcome.error)
             judgement = self._judge.judge(record, outcome, alone=run.alone)
+            _, attempts, delay, error, _ = judgement
             if outcome.verdict is not Verdict.UNSENT:
-                self._on_attempt(record, outcome, judgement.attempts)
+                self._on_attempt(record, outcome, attempts)
             match judgement.sentence:
                 case Sentence.TRY_LATER:
-                    self._failed.append(
-                        Failure(record, judgement.attempts, judgement.delay, judgement.error)
-                    )
+                    self._failed.append(Failure(record, attempts, delay, error))
                 case Sentence.BURY:
-                    self._dead.append(Burial(record, judgement.attempts, judgement.error))
+                    self._dead.append(Burial(record, attempts, error))
                 case Sentence.GIVE_BACK:
                     if record.seq in self._begun:
                         self._returned.append(record)
@@ -313,7 +302,7 @@ class Flight:
                     self._suspect(key, run, record)
                     return
             if judgement.alarm:
-                self._alarms.append((record, judgement.error))
+                self._alarms.append((record, error))
         self._close(key, run)
 
     def _suspect(self, key: bytes, run: Run, record: Record) -> None:

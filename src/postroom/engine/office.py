@@ -48,6 +48,7 @@ class Office:
     wakers: list[Callable[[], None]] = field(default_factory=list)
     stopping: bool = False
     events_seen: bool = False  # the stager saw something ready in our lanes
+    beat_at: float = 0.0  # when the last beat succeeded
     hurry: asyncio.Event = field(default_factory=asyncio.Event)  # the tender should beat now
     nudge: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
 

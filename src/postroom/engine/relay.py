@@ -34,6 +34,7 @@ from postroom.store import Store
 from postroom.wiring import load_broker, load_store
 
 _TICK = 0.02
+_CLOSE_SECONDS = 10.0
 _log = logging.getLogger(__name__)
 
 
@@ -65,6 +66,7 @@ class Relay:
         self._office: Office | None = None
         self._services: list[Service] = []
         self._workers: list[Worker] = []
+        self._opened: list[Any] = []
         self._unsubscribe: Callable[[], None] = _nothing
         self._stopped = asyncio.Event()
         self._door = asyncio.Lock()
@@ -80,7 +82,10 @@ class Relay:
     @property
     def counts(self) -> Counts:
         """What this relay has done since it was started."""
-        return self._office.counts if self._office else self._counts
+        if self._office is not None:
+            self._office.recount()
+            return self._office.counts
+        return self._counts
 
     @property
     def owner(self) -> str | None:
@@ -96,37 +101,31 @@ class Relay:
             if self._office is not None:
                 if not self._office.stopping:
                     return
-                await self._stopped.wait()
+                await self._finish(self._office)  # a stop that was cancelled half-way
             try:
-                await open_shared(self.store)
                 office = await self._move_in()
             except BaseException:
                 self._office = None
-                await close_shared(self.store)
+                await asyncio.shield(self._let_go())
                 raise
-            self._stopped.clear()
+            if self._office is not office:  # killed meanwhile
+                await self._let_go()
+                return
+            if self._stopped.is_set():
+                self._stopped = asyncio.Event()  # the last life may have had another event loop
             self._error = None
             self._subscribe(office)
             for service in self._services:
                 service.start(self._broke_down)
 
     async def stop(self) -> None:
-        """Finish what is in flight within `stop_seconds`, settle it, give the lanes back."""
-        async with self._door:  # not in the middle of a start
-            office = self._office
-            if office is None:
-                return
-            first = not office.stopping
-            office.stopping = True
-        if not first:
-            await self._stopped.wait()
-            return
-        office.wake()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.stop_seconds):
-                while not all(flight.is_empty for flight in office.flights):  # noqa: ASYNC110
-                    await asyncio.sleep(_TICK)  # rare, and no hurry: no event is worth it
-        await self._tear_down(office, polite=True)
+        """Finish what is in flight within `stop_seconds`, settle it, give the lanes back.
+
+        If the call is cancelled, nothing new is begun; call `stop` again, or `kill`.
+        """
+        async with self._door:  # not in the middle of a start, and once
+            if self._office is not None:
+                await self._finish(self._office)
 
     async def kill(self) -> None:
         """Stop at once. What is in flight may be sent again by whoever takes the lanes next."""
@@ -175,13 +174,16 @@ class Relay:
         tender = next(s for s in self._services if isinstance(s, Tender))
         try:
             while not await self._nothing_due(office, tender):
-                if not office.breaker.is_closed or self._error is not None:
+                if not office.breaker.is_closed or self._office is not office or self._error:
                     break
+                silent = self._clock.monotonic() - office.beat_at
+                if tender.error is not None and silent > self.settings.lease_seconds:
+                    raise tender.error
                 office.wake()
                 await asyncio.sleep(_TICK / 4)
         finally:
-            counts = office.counts
             await self.stop()
+            counts = office.counts
         if self._error is not None:
             raise self._error
         return counts
@@ -200,12 +202,15 @@ class Relay:
 
     # -- inside -------------------------------------------------------------------------------
     async def _move_in(self) -> Office:
+        self._opened = [self.store]
+        await open_shared(self.store)
         if (bind := getattr(self.broker, "bind", None)) is not None:
             # Handlers run in the store's transactions, unless they were given others.
             self.broker = bind(self.store, self.settings.lease_seconds)
         outbox_id = await self.store.identity()
         office = self._furnish()
         office.outbox_id = outbox_id
+        self._opened.append(self.broker)
         try:
             await open_shared(self.broker)
         except Exception as error:
@@ -301,7 +306,22 @@ class Relay:
             else:
                 return
 
+    async def _finish(self, office: Office) -> None:
+        office.stopping = True
+        office.hurry.set()
+        office.wake()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self.settings.stop_seconds):
+                while not all(f.is_empty for f in office.flights):
+                    await asyncio.sleep(_TICK)  # rare, and no hurry: no event is worth it
+                    if self._office is not office:
+                        return  # killed meanwhile
+        await self._tear_down(office, polite=True)
+
     async def _tear_down(self, office: Office, *, polite: bool) -> None:
+        """End the life of an office; a call that comes too late, or beside another, is harmless."""
+        if self._office is not office:
+            return
         self._unsubscribe()
         for service in reversed(self._services):
             await service.stop()
@@ -309,14 +329,23 @@ class Relay:
             with contextlib.suppress(StoreError, TimeoutError):
                 async with asyncio.timeout(5.0):
                     await office.store.leave(office.stream, office.owner)
+        if self._office is not office:
+            return
+        office.recount()
         self._counts = office.counts
         self._office = None
         self._services, self._workers = [], []
-        with contextlib.suppress(Exception):
-            await close_shared(self.broker)
-        with contextlib.suppress(StoreError):
-            await close_shared(self.store)
-        self._stopped.set()
+        try:
+            await asyncio.shield(self._let_go())
+        finally:
+            self._stopped.set()
+
+    async def _let_go(self) -> None:
+        opened, self._opened = self._opened, []
+        for thing in reversed(opened):
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_CLOSE_SECONDS):  # a driver may hang on a dead server
+                    await close_shared(thing)
 
 
 async def _first(*calls: Coroutine[Any, Any, Any]) -> int:

@@ -24,8 +24,8 @@ class Service(ABC):
 
         def ended(task: asyncio.Task[None]) -> None:
             if task.cancelled():
-                if self._task is task:  # not by `stop`, so by somebody else's cancelled future
-                    on_error(RuntimeError(f"{task.get_name()} was cancelled from outside"))
+                if not task.cancelling():  # nobody asked for it: a driver's future was cancelled
+                    on_error(RuntimeError(f"{task.get_name()} was ended by a cancelled call"))
             elif (error := task.exception()) is not None:
                 on_error(error)
 

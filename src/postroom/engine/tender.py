@@ -21,7 +21,7 @@ class Tender(Service):
         self._office = office
         self._beats = 0
         self.settled_in = False  # has held its share at least once, or nothing was free
-        self.beat_at = office.clock.monotonic()
+        office.beat_at = office.clock.monotonic()
         self.error: StoreError | None = None  # of the last beat
 
     async def loop(self) -> None:
@@ -31,7 +31,7 @@ class Tender(Service):
             office.hurry.clear()
             try:
                 await self.beat()
-                self.beat_at, self.error = office.clock.monotonic(), None
+                office.beat_at, self.error = office.clock.monotonic(), None
                 pause = lease / 10 if office.keeper.hungry else lease / 3
             except StoreError as error:
                 self.error = error

@@ -26,6 +26,7 @@ _lane = attrgetter("lane")
 _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
 _STUCK_SECONDS = 1.0  # after which work that hangs no longer counts against what may be read
+_DOUBT_SECONDS = 1.0  # no sooner after a beat: what another group has in flight looks the same
 _DEPTH = 2  # times its fair part is looked at in each lane
 
 
@@ -161,7 +162,7 @@ class Worker(Service):
         wanted = self._portion.rows
         room = wanted - flight.waiting_for_outcomes
         if room < max(1, wanted // 4):  # what hangs must not stall the others (P1)
-            stuck = flight.stuck(now - _STUCK_SECONDS)
+            stuck = sum(len(r.records) - r.next for r in flight.stuck(now - _STUCK_SECONDS))
             room = min(room + min(stuck, settings.max_batch_size), wanted)
             if room < max(1, wanted // 4):
                 return False
@@ -200,7 +201,8 @@ class Worker(Service):
             office.breaker.untried(self._group)
             if not found and office.events_seen and not question.exclude:
                 office.events_seen = False
-                office.hurry.set()  # there is something to read, but not for us: who has our lanes?
+                if now - office.beat_at > _DOUBT_SECONDS:
+                    office.hurry.set()  # something can be read, but not by us: who has our lanes?
         return more and bool(batch or flight.wants_settle)
 
     async def _publish(self, batch: list[Record]) -> None:
@@ -210,6 +212,8 @@ class Worker(Service):
             error = await self._send(self._office.broker.publish(batch, self))
         finally:
             self.flight.ended(runs, error)
+            if all(run.closed for _, run in runs):  # nothing is in doubt: if this was a try that
+                self._office.breaker.untried(self._group)  # told nothing, the next one may go
 
     async def publish_alone(self, record: Record) -> None:
         """Try a suspect with nothing beside it (P3)."""

@@ -88,6 +88,15 @@ _ADAPTERS = {
         "AsyncSessionTransaction",
         is_async=True,
     ),
+    "pymongo.synchronous.client_session.ClientSession": _Adapter(
+        "pymongo.client_session.ClientSession", "pymongo", "SessionTransaction"
+    ),
+    "pymongo.asynchronous.client_session.AsyncClientSession": _Adapter(
+        "pymongo.asynchronous.client_session.AsyncClientSession",
+        "pymongo",
+        "AsyncSessionTransaction",
+        is_async=True,
+    ),
     "django.utils.connection.ConnectionProxy": _Adapter(
         "django.db.connection", "django", "DjangoTransaction"
     ),
@@ -101,6 +110,7 @@ _ENGINE = "Pass a connection or session that it opened, with your transaction in
 _POOL = "Pass a connection that it lent, with your transaction in it"
 _TRANSACTION = "Pass the connection or session itself, not its transaction"
 _DJANGO = "Pass django.db.connection, or connections[alias], inside of transaction.atomic()"
+_SESSION = "Pass a session of its client, with your transaction in it"
 _HINTS = {
     "sqlite3.Cursor": _CURSOR,
     "aiosqlite.cursor.Cursor": _CURSOR,
@@ -133,6 +143,10 @@ _HINTS = {
     "django.db.transaction.Atomic": _DJANGO,
     "django.db.utils.ConnectionHandler": _DJANGO,
     "django.db.backends.utils.CursorWrapper": _DJANGO,
+    "pymongo.synchronous.mongo_client.MongoClient": _SESSION,
+    "pymongo.asynchronous.mongo_client.AsyncMongoClient": _SESSION,
+    "pymongo.synchronous.database.Database": _SESSION,
+    "pymongo.asynchronous.database.AsyncDatabase": _SESSION,
     "builtins.str": "postroom never opens a connection: pass the one that your transaction is on",
     "builtins.NoneType": "Pass the connection that your transaction is on",
 }

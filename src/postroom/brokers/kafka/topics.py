@@ -14,10 +14,12 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._listoffsets import OffsetSpec
-from confluent_kafka.cimpl import NewTopic
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+)
 
 from postroom.brokers.kafka.settings import KafkaSettings
 
@@ -238,8 +240,9 @@ class Topics:
         """Return the partitions whose leader does not answer."""
         if not places:
             return []
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = self._client().list_offsets(
-            {TopicPartition(name, number or 0): OffsetSpec.latest() for name, number in places},
+            {TopicPartition(name, number or 0): latest for name, number in places},
             request_timeout=self._patience,
         )
         silent: list[tuple[str, int | None]] = []

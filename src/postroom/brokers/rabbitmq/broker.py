@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 from aiormq.abc import AbstractChannel
@@ -21,7 +20,7 @@ from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel
 from postroom.brokers.rabbitmq.errand import BLOCKED, Errand, shown
 from postroom.brokers.rabbitmq.letter import Letter, Writer
-from postroom.brokers.rabbitmq.link import AwayError, Link, within
+from postroom.brokers.rabbitmq.link import AwayError, Link, address, within
 from postroom.brokers.rabbitmq.options import RabbitOptions, read_options
 from postroom.errors import ConfigError
 from postroom.record import Record, short_error
@@ -35,7 +34,7 @@ _CLOSED: Mapping[type, Verdict] = {
 }
 """What it means that a message, with nothing beside it, closes its channel."""
 
-Step = Callable[[AbstractChannel, RabbitOptions], Awaitable[None]]
+Step = Callable[[AbstractChannel, RabbitOptions, str], Awaitable[None]]
 
 
 class RabbitBroker:
@@ -53,6 +52,7 @@ class RabbitBroker:
         self.options = read_options(self._url, options, given)
         self._hosts = list(self._url.hosts or (Host("localhost"),))
         self._writer = Writer(self.options, _cloud(self.options))
+        self._tls = self.options.tls() if self._url.scheme == "amqps" else None
         self._link: Link | None = None
         self._ward: Link | None = None  # for suspects: a connection of their own
         self._connecting = asyncio.Lock()
@@ -207,10 +207,9 @@ class RabbitBroker:
         for _ in range(len(self._hosts)):
             if self._closed:
                 raise AwayError("the broker is closed")
+            where = address(self._url, self._hosts[0], self.options, f"postroom {what}")
             try:
-                link = await Link.connect(
-                    self._url, self._hosts[0], self.options, f"postroom {what}"
-                )
+                link = await Link.connect(where, self.options, self._tls)
             except AwayError as error:
                 problems.append(str(error))
                 self._hosts.append(self._hosts.pop(0))
@@ -230,7 +229,7 @@ class RabbitBroker:
         channel = await link.open(confirms=False)
         try:
             async with within(self.options.connect_seconds, "declaring"):
-                await step(channel, self.options)
+                await step(channel, self.options, self.options.exchange)
                 await channel.close()
         except ChannelClosed as error:
             raise SetupError(str(error)) from error
@@ -277,6 +276,6 @@ def _report_outage(batch: Sequence[Record], desk: Desk, error: AwayError) -> Non
 def _cloud(options: RabbitOptions) -> Callable[[Record], Mapping[str, str]] | None:
     if options.cloudevents is None:
         return None
-    from postroom.brokers.rabbitmq.cloud import binary_headers
+    from postroom.brokers.rabbitmq.cloud import cloud_headers
 
-    return partial(binary_headers, source=options.cloudevents)
+    return cloud_headers(options.cloudevents)

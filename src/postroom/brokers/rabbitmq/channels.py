@@ -72,6 +72,7 @@ def fits(channel: AbstractChannel) -> bool:
             and isinstance(inside.number, int)
             and isinstance(inside.connection.connection_tune.frame_max, int)
             and inside.delivery_tag == 0
+            and inside._close_exception is None
             and frame.payload == b""
             and not frame.should_drain
         )
@@ -155,6 +156,8 @@ class FastChannel(_Listening):
         self._tag = 0
 
     async def post(self, parcels: Sequence[tuple[Letter, bytes]]) -> None:
+        if cast("Any", self._channel)._close_exception is not None:
+            return  # closed, and about to be told: RabbitMQ would hang up on a frame after that
         slips, tags = self._slips, self._tags
         for letter, _ in parcels:
             self._tag += 1

@@ -7,15 +7,17 @@ once, and the next use makes a new one. What was in flight is the relay's to jud
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import aiormq
 from aiormq.abc import AbstractChannel
-from aiormq.connection import TCPTransportFactory, TLSTransportFactory
+from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
 from yarl import URL
 
+from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel, FastChannel, PlainChannel, fits
 from postroom.brokers.rabbitmq.errand import BLOCKED, shown
 from postroom.brokers.rabbitmq.log import ours, take_over
@@ -32,7 +34,7 @@ class AwayError(ConnectionError):
     """RabbitMQ cannot be reached, does not let us in, or does not answer."""
 
 
-class _Transport:
+class _Transport(TransportFactory):
     """Keeps the writer, so that a connection whose peer is silent can be aborted."""
 
     def __init__(self, *, tls: bool) -> None:
@@ -65,29 +67,24 @@ class Link:
         self._closing: set[asyncio.Task[None]] = set()
 
     @classmethod
-    async def connect(cls, url: Url, host: Host, options: RabbitOptions, name: str) -> Link:
+    async def connect(
+        cls, address: URL, options: RabbitOptions, context: ssl.SSLContext | None
+    ) -> Link:
         """Connect to one host. Raises AwayError."""
         take_over()
-        tls = url.scheme == "amqps"
-        transport = _Transport(tls=tls)
+        transport = _Transport(tls=context is not None)
         try:
-            async with within(options.connect_seconds, f"connecting to {host.name}"):
+            async with within(
+                options.connect_seconds, f"connecting to {address.host}:{address.port}"
+            ):
                 connection = aiormq.Connection(
-                    _address(url, host, options, name),
-                    context=options.tls() if tls else None,
-                    transport_factory=transport,  # type: ignore[arg-type]
+                    address, context=context, transport_factory=transport
                 )
                 await connection.connect()
         except BaseException:
             transport.abort()
             raise
-        link = cls(connection, transport, options)
-        try:
-            await link.ready()
-        except BaseException:
-            await link.close()
-            raise
-        return link
+        return cls(connection, transport, options)
 
     # -- questions ----------------------------------------------------------------------------
     @property
@@ -101,11 +98,11 @@ class Link:
         """
         asking = self._connection.ready()
         try:
-            asking.send(None)  # type: ignore[attr-defined]
+            asking.send(None)
         except StopIteration:
             return False
         finally:
-            asking.close()  # type: ignore[attr-defined]
+            asking.close()
         return True
 
     async def ready(self) -> None:
@@ -117,8 +114,6 @@ class Link:
     # -- channels -----------------------------------------------------------------------------
     async def take(self) -> Channel:
         """Return a channel in confirm mode that nobody else uses. Raises AwayError."""
-        if self.is_blocked():
-            raise AwayError(BLOCKED)
         spoiled, self._spoiled = self._spoiled, []
         for channel in spoiled:
             self._discard(channel)
@@ -139,7 +134,9 @@ class Link:
             self._discard(channel)
 
     async def open(self, *, confirms: bool) -> AbstractChannel:
-        """Open a channel. Raises AwayError."""
+        """Open a channel. Raises AwayError, at once if RabbitMQ would not read what we write."""
+        if self.is_blocked():
+            raise AwayError(BLOCKED)
         async with within(self._options.connect_seconds, "opening a channel"):
             return await self._connection.channel(
                 publisher_confirms=confirms,
@@ -170,10 +167,8 @@ class Link:
             channel = await self.open(confirms=False)
             try:
                 async with within(self._options.connect_seconds, "looking for an exchange"):
-                    if self._options.declare and self._options.exchange_from:
-                        await channel.exchange_declare(
-                            exchange, exchange_type=self._options.exchange_type, durable=True
-                        )
+                    if self._options.declare:
+                        await topology.declare(channel, self._options, exchange)
                     else:
                         await channel.exchange_declare(exchange, passive=True)
                     await channel.close()
@@ -229,7 +224,8 @@ async def within(seconds: float, doing: str) -> AsyncIterator[None]:
         raise AwayError(f"{doing}: {short_error(error)}") from error
 
 
-def _address(url: Url, host: Host, options: RabbitOptions, name: str) -> URL:
+def address(url: Url, host: Host, options: RabbitOptions, name: str) -> URL:
+    """Return the address of a host as aiormq wants it; a connection is known to people by name."""
     return URL.build(
         scheme=url.scheme,
         user=url.user or "guest",

@@ -105,10 +105,13 @@ class RabbitOptions:
         return ("#",) if self.exchange_type == "topic" else ("",)
 
     def tls(self) -> ssl.SSLContext:
-        """Return the context for amqps."""
-        context = ssl.create_default_context(cafile=self.cafile)
-        if self.certfile:
-            context.load_cert_chain(self.certfile, self.keyfile)
+        """Return the context for amqps. Raises ConfigError for files that cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.cafile)
+            if self.certfile:
+                context.load_cert_chain(self.certfile, self.keyfile)
+        except OSError as error:
+            raise ConfigError(f"cafile, certfile or keyfile cannot be used: {error}") from error
         if not self.verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -7,27 +7,25 @@ from aiormq.abc import AbstractChannel
 from postroom.brokers.rabbitmq.options import RabbitOptions
 
 
-async def declare(channel: AbstractChannel, options: RabbitOptions) -> None:
-    """Declare the exchange, the queue and its bindings: all durable. Doing it again is no change.
+async def declare(channel: AbstractChannel, options: RabbitOptions, exchange: str) -> None:
+    """Declare an exchange, the queue and its bindings: all durable. Doing it again is no change.
 
     What is there with other properties is an error, and is left as it is.
     """
-    if options.exchange:
-        await channel.exchange_declare(
-            options.exchange, exchange_type=options.exchange_type, durable=True
-        )
+    if exchange:
+        await channel.exchange_declare(exchange, exchange_type=options.exchange_type, durable=True)
     if options.queue is not None:
         await channel.queue_declare(
             options.queue, durable=True, arguments={"x-queue-type": options.queue_type}
         )
-    if options.queue is not None and options.exchange:
+    if options.queue is not None and exchange:
         for key in options.binding_keys():
-            await channel.queue_bind(options.queue, options.exchange, key)
+            await channel.queue_bind(options.queue, exchange, key)
 
 
-async def check(channel: AbstractChannel, options: RabbitOptions) -> None:
+async def check(channel: AbstractChannel, options: RabbitOptions, exchange: str) -> None:
     """Look whether exchange and queue are there."""
-    if options.exchange:
-        await channel.exchange_declare(options.exchange, passive=True)
+    if exchange:
+        await channel.exchange_declare(exchange, passive=True)
     if options.queue is not None:
         await channel.queue_declare(options.queue, passive=True)

@@ -45,7 +45,7 @@ class MemoryStore:
         self.locks: dict[Hashable, asyncio.Future[None]] = {}
         self._seq = 0
         self._identity = str(uuid4())
-        self._change = asyncio.Event()
+        self._waiting: set[asyncio.Future[None]] = set()
 
     @classmethod
     def from_url(cls, url: str) -> MemoryStore:
@@ -411,15 +411,20 @@ class MemoryStore:
 
     # -- waking and handlers ------------------------------------------------------------------
     def changed(self) -> None:
-        self._change.set()
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
 
     async def wait_for_change(self, timeout_seconds: float) -> bool:
-        self._change.clear()
+        waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(waiting)
         try:
             async with asyncio.timeout(timeout_seconds):
-                await self._change.wait()
+                await waiting
         except TimeoutError:
             return False
+        finally:
+            self._waiting.discard(waiting)
         return True
 
     @asynccontextmanager

@@ -10,6 +10,10 @@ from postroom.store import Lease, Member, Roster
 from postroom.stores.sqlite.thread import Database
 
 _FORGOTTEN_AFTER_LEASES = 10
+# An end that lies further ahead was written before the host's clock was set back. Whoever wrote it
+# and lives writes another with its next beat; if it died, nobody must wait for the clock.
+_HORIZON_LEASES = 10
+_NO_HORIZON = 2**62
 
 
 def microseconds(seconds: float) -> int:
@@ -22,6 +26,7 @@ def beat(
 ) -> Roster:
     with db.change() as now:
         lease = microseconds(lease_seconds)
+        horizon = now + _HORIZON_LEASES * abs(lease)
         db.run(
             "beat_member",
             stream=stream,
@@ -39,10 +44,10 @@ def beat(
                 held=_pairs(held),
                 until=now + lease,
             )
-        roster = _look(db, stream, now)
+        roster = _look(db, stream, now, horizon)
         if len(roster.leases) < LANES:
             db.run("beat_lanes", stream=stream)
-            roster = _look(db, stream, now)
+            roster = _look(db, stream, now, horizon)
         return roster
 
 
@@ -57,6 +62,7 @@ def take(
             owner=owner,
             lanes=json.dumps(list(lanes)),
             now=now,
+            horizon=now + _HORIZON_LEASES * abs(microseconds(lease_seconds)),
             until=now + microseconds(lease_seconds),
         )
         return dict(taken)
@@ -89,7 +95,7 @@ def leave(db: Database, stream: str, owner: str) -> None:
 
 def leases(db: Database, stream: str) -> Roster:
     with db.snapshot() as now:
-        members, known = _look(db, stream, now)
+        members, known = _look(db, stream, now, _NO_HORIZON)
     there = {lease.lane: lease for lease in known}
     free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
     return Roster(members, tuple(there.get(lease.lane, lease) for lease in free))
@@ -103,9 +109,9 @@ def held_lanes(
     return {lane for lane, token in leases.items() if live.get(lane) == token}
 
 
-def _look(db: Database, stream: str, now: int) -> Roster:
-    members = db.rows("leases_members", stream=stream, now=now)
-    lanes = db.rows("leases", stream=stream, now=now)
+def _look(db: Database, stream: str, now: int, horizon: int) -> Roster:
+    members = db.rows("leases_members", stream=stream, now=now, horizon=horizon)
+    lanes = db.rows("leases", stream=stream, now=now, horizon=horizon)
     return Roster(
         tuple(Member(owner, bool(healthy), name) for owner, healthy, name in members),
         tuple(Lease(lane, owner, token, bool(live)) for lane, owner, token, live in lanes),

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _SYNCHRONOUS = ("normal", "full", "extra")
 _LOOK_SECONDS = 0.02
+_CACHE_KIB = 16_384  # a settle beside a million done rows touches more pages than the default holds
 _MIGRATE_SECONDS = 60.0
 
 
@@ -274,6 +275,7 @@ class SqliteStore:
         )
         try:
             connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             if read_only:
                 connection.execute("PRAGMA query_only = ON")
         except sqlite3.Error:

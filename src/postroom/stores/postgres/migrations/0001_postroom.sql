@@ -40,6 +40,12 @@ CREATE TABLE postroom_outbox (
         WHEN 'done'       THEN stage = 'over'
         WHEN 'dead'       THEN stage = 'over'
         ELSE false END)
+) WITH (
+    -- Every event leaves dead rows and dead index entries behind. The usual fifth of a table with a day of done rows
+    -- would be hundreds of thousands of them at the head of the index that reads walk: clean sooner.
+    autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000,
+    autovacuum_analyze_scale_factor = 0.02, autovacuum_analyze_threshold = 1000
+    -- fillfactor stays 100: `stage` and `state` stand in indexes, so no change of them could stay on its page (HOT).
 );
 CREATE INDEX postroom_outbox_ready   ON postroom_outbox (stream, lane, seq) WHERE stage = 'ready';
 CREATE INDEX postroom_outbox_waiting ON postroom_outbox (stream, lane, next_attempt_at) WHERE stage = 'waiting';
@@ -56,7 +62,7 @@ CREATE TABLE postroom_lease (
     token   bigint   NOT NULL DEFAULT 0,
     until   timestamptz NOT NULL DEFAULT '-infinity',
     PRIMARY KEY (stream, lane)
-);
+) WITH (fillfactor = 50); -- room for the next version of each row on its own page: a renewal touches no index
 
 -- The relays that serve a stream, those without a lane included.
 CREATE TABLE postroom_member (
@@ -66,7 +72,7 @@ CREATE TABLE postroom_member (
     healthy boolean  NOT NULL DEFAULT true,
     until   timestamptz NOT NULL,
     PRIMARY KEY (stream, owner)
-);
+) WITH (fillfactor = 50);
 
 -- A key held by its failed head: its events up to `barrier` may go, later ones wait.
 CREATE TABLE postroom_block (
@@ -77,17 +83,16 @@ CREATE TABLE postroom_block (
     aggregate_type text COLLATE "C",
     key            text COLLATE "C",
     since          timestamptz NOT NULL,
-    PRIMARY KEY (stream, key_hash)
+    PRIMARY KEY (stream, lane, key_hash)
 );
-CREATE INDEX postroom_block_lane ON postroom_block (stream, lane);
 
 -- Strict order: the last number given to a key. Never pruned.
 CREATE TABLE postroom_counter (
     topic    text COLLATE "C" NOT NULL,
     key_hash bytea  NOT NULL,
-    last     bigint NOT NULL,
+    last     bigint NOT NULL CHECK (last >= 0),
     PRIMARY KEY (topic, key_hash)
-);
+) WITH (fillfactor = 80); -- counting up touches no index
 
 -- What a consumer or handler has seen. 'received' alone never counts as done.
 CREATE TABLE postroom_inbox (

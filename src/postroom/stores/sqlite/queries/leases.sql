@@ -1,1 +1,1 @@
-SELECT lane, owner, token, until > :now FROM postroom_lease WHERE stream = :stream ORDER BY lane
+SELECT lane, owner, token, until > :now AND until <= :horizon FROM postroom_lease WHERE stream = :stream ORDER BY lane

@@ -1,4 +1,4 @@
 UPDATE postroom_lease SET owner = :owner, token = token + 1, until = :until
 WHERE stream = :stream AND lane IN (SELECT value FROM json_each(:lanes))
-  AND (owner IS NULL OR until <= :now)
+  AND (owner IS NULL OR until <= :now OR until > :horizon)
 RETURNING lane, token

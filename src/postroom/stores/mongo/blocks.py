@@ -1,0 +1,284 @@
+"""Keys that are held by a failed head (rules B1 to B4).
+
+What a block becomes is decided here, from what is there and what the settle is about to write; the
+changes are collected and written together.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pymongo import DeleteMany, UpdateMany, UpdateOne
+
+from postroom.record import Record
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.documents import Document, Place, key_id, seq_of
+from postroom.transactions.pymongo import NEVER
+
+ADVANCE_STEP = 500
+LIVE = ("ready", "waiting")
+
+
+@dataclass(slots=True)
+class Block:
+    """A blocked key.
+
+    barrier     the place of the last event that may go
+    head        the id of that event
+    live        it is still to be sent: nothing behind it may move
+    parked      (place, id) of the key's first parked followers, one more than a step moves
+    """
+
+    key_hash: bytes
+    barrier: int
+    head: str
+    live: bool
+    parked: list[tuple[int, str]] = field(default_factory=list)
+    facts: Document = field(default_factory=dict)
+
+
+class Blocks:
+    """The blocks of some keys of a stream, and what is to become of them.
+
+    unfinished  those of the failed events that are not over
+    """
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._there: dict[bytes, Block] = {}
+        self._changed: dict[bytes, None] = {}
+        self._gone: dict[bytes, None] = {}
+        self._parked: dict[bytes, dict[str, int]] = {}
+        self._moved: list[str] = []
+        self.unfinished: set[str] = set()
+
+    def add(self, block: Block) -> None:
+        self._there[block.key_hash] = block
+
+    def end(self, ids: Collection[str]) -> None:
+        """These events are over with this settle."""
+        for block in self._there.values():
+            if block.head in ids:
+                block.live = False
+
+    def fail(self, record: Record) -> None:
+        """Hold the key at its failed event; a live barrier is only ever lowered (B1)."""
+        if record.key is None or record.id not in self.unfinished:
+            return
+        block = self._there.get(record.key_hash)
+        if block is not None and block.live and block.barrier <= record.seq:
+            return
+        facts = {
+            "stream": record.stream,
+            "lane": record.lane,
+            "key_hash": record.key_hash,
+            "aggregate_type": record.aggregate_type,
+            "key": record.key,
+        }
+        parked = block.parked if block else []
+        self._put(Block(record.key_hash, record.seq, record.id, True, parked, facts))
+
+    def park(self, record: Record) -> None:
+        """Move a follower out of the way, if its key is blocked below it (B3)."""
+        block = self._there.get(record.key_hash)
+        if block is not None and block.barrier < record.seq:
+            self._parked.setdefault(record.key_hash, {})[record.id] = record.seq
+
+    def advance(self, key_hash: bytes) -> bool:
+        """Let a key go on whose barrier event has ended: its next followers, or all."""
+        block = self._there.get(key_hash)
+        if block is None or block.live:
+            return False
+        followers = list(block.parked)
+        for name, seq in self._parked.get(key_hash, {}).items():
+            insort(followers, (seq, name))
+        step = followers[:ADVANCE_STEP]
+        for _, name in step:
+            self._parked.get(key_hash, {}).pop(name, None)
+        self._moved += [name for _, name in step]
+        if len(followers) > ADVANCE_STEP:
+            seq, name = step[-1]
+            self._put(Block(key_hash, seq, name, True, followers[ADVANCE_STEP:], block.facts))
+        else:
+            del self._there[key_hash]
+            self._changed.pop(key_hash, None)
+            self._gone[key_hash] = None
+        return True
+
+    def rename(self, key_hash: bytes, old: str, new: str) -> None:
+        """Another event stands in the place of a head (B6)."""
+        block = self._there.get(key_hash)
+        if block is not None and block.head == old:
+            block.head, block.live = new, True
+            self._put(block)
+
+    def _put(self, block: Block) -> None:
+        self._there[block.key_hash] = block
+        self._changed[block.key_hash] = None
+        self._gone.pop(block.key_hash, None)
+
+    # -- what to write ------------------------------------------------------------------------
+    def event_changes(self) -> list[UpdateMany]:
+        """Return the changes to events: parked ones, and those that come back."""
+        changes = [
+            UpdateMany(
+                {
+                    "_id": {"$in": list(names)},
+                    "stage": "ready",
+                    "status": {"$ne": "processing"},
+                },
+                {"$set": {"stage": "parked", "awaits": key_hash}},
+            )
+            for key_hash, names in self._parked.items()
+            if names
+        ]
+        if self._moved:
+            back = {"$set": {"stage": "ready", "awaits": NEVER}}
+            changes.append(UpdateMany({"_id": {"$in": self._moved}, "stage": "parked"}, back))
+        return changes
+
+    def block_changes(self) -> list[UpdateOne | DeleteMany]:
+        """Return the changes to blocks."""
+        changes: list[UpdateOne | DeleteMany] = [
+            UpdateOne(
+                {"_id": key_id(self._stream, key_hash)},
+                [{"$set": self._fields(self._there[key_hash])}],
+                upsert=True,
+            )
+            for key_hash in self._changed
+        ]
+        if self._gone:
+            ids = [key_id(self._stream, key_hash) for key_hash in self._gone]
+            changes.append(DeleteMany({"_id": {"$in": ids}}))
+        return changes
+
+    def _fields(self, block: Block) -> Document:
+        place = Place.of(block.barrier)
+        fixed = {**block.facts, "head": block.head, "ct": place.ct, "n": place.n}
+        values: Document = {name: {"$literal": value} for name, value in fixed.items()}
+        values["since"] = {"$ifNull": ["$since", "$$NOW"]}
+        return values
+
+
+async def load_blocks(
+    db: Connection,
+    session: Session,
+    stream: str,
+    *,
+    keys: Iterable[bytes] = (),
+    failed: Sequence[str] = (),
+) -> Blocks:
+    """Read the blocks of keys with their heads and first followers, in one round trip."""
+    blocks = Blocks(stream)
+    ids = [key_id(stream, key) for key in dict.fromkeys(keys)]
+    pipeline: list[Document] = [{"$match": {"_id": {"$in": ids}}}, *_lookups(db)]
+    if failed:
+        unfinished = [
+            {"$match": {"_id": {"$in": list(failed)}, "stage": {"$ne": "over"}}},
+            {"$project": {"unfinished": "$_id"}},
+        ]
+        pipeline.append({"$unionWith": {"coll": db.outbox.name, "pipeline": unfinished}})
+    cursor = await db.block.aggregate(pipeline, session=session)
+    for found in await cursor.to_list():
+        if "unfinished" in found:
+            blocks.unfinished.add(found["unfinished"])
+        else:
+            blocks.add(block_of(found))
+    return blocks
+
+
+def _lookups(db: Connection) -> list[Document]:
+    """Return the stages that add its head and its first followers to a block."""
+    head = {
+        "from": db.outbox.name,
+        "localField": "head",
+        "foreignField": "_id",
+        "pipeline": [{"$project": {"_id": 0, "stage": 1, "ct": 1, "n": 1}}],
+        "as": "heads",
+    }
+    followers = {
+        "from": db.outbox.name,
+        "let": {"stream": "$stream", "lane": "$lane", "key_hash": "$key_hash"},
+        "pipeline": [
+            {
+                "$match": {
+                    "stage": "parked",
+                    "$expr": {
+                        "$and": [
+                            {"$eq": ["$stream", "$$stream"]},
+                            {"$eq": ["$lane", "$$lane"]},
+                            {"$eq": ["$awaits", "$$key_hash"]},
+                        ]
+                    },
+                }
+            },
+            {"$sort": {"ct": 1, "n": 1}},
+            {"$limit": ADVANCE_STEP + 1},
+            {"$project": {"ct": 1, "n": 1}},
+        ],
+        "as": "parked",
+    }
+    return [{"$lookup": head}, {"$lookup": followers}]
+
+
+def block_of(found: Document) -> Block:
+    """Return a block as `_lookups` brings it."""
+    barrier = seq_of(found)
+    live = any(
+        head["stage"] in LIVE and seq_of(head) == barrier for head in found.get("heads", ())
+    )
+    parked = [(seq_of(one), one["_id"]) for one in found.get("parked", ())]
+    return Block(found["key_hash"], barrier, found["head"], live, parked)
+
+
+async def load_broken(
+    db: Connection, session: Session, stream: str, lanes: Collection[int], limit: int
+) -> tuple[Blocks, list[bytes]]:
+    """Read blocks of these lanes whose head has ended, gone or been parked (B4)."""
+    blocks = Blocks(stream)
+    head, followers = _lookups(db)
+    same = {
+        "$and": [
+            {"$in": ["$$head.stage", list(LIVE)]},
+            {"$eq": ["$$head.ct", "$ct"]},
+            {"$eq": ["$$head.n", "$n"]},
+        ]
+    }
+    alive = {"$filter": {"input": "$heads", "as": "head", "cond": same}}
+    cursor = await db.block.aggregate(
+        [
+            {"$match": {"stream": stream, "lane": {"$in": sorted(lanes)}}},
+            head,
+            {"$match": {"$expr": {"$eq": [alive, []]}}},
+            {"$limit": limit},
+            followers,
+        ],
+        session=session,
+    )
+    broken = [block_of(found) for found in await cursor.to_list()]
+    for block in broken:
+        blocks.add(block)
+    return blocks, [block.key_hash for block in broken]
+
+
+async def write(db: Connection, session: Session, blocks: Blocks, changes: list[Any]) -> None:
+    """Write changes of events, and what became of blocks because of them.
+
+    Without transactions a block stands before its head fails, and goes after its followers have
+    come back: whatever is left undone is mended later (B4).
+    """
+    changes = [*changes, *blocks.event_changes()]
+    changes.sort(key=lambda change: isinstance(change, DeleteMany))  # one command for each kind
+    of_blocks = blocks.block_changes()
+    if session is None:
+        before = [change for change in of_blocks if isinstance(change, UpdateOne)]
+        of_blocks = [change for change in of_blocks if not isinstance(change, UpdateOne)]
+        if before:
+            await db.block.bulk_write(before)
+    if changes:
+        await db.outbox.bulk_write(changes, session=session)
+    if of_blocks:
+        await db.block.bulk_write(of_blocks, session=session)

@@ -1,0 +1,208 @@
+"""The store's client: collections, transactions, snapshots, and what the server can do."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeVar
+
+from bson.binary import Binary
+from bson.int64 import Int64
+from bson.timestamp import Timestamp
+from pymongo import AsyncMongoClient, ReadPreference, ReturnDocument
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.asynchronous.database import AsyncDatabase
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from postroom.errors import StoreConflictError, StoreLostError
+from postroom.stores.mongo.documents import CODEC, Document
+from postroom.stores.mongo.troubles import (
+    UNKNOWN_COMMIT,
+    is_transient,
+    translate,
+    translated,
+)
+from postroom.transactions.pymongo import (
+    CLUSTER_TIME,
+    MAJORITY,
+    has_cluster_time,
+    place_number,
+)
+
+T = TypeVar("T")
+Session = AsyncClientSession | None
+Collection = AsyncCollection[Document]
+
+_TRIES = 5
+_FIRST_PAUSE = 0.002
+_COMMIT_SECONDS = 10.0
+_KEPT_SESSIONS = 8
+
+_SNAPSHOT = ReadConcern("snapshot")
+_MAJORITY_READ = ReadConcern("majority")
+
+
+class Connection:
+    """A client and the collections of one outbox.
+
+    transactions    what the server can do, or what the user chose: known once it is open
+    """
+
+    def __init__(
+        self, client: AsyncMongoClient[Document], database: str, prefix: str, *, transactions: bool
+    ) -> None:
+        self.client = client
+        self.prefix = prefix
+        self.transactions = transactions
+        self.database: AsyncDatabase[Document] = client.get_database(
+            database,
+            codec_options=CODEC,
+            read_preference=ReadPreference.PRIMARY,
+            write_concern=MAJORITY,
+            read_concern=_MAJORITY_READ,
+        )
+        self.outbox = self._collection("outbox")
+        self.lease = self._collection("lease")
+        self.member = self._collection("member")
+        self.block = self._collection("block")
+        self.counter = self._collection("counter")
+        self.meta = self._collection("meta")
+        self.streams: set[str] = set()  # whose lanes are known to be there
+        self._idle: list[AsyncClientSession] = []
+        self._session_ids: dict[bytes, None] = {}
+        self._lost: list[Binary] = []  # sessions of which nobody knows whether they committed
+
+    def _collection(self, name: str) -> Collection:
+        return self.database[self.prefix + name]
+
+    def name(self, collection: str) -> str:
+        return self.prefix + collection
+
+    async def close(self) -> None:
+        for session in self._idle:
+            with suppress(PyMongoError):
+                await session.end_session()
+        self._idle.clear()
+        await self.client.close()
+
+    # -- transactions -------------------------------------------------------------------------
+    @property
+    def session_ids(self) -> list[Binary]:
+        """The ids of the sessions whose transactions may be left open if this process dies."""
+        return [Binary(one, 4) for one in self._session_ids]
+
+    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+        """Do work in a transaction, again after a conflict; without one where there are none.
+
+        Raises StoreConflictError if nothing was changed, StoreLostError if nobody knows.
+        """
+        if not self.transactions:
+            with translated(harmless=False):
+                return await work(None)
+        pause = _FIRST_PAUSE
+        for more in reversed(range(_TRIES)):
+            try:
+                async with self.borrowed() as session:
+                    return await self._attempt(session, work)
+            except PyMongoError as error:
+                if not (more and is_transient(error)):
+                    raise translate(error, harmless=True) from error
+            await asyncio.sleep(pause * (0.5 + random.random()))
+            pause *= 2
+        raise StoreConflictError("MongoDB: the transaction met a conflict each time")
+
+    async def _attempt(
+        self, session: AsyncClientSession, work: Callable[[Session], Awaitable[T]]
+    ) -> T:
+        ident = session.session_id["id"]
+        async with await session.start_transaction(_SNAPSHOT, MAJORITY, ReadPreference.PRIMARY):
+            result = await work(session)
+            try:
+                await commit(session)
+            except (StoreLostError, asyncio.CancelledError):
+                self._lost.append(ident)
+                raise
+        return result
+
+    async def end_lost_sessions(self) -> None:
+        """End transactions whose commit may still be on its way: from now on it has no effect."""
+        lost, self._lost = self._lost, []
+        await self.end_sessions(lost)
+
+    async def end_sessions(self, ids: Sequence[Binary]) -> None:
+        """Abort what is open in these sessions, whichever process they belong to."""
+        if ids:
+            with suppress(PyMongoError):  # a right that this user lacks: MongoDB takes a minute
+                await self.client.admin.command({"killSessions": [{"id": one} for one in ids]})
+
+    @asynccontextmanager
+    async def borrowed(self) -> AsyncIterator[AsyncClientSession]:
+        """Lend a session. One that met an error is not used again."""
+        session = self._idle.pop() if self._idle else self.client.start_session()
+        self._session_ids[bytes(session.session_id["id"])] = None
+        try:
+            yield session
+        except BaseException:
+            await self._forget(session)
+            raise
+        if len(self._idle) < _KEPT_SESSIONS:
+            self._idle.append(session)
+        else:
+            await self._forget(session)
+
+    async def _forget(self, session: AsyncClientSession) -> None:
+        ident = bytes(session.session_id["id"])
+        await session.end_session()  # aborts what is open
+        self._session_ids.pop(ident, None)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[Session]:
+        """Read at one point of time, as far as the server can."""
+        with translated(harmless=True):
+            if not self.transactions:
+                yield None
+                return
+            async with self.client.start_session(snapshot=True) as session:
+                yield session
+
+    # -- clock and order ----------------------------------------------------------------------
+    async def places(self, count: int) -> tuple[Any, list[Int64]]:
+        """Return an expression for the time of new events, and their numbers."""
+        salt = random.randbytes(4)
+        numbers = [place_number(n, salt) for n in range(count)]
+        if self.transactions:
+            return CLUSTER_TIME, numbers
+        ticket = await self.meta.find_one_and_replace(
+            {"_id": "clock"},
+            {"at": Timestamp(0, 0)},
+            upsert=True,
+            return_document=ReturnDocument.AFTER,
+        )
+        return ticket["at"], numbers
+
+    async def can_transact(self) -> bool:
+        """Ask the server whether it has transactions."""
+        return has_cluster_time(await self.client.admin.command("hello"))
+
+
+async def commit(session: AsyncClientSession) -> None:
+    """Commit; go on asking while nobody knows whether it happened, for a while.
+
+    Raises StoreLostError if it stays unknown.
+    """
+    deadline = asyncio.get_running_loop().time() + _COMMIT_SECONDS
+    while True:
+        try:
+            await session.commit_transaction()
+        except PyMongoError as error:
+            if not error.has_error_label(UNKNOWN_COMMIT):
+                raise
+            if asyncio.get_running_loop().time() > deadline:
+                raise StoreLostError(f"MongoDB: the commit was not confirmed: {error}") from error
+            await asyncio.sleep(_FIRST_PAUSE)
+        else:
+            return

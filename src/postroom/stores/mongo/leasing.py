@@ -1,0 +1,246 @@
+"""Leases and members (rules L1 to L5).
+
+A change of several lanes is one command, but not one transaction: each lane stands for itself. A
+lane that a settle has in its transaction is waited for, since the lane may be taken only after it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
+from pymongo import UpdateOne
+from pymongo.errors import BulkWriteError, OperationFailure
+
+from postroom.record import LANES
+from postroom.store import Lease, Member, Roster
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.documents import Document, lane_id, milliseconds
+from postroom.stores.mongo.troubles import DUPLICATE, TOO_LATE, translated
+from postroom.transactions.pymongo import MAJORITY
+
+_FORGOTTEN_AFTER_LEASES = 10
+_PATIENCE_MS = 1_500
+FREE: Document = {"owner": None, "until": DatetimeMS(0)}
+
+
+async def beat(
+    db: Connection, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
+) -> Roster:
+    with translated(harmless=False):
+        await _make_lanes(db, stream)
+        until = _later(lease_seconds)
+        shown = {
+            "stream": {"$literal": stream},
+            "owner": {"$literal": member.owner},
+            "name": {"$literal": member.name},
+            "healthy": {"$literal": member.healthy},
+            "sessions": {"$literal": db.session_ids},
+            "until": until,
+        }
+        ident = {"stream": stream, "owner": member.owner}
+        await db.member.update_one({"_id": ident}, [{"$set": shown}], upsert=True)
+        if held:
+            mine = {"owner": member.owner, **_tokens(stream, held)}
+            await db.lease.update_many(mine, [{"$set": {"until": until}}])
+        long_ago = _later(-_FORGOTTEN_AFTER_LEASES * abs(lease_seconds))
+        roster, gone = await _look(db, stream, long_ago)
+        if gone:
+            await db.member.delete_many({"_id": {"$in": gone}})
+        return roster
+
+
+async def take(
+    db: Connection, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
+) -> dict[int, int]:
+    with translated(harmless=False):
+        await _make_lanes(db, stream)
+        free = {
+            "_id": {"$in": [lane_id(stream, lane) for lane in lanes]},
+            "$expr": {"$lte": ["$until", "$$NOW"]},
+        }
+        give = _given(owner, lease_seconds)
+        try:
+            await db.database.command(
+                {
+                    "update": db.lease.name,
+                    "updates": [{"q": free, "u": give, "multi": True}],
+                    "maxTimeMS": _PATIENCE_MS,
+                    "writeConcern": MAJORITY.document,
+                }
+            )
+        except OperationFailure as error:
+            if error.code != TOO_LATE:
+                raise
+            await _end_sessions_of_the_dead(db, stream)
+        return await _marked(db, stream, lanes, give)
+
+
+async def retake(
+    db: Connection, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+) -> dict[int, int]:
+    if not held:
+        return {}
+    mine = {"owner": owner, **_tokens(stream, held)}
+    give = _given(owner, lease_seconds)
+
+    async def work(session: Session) -> dict[int, int]:
+        await db.lease.update_many(mine, give, session=session)
+        return await _marked(db, stream, held, give, session)
+
+    await db.end_lost_sessions()
+    return await db.transact(work)
+
+
+def _given(owner: str, lease_seconds: float) -> list[Document]:
+    """Return a change that gives a lane a new token.
+
+    A command that changes many does not say which: each leaves a mark of its own.
+    """
+    fields = {
+        "owner": {"$literal": owner},
+        "token": {"$add": ["$token", Int64(1)]},
+        "until": _later(lease_seconds),
+        "taken": str(uuid4()),
+    }
+    return [{"$set": fields}]
+
+
+async def _marked(
+    db: Connection,
+    stream: str,
+    lanes: Iterable[int],
+    give: list[Document],
+    session: Session = None,
+) -> dict[int, int]:
+    """Return the lanes that this very change has given, and their tokens."""
+    ids = [lane_id(stream, lane) for lane in lanes]
+    mine = {"_id": {"$in": ids}, "taken": give[0]["$set"]["taken"]}
+    found = db.lease.find(mine, {"lane": 1, "token": 1}, session=session)
+    return {lease["lane"]: int(lease["token"]) async for lease in found}
+
+
+async def _end_sessions_of_the_dead(db: Connection, stream: str) -> None:
+    """End what relays have left open that died in the middle of a settle.
+
+    MongoDB would keep such a transaction, and the lanes in it, for a minute.
+    """
+    dead = db.member.find({"stream": stream, "$expr": {"$lte": ["$until", "$$NOW"]}})
+    sessions = [one async for member in dead for one in member.get("sessions", ())]
+    await db.end_sessions(sessions)
+
+
+async def release(db: Connection, stream: str, owner: str, held: Mapping[int, int]) -> None:
+    if not held:
+        return
+    with translated(harmless=False):
+        await db.lease.update_many({"owner": owner, **_tokens(stream, held)}, {"$set": FREE})
+
+
+async def leave(db: Connection, stream: str, owner: str) -> None:
+    with translated(harmless=False):
+        await db.lease.update_many({"stream": stream, "owner": owner}, {"$set": FREE})
+        await db.member.delete_one({"_id": {"stream": stream, "owner": owner}})
+
+
+async def leases(db: Connection, stream: str) -> Roster:
+    with translated(harmless=True):
+        roster, _ = await _look(db, stream, DatetimeMS(0))
+    there = {lease.lane: lease for lease in roster.leases}
+    free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
+    return Roster(roster.members, tuple(there.get(lease.lane, lease) for lease in free))
+
+
+async def fence(
+    db: Connection, session: Session, stream: str, owner: str, held: Mapping[int, int]
+) -> set[int]:
+    """Return the lanes that are still held with these tokens.
+
+    In a transaction its first write: until the commit nobody else can take one of them (L2).
+    Without transactions it only looks.
+    """
+    if not held:
+        return set()
+    now = {"$expr": {"$gt": ["$until", "$$NOW"]}}
+    live = {"owner": owner, **_tokens(stream, held), **now}
+    if session is not None:
+        result = await db.lease.update_many(live, {"$inc": {"settles": Int64(1)}}, session=session)
+        if result.matched_count == len(held):
+            return set(held)
+    found = db.lease.find(live, {"lane": 1}, session=session)
+    return {lease["lane"] async for lease in found}
+
+
+async def depose(db: Connection, session: Session, lanes: Sequence[Document]) -> None:
+    """Take lanes from whoever has them: nothing in flight on them counts any more (L7)."""
+    await db.lease.update_many(
+        {"_id": {"$in": list(lanes)}}, {"$set": FREE, "$inc": {"token": Int64(1)}}, session=session
+    )
+
+
+def _tokens(stream: str, held: Mapping[int, int]) -> Document:
+    """Return a filter for lanes with these tokens."""
+    by_token: defaultdict[int, list[Document]] = defaultdict(list)
+    for lane, token in held.items():
+        by_token[token].append(lane_id(stream, lane))
+    parts = [{"_id": {"$in": ids}, "token": Int64(token)} for token, ids in by_token.items()]
+    return parts[0] if len(parts) == 1 else {"$or": parts}
+
+
+def _later(seconds: float) -> Any:
+    return {"$add": ["$$NOW", Int64(milliseconds(seconds))]}
+
+
+async def _make_lanes(db: Connection, stream: str) -> None:
+    """Make the 64 lanes of a stream, once."""
+    if stream in db.streams:
+        return
+    fresh = {"stream": stream, "token": Int64(0), "settles": Int64(0), **FREE}
+    lanes = [
+        UpdateOne(
+            {"_id": lane_id(stream, lane)}, {"$setOnInsert": {**fresh, "lane": lane}}, upsert=True
+        )
+        for lane in range(LANES)
+    ]
+    try:
+        await db.lease.bulk_write(lanes, ordered=False)
+    except BulkWriteError as error:  # another relay makes them at this very moment
+        if any(one["code"] != DUPLICATE for one in error.details["writeErrors"]):
+            raise
+    db.streams.add(stream)
+
+
+async def _look(db: Connection, stream: str, long_ago: Any) -> tuple[Roster, list[Document]]:
+    """Return what is there, and the members that nobody needs to remember."""
+    live = {"$gt": ["$until", "$$NOW"]}
+    members = [
+        {"$match": {"stream": stream}},
+        {
+            "$project": {
+                "member": "$owner",
+                "name": 1,
+                "healthy": 1,
+                "live": live,
+                "gone": {"$lt": ["$until", long_ago]},
+            }
+        },
+    ]
+    cursor = await db.lease.aggregate(
+        [
+            {"$match": {"stream": stream}},
+            {"$project": {"_id": 0, "lane": 1, "owner": 1, "token": 1, "live": live}},
+            {"$unionWith": {"coll": db.member.name, "pipeline": members}},
+        ]
+    )
+    seen = await cursor.to_list()
+    lanes = [Lease(s["lane"], s["owner"], int(s["token"]), s["live"]) for s in seen if "lane" in s]
+    alive = [s for s in seen if s.get("member") and s["live"]]
+    roster = Roster(
+        tuple(sorted(Member(s["member"], s["healthy"], s["name"]) for s in alive)),
+        tuple(sorted(lanes)),
+    )
+    return roster, [s["_id"] for s in seen if s.get("gone")]

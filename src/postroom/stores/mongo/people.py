@@ -1,0 +1,285 @@
+"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bson.int64 import Int64
+from pymongo import ReturnDocument, UpdateMany, UpdateOne
+
+from postroom.codec import JSON, encode_json
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.record import LANES, Record, State, key_hash, lane_of
+from postroom.store import Filter, Stats
+from postroom.stores.mongo.blocks import load_blocks, write
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.documents import (
+    DEAD,
+    Document,
+    Place,
+    lane_id,
+    record_of,
+    seq_of,
+)
+from postroom.stores.mongo.leasing import depose
+from postroom.stores.mongo.settling import NO_LEASE, UNFINISHED, dead
+from postroom.stores.mongo.troubles import translated
+from postroom.transactions.pymongo import NEVER
+
+_OPEN = ("ready", "waiting", "parked")
+_OLDEST = 200  # ready events among which the longest waiting one is looked for
+_AGAIN: Document = {
+    "status": "pending",
+    "stage": "ready",
+    "awaits": NEVER,
+    "attempts": 0,
+    "settled_at": None,
+    **NO_LEASE,
+}
+
+
+# -- looking ---------------------------------------------------------------------------------------
+async def get(db: Connection, event_id: str) -> Record | None:
+    with translated(harmless=True):
+        found = await db.outbox.find_one({"_id": event_id})
+    return None if found is None else record_of(found)
+
+
+async def find(db: Connection, wanted: Filter) -> list[Record]:
+    names = {
+        "stream": wanted.stream,
+        "event_type": wanted.type,
+        "topic": wanted.topic,
+        "key": wanted.key,
+    }
+    where: Document = {name: value for name, value in names.items() if value is not None}
+    if wanted.state is not None:
+        where["status"] = str(wanted.state)
+        where |= await _where_to_look(db, wanted)
+    if wanted.after_seq:
+        after = Place.of(wanted.after_seq)
+        where["ct"] = {"$gte": after.ct}
+        where["$or"] = [{"ct": {"$gt": after.ct}}, {"n": {"$gt": after.n}}]
+    with translated(harmless=True):
+        cursor = db.outbox.find(where).sort({"ct": 1, "n": 1}).limit(wanted.limit)
+        return [record_of(found) for found in await cursor.to_list()]
+
+
+async def _where_to_look(db: Connection, wanted: Filter) -> Document:
+    """Return what lets the index `work` serve: no walk over the done events for others."""
+    if wanted.state is State.DONE:
+        return {"stage": "over"}
+    if wanted.state is not State.DEAD:
+        return {"stage": {"$in": list(_OPEN)}}
+    of = [wanted.stream] if wanted.stream is not None else await streams(db)
+    lanes = {"$in": list(range(LANES))}
+    return {"stage": "over", "awaits": DEAD, "stream": {"$in": of}, "lane": lanes}
+
+
+async def stats(db: Connection, stream: str | None) -> Stats:
+    of = await streams(db) if stream is None else [stream]
+    counts = dict.fromkeys((str(state) for state in State), 0)
+    blocked, lags = 0, [0.0]
+    async with db.snapshot() as session:
+        for name in of:
+            over = {"stage": "over", "stream": name}
+            settled = await db.outbox.count_documents(over, session=session)
+            lanes = {"$in": list(range(LANES))}
+            buried = await db.outbox.count_documents(
+                {**over, "lane": lanes, "awaits": DEAD}, session=session
+            )
+            counts[State.DEAD] += buried
+            counts[State.DONE] += settled - buried
+            unfinished = await db.outbox.aggregate(
+                [
+                    {"$match": {"stage": {"$in": list(_OPEN)}, "stream": name}},
+                    {"$group": {"_id": "$status", "number": {"$sum": 1}}},
+                ],
+                session=session,
+            )
+            for found in await unfinished.to_list():
+                counts[found["_id"]] += found["number"]
+            blocked += await db.block.count_documents({"stream": name}, session=session)
+            lags.append(await _lag(db, session, name))
+    return Stats(counts, max(lags), blocked)
+
+
+async def _lag(db: Connection, session: Session, stream: str) -> float:
+    """Return the age of the longest waiting of the oldest ready events."""
+    ready = {"stage": "ready", "stream": stream, "lane": {"$in": list(range(LANES))}}
+    cursor = await db.outbox.aggregate(
+        [
+            {"$match": {**ready, "awaits": NEVER}},
+            {"$sort": {"ct": 1, "n": 1}},
+            {"$limit": _OLDEST},
+            {
+                "$group": {
+                    "_id": None,
+                    "since": {"$min": {"$max": ["$created_at", "$next_attempt_at"]}},
+                }
+            },
+            {"$project": {"lag": {"$subtract": ["$$NOW", "$since"]}}},
+        ],
+        session=session,
+    )
+    found = await cursor.to_list()
+    return max(0.0, found[0]["lag"] / 1000) if found else 0.0
+
+
+async def streams(db: Connection) -> list[str]:
+    """Return the streams with leases or events. What is done has been leased."""
+    with translated(harmless=True):
+        names = set(await db.lease.distinct("stream"))
+        for stage in (*_OPEN, "over"):
+            names |= set(await db.outbox.distinct("stream", {"stage": stage}))
+    return sorted(names)
+
+
+# -- ordering --------------------------------------------------------------------------------------
+async def replay(db: Connection, ids: Sequence[str], *, new_id: bool) -> int:
+    async def work(session: Session) -> int:
+        chosen = await _choose(db, session, ids, over=True)
+        ct, numbers = await db.places(len(chosen))
+        changes: list[Any] = []
+        for event, n in zip(chosen, numbers, strict=True):
+            place = {"ct": ct, "n": n}
+            if event["kseq"] is not None and (new_id or event["kseq"] == 0):
+                place["kseq"] = await _count_up(db, session, event)
+            if new_id:
+                changes.append(_copy(event, make_id(), place))
+            elif event["kseq"] == 0:
+                changes.append(UpdateOne({"_id": event["_id"]}, [{"$set": {**_AGAIN, **place}}]))
+        in_place = [e["_id"] for e in chosen if not new_id and e["kseq"] != 0]
+        if in_place:
+            changes.append(
+                UpdateMany({"_id": {"$in": in_place}, "stage": "over"}, {"$set": _AGAIN})
+            )
+        if changes:
+            await db.outbox.bulk_write(changes, session=session)
+        return len(chosen)
+
+    return await db.transact(work)
+
+
+async def bury(db: Connection, ids: Sequence[str], reason: str) -> int:
+    async def work(session: Session) -> int:
+        chosen = await _choose(db, session, ids, over=False)
+        names = [event["_id"] for event in chosen]
+        await db.outbox.update_many(
+            {"_id": {"$in": names}, **UNFINISHED}, dead(reason), session=session
+        )
+        for stream in {event["stream"] for event in chosen}:
+            keys = {event["key_hash"] for event in chosen if event["stream"] == stream}
+            blocks = await load_blocks(db, session, stream, keys=keys)
+            for hashed in keys:
+                blocks.advance(hashed)
+            await write(db, session, blocks, [])
+        return len(chosen)
+
+    return await db.transact(work)
+
+
+async def skip(db: Connection, event_id: str, reason: str) -> None:
+    async def work(session: Session) -> None:
+        chosen = await _choose(db, session, [event_id], over=False)
+        if not chosen:
+            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+        (event,) = chosen
+        marker = await _marker_id(db, session, event)
+        ct, (n,) = await db.places(1)
+        grave: Document = {
+            "status": "dead",
+            "stage": "over",
+            "awaits": DEAD,
+            "last_error": {"$literal": reason},
+            "settled_at": "$$NOW",
+            "ct": ct,
+            "n": n,
+            "kseq": None if event["kseq"] is None else Int64(0),
+            **NO_LEASE,
+        }
+        blocks = await load_blocks(db, session, event["stream"], keys=[event["key_hash"]])
+        blocks.rename(event["key_hash"], event["_id"], marker)
+        changes = [
+            _marker(event, marker, reason),
+            UpdateOne({"_id": event["_id"], **UNFINISHED}, [{"$set": grave}]),
+        ]
+        blocks.advance(event["key_hash"])
+        await write(db, session, blocks, changes)
+
+    await db.transact(work)
+
+
+async def _choose(
+    db: Connection, session: Session, ids: Sequence[str], *, over: bool
+) -> list[Document]:
+    """Return the named events, finished or not, and take their lanes from whoever has them."""
+    stage: Any = "over" if over else {"$ne": "over"}
+    cursor = db.outbox.find({"_id": {"$in": list(ids)}, "stage": stage}, session=session)
+    chosen = sorted(await cursor.to_list(), key=seq_of)
+    if chosen:
+        lanes = {(event["stream"], event["lane"]) for event in chosen}
+        await depose(db, session, [lane_id(stream, lane) for stream, lane in sorted(lanes)])
+    return chosen
+
+
+def _copy(event: Document, event_id: str, place: Document) -> UpdateOne:
+    """Return the write of a copy under another id, at the end of the order."""
+    fresh = {**event, **_AGAIN, "_id": event_id, "last_error": None}
+    if event["key"] is None:
+        fresh["key_hash"] = key_hash(None, None, event_id)
+        fresh["lane"] = lane_of(fresh["key_hash"])
+    return _write_new(fresh, {**place, "created_at": "$$NOW"})
+
+
+def _marker(event: Document, marker_id: str, reason: str) -> UpdateOne:
+    """Return the write of what stands in the place of a skipped event."""
+    payload = encode_json({"skipped": event["_id"], "reason": reason}).decode()
+    fresh = {
+        **event,
+        **_AGAIN,
+        "_id": marker_id,
+        "event_type": "postroom.skipped",
+        "payload": payload,
+        "size": len(payload.encode()),
+        "content_type": JSON,
+        "headers": None,
+        "schema_version": 1,
+        "last_error": None,
+        "available_at": None,
+        "occurred_us": 0,
+    }
+    return _write_new(fresh, {"occurred_at": "$$NOW"})
+
+
+def _write_new(fresh: Document, decided: Document) -> UpdateOne:
+    new = {"$mergeObjects": [{"$literal": fresh}, decided]}
+    return UpdateOne({"_id": fresh["_id"]}, [{"$replaceWith": new}], upsert=True)
+
+
+async def _count_up(db: Connection, session: Session, event: Document) -> Int64:
+    found = await db.counter.find_one_and_update(
+        {"_id": {"topic": event["topic"], "key_hash": event["key_hash"]}},
+        {"$inc": {"last": Int64(1)}},
+        upsert=True,
+        return_document=ReturnDocument.AFTER,
+        session=session,
+    )
+    return Int64(found["last"])
+
+
+async def _marker_id(db: Connection, session: Session, event: Document) -> str:
+    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    for name in (f"skip:{event['_id']}", f"skip:{event['kseq']}:{event['_id']}"):
+        if len(name.encode()) <= MAX_ID_BYTES and not await _is_taken(db, session, name):
+            return name
+    name = f"skip:{seq_of(event):x}:{event['_id']}"
+    return name.encode()[:MAX_ID_BYTES].decode(errors="ignore")
+
+
+async def _is_taken(db: Connection, session: Session, event_id: str) -> bool:
+    found = await db.outbox.find_one({"_id": event_id}, {"_id": 1}, session=session)
+    return found is not None

@@ -1,0 +1,128 @@
+"""The collections: made, brought up to date, and checked before use."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.resources import files
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+from pymongo.errors import OperationFailure
+
+from postroom.errors import SchemaError
+from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.documents import Document
+from postroom.stores.mongo.troubles import EXISTS, translated
+from postroom.transactions.sql import DEFAULT_PREFIX
+
+_VERSION = "schema_version"
+_IDENTITY = "outbox_id"
+_MAJORITY = {"w": "majority"}
+
+
+class Migration(NamedTuple):
+    """One numbered step: commands that do no harm when they are run twice."""
+
+    version: int
+    name: str
+    commands: tuple[Document, ...]
+
+
+@cache
+def load_migrations(prefix: str) -> tuple[Migration, ...]:
+    """Return the steps in their order, with the collections called by this prefix."""
+    folder = files(__package__) / "migrations"
+    found = sorted((f for f in folder.iterdir() if f.name.endswith(".json")), key=lambda f: f.name)
+    return tuple(
+        Migration(
+            int(file.name[:4]),
+            file.name.removesuffix(".json"),
+            tuple(json.loads(file.read_text(encoding="utf-8").replace(DEFAULT_PREFIX, prefix))),
+        )
+        for file in found
+    )
+
+
+async def migrate(db: Connection) -> int:
+    """Run the steps that are missing. Many processes may do it at the same time."""
+    migrations = load_migrations(db.prefix)
+    newest = migrations[-1].version
+    with translated(harmless=False):
+        there = await version(db)
+        _refuse_newer(there, newest)
+        if there == newest:
+            return newest
+        for migration in migrations:
+            if migration.version > there:
+                for command in migration.commands:
+                    await _run(db, command)
+        await db.meta.update_one(
+            {"_id": _IDENTITY}, {"$setOnInsert": {"value": str(uuid4())}}, upsert=True
+        )
+        # Last of all: who sees the version sees everything that belongs to it.
+        await db.meta.update_one({"_id": _VERSION}, {"$max": {"value": newest}}, upsert=True)
+    return newest
+
+
+async def _run(db: Connection, command: Document) -> None:
+    try:
+        await db.database.command({**command, "writeConcern": _MAJORITY})
+    except OperationFailure as error:
+        if error.code != EXISTS:
+            raise
+        if "validator" in command:  # made by a writer, or by another process a moment ago
+            change = {"collMod": command["create"], "validator": command["validator"]}
+            await db.database.command({**change, "writeConcern": _MAJORITY})
+
+
+def script_after(prefix: str, after: int) -> str:
+    """Return the steps after a version as text for mongosh."""
+    lines: list[str] = []
+    for migration in load_migrations(prefix):
+        if migration.version > after:
+            lines.append(f"// {migration.name}")
+            lines += [f"db.runCommand({json.dumps(c)});" for c in migration.commands]
+            lines.append(_set(prefix, _IDENTITY, "$setOnInsert", "UUID().toString()"))
+            lines.append(_set(prefix, _VERSION, "$max", str(migration.version)))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _set(prefix: str, name: str, operator: str, value: str) -> str:
+    return (
+        f"db.{prefix}meta.updateOne({{_id: {json.dumps(name)}}}, "
+        f"{{{operator}: {{value: {value}}}}}, {{upsert: true}});"
+    )
+
+
+async def version(db: Connection) -> int:
+    """Return the version of the collections that are there; 0 if there are none."""
+    found: dict[str, Any] | None = await db.meta.find_one({"_id": _VERSION})
+    return 0 if found is None else int(found["value"])
+
+
+async def check(db: Connection, url: str) -> None:
+    """Raise SchemaError unless the collections are exactly those that this code knows."""
+    there, newest = await version(db), load_migrations(db.prefix)[-1].version
+    _refuse_newer(there, newest)
+    if there < newest:
+        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        raise SchemaError(
+            f"the collections {db.prefix}… {found} in {db.database.name!r}; "
+            f"run: postroom migrate up --store {url}"
+        )
+
+
+async def identity(db: Connection) -> str:
+    found = await db.meta.find_one({"_id": _IDENTITY})
+    if found is None:
+        raise SchemaError("the outbox has no id; run: postroom migrate up")
+    return str(found["value"])
+
+
+def _refuse_newer(there: int, newest: int) -> None:
+    if there > newest:
+        raise SchemaError(
+            f"the collections are of version {there}, made by a newer postroom; this one knows "
+            f"{newest}. Upgrade postroom here; nothing was changed"
+        )

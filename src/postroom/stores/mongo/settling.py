@@ -1,0 +1,177 @@
+"""Settling and mending, behind the fence (rules L2, L5, B)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from bson.int64 import Int64
+from pymongo import DeleteMany, UpdateMany, UpdateOne
+
+from postroom.record import Record, short_error
+from postroom.store import Settlement
+from postroom.stores.mongo.blocks import Blocks, load_blocks, load_broken, write
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds
+from postroom.stores.mongo.leasing import fence
+
+Change = UpdateMany | UpdateOne | DeleteMany
+
+UNFINISHED: Document = {"stage": {"$ne": "over"}}
+NO_LEASE: Document = {"next_attempt_at": None, "lease_owner": None, "lease_until": None}
+DONE: Document = {
+    "$set": {"status": "done", "stage": "over", **NO_LEASE},
+    "$currentDate": {"settled_at": True, "awaits": True},
+}
+
+
+async def settle(db: Connection, settlement: Settlement) -> set[int]:
+    """Write outcomes behind the fence: three round trips, up to seven where keys are blocked.
+
+    Every change leaves what is over alone and sets what it counts, so that the same settlement
+    under a new token changes nothing more (L5).
+    """
+
+    async def work(session: Session) -> set[int]:
+        s = settlement
+        lanes = await fence(db, session, s.stream, s.owner, s.leases)
+        if not (lanes and s):
+            return lanes
+        blocks = await _blocks(db, session, s, lanes)
+        changes = _changes(s, lanes, one_by_one=session is None)
+        await write(db, session, blocks, changes)
+        return lanes
+
+    return await db.transact(work)
+
+
+async def _blocks(db: Connection, session: Session, s: Settlement, lanes: set[int]) -> Blocks:
+    """Return what becomes of the blocks of the keys that the settlement speaks of."""
+    failed = [f.record for f in s.failed if f.record.lane in lanes and f.record.key is not None]
+    parked = _held(s.parked, lanes)
+    freed = s.freed(lanes)
+    if not (failed or parked or freed):
+        return Blocks(s.stream)
+    blocks = await load_blocks(
+        db,
+        session,
+        s.stream,
+        keys=[record.key_hash for record in [*failed, *parked, *freed]],
+        failed=[record.id for record in failed],
+    )
+    ended = [*s.done, *(burial.record for burial in s.dead)]
+    blocks.end({record.id for record in _held(ended, lanes)})
+    for record in sorted(failed, key=lambda record: record.seq):
+        blocks.fail(record)
+    for record in parked:
+        blocks.park(record)
+    for record in freed:
+        blocks.advance(record.key_hash)
+    return blocks
+
+
+def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change]:
+    """Return the changes of events. One by one: each compares what it finds before it sets."""
+    changes: list[Change] = []
+    done = _held(s.done, lanes)
+    if one_by_one:
+        changes += [UpdateOne(_same(record), DONE) for record in done if s.keep_done]
+    elif done and s.keep_done:
+        changes.append(UpdateMany({**_ids(done), **UNFINISHED}, DONE))
+    if done and not s.keep_done:
+        changes.append(DeleteMany({**_ids(done), **UNFINISHED}))
+    for burial in s.dead:
+        if burial.record.lane in lanes:
+            changes.append(UpdateOne(_same(burial.record), dead(burial.error, burial.attempts)))
+    for failure in s.failed:
+        if failure.record.lane in lanes:
+            due = {"$add": ["$$NOW", Int64(milliseconds(failure.delay))]}
+            fields = {
+                "status": "failed",
+                "stage": "waiting",
+                "awaits": due,
+                "next_attempt_at": due,
+                "attempts": failure.attempts,
+                "last_error": {"$literal": short_error(failure.error)},
+                "lease_owner": None,
+                "lease_until": None,
+            }
+            same = _same(failure.record)
+            if one_by_one:
+                same["attempts"] = {"$lte": failure.attempts}
+            changes.append(UpdateOne(same, [{"$set": fields}]))
+    changes += _starts(s, lanes)
+    if returned := _held(s.returned, lanes):
+        fields = {
+            "status": "pending",
+            "attempts": {"$max": [{"$subtract": ["$attempts", 1]}, 0]},
+            "lease_owner": None,
+            "lease_until": None,
+        }
+        changes.append(UpdateMany({**_ids(returned), "status": "processing"}, [{"$set": fields}]))
+    return changes
+
+
+def _starts(s: Settlement, lanes: set[int]) -> Iterable[Change]:
+    """Count an attempt from what was read, so that a repeated settle counts once (H1)."""
+    by_attempts: defaultdict[int, list[Record]] = defaultdict(list)
+    for record in _held(s.starts, lanes):
+        by_attempts[record.attempts].append(record)
+    for attempts, records in by_attempts.items():
+        fields = {
+            "status": "processing",
+            "lease_owner": {"$literal": s.owner},
+            "lease_until": {"$add": ["$$NOW", Int64(milliseconds(s.lease_seconds))]},
+            "attempts": {"$max": ["$attempts", attempts + 1]},
+        }
+        yield UpdateMany({**_ids(records), "stage": "ready"}, [{"$set": fields}])
+
+
+def dead(error: str, attempts: int | None = None) -> Document:
+    """Return the change that makes an event a dead letter."""
+    fields: Document = {
+        "status": "dead",
+        "stage": "over",
+        "awaits": DEAD,
+        "last_error": short_error(error),
+        **NO_LEASE,
+    }
+    if attempts is not None:
+        fields["attempts"] = attempts
+    return {"$set": fields, "$currentDate": {"settled_at": True}}
+
+
+def _held(records: Iterable[Record], lanes: set[int]) -> list[Record]:
+    return [record for record in records if record.lane in lanes]
+
+
+def _ids(records: Iterable[Record]) -> dict[str, Any]:
+    return {"_id": {"$in": [record.id for record in records]}}
+
+
+def _same(record: Record) -> Document:
+    """Return a filter for the event as it was read: in the same place, and not over."""
+    place = Place.of(record.seq)
+    return {"_id": record.id, "ct": place.ct, "n": place.n, **UNFINISHED}
+
+
+async def mend(
+    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
+    """Repair blocks from state; a look, if none is broken."""
+    async with db.snapshot() as session:
+        _, broken = await load_broken(db, session, stream, list(leases), 1)
+    if not broken:
+        return 0
+
+    async def work(session: Session) -> int:
+        lanes = await fence(db, session, stream, owner, leases)
+        if not lanes:
+            return 0
+        blocks, keys = await load_broken(db, session, stream, lanes, limit)
+        advanced = sum(blocks.advance(key) for key in keys)
+        await write(db, session, blocks, [])
+        return advanced
+
+    return await db.transact(work)

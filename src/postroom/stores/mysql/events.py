@@ -1,0 +1,125 @@
+"""Events: settle, stage, mend, prune (rules L2, B1 to B4, H1)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+from postroom.record import Record, short_error
+from postroom.store import Settlement, Staged
+from postroom.stores.mysql.leasing import fence, microseconds
+from postroom.stores.mysql.session import Session
+
+ADVANCE_STEP = 500
+
+
+async def settle(session: Session, settlement: Settlement) -> set[int]:
+    """Write outcomes behind the fence.
+
+    Every change leaves what is over alone and sets what it counts, so that the same settlement
+    under a new token changes nothing more (L5).
+    """
+    s = settlement
+    async with session.change():
+        lanes = set(await fence(session, s.stream, s.owner, s.leases))
+
+        def seqs(records: Iterable[Record]) -> tuple[int, ...]:
+            return tuple(sorted(r.seq for r in records if r.lane in lanes))
+
+        if starts := sorted((r.seq, r.attempts) for r in s.starts if r.lane in lanes):
+            lease = microseconds(s.lease_seconds)
+            session.later("settle_starts", starts=json.dumps(starts), owner=s.owner, lease=lease)
+        if done := seqs(s.done):
+            session.later("settle_done" if s.keep_done else "settle_delete", seqs=done)
+        if dead := sorted(
+            (b.record.seq, b.attempts, short_error(b.error))
+            for b in s.dead
+            if b.record.lane in lanes
+        ):
+            session.later("settle_dead", dead=_json(dead))
+        if failed := sorted(
+            (f.record.seq, f.attempts, short_error(f.error), microseconds(f.delay))
+            for f in s.failed
+            if f.record.lane in lanes
+        ):
+            session.later("settle_failed", failed=_json(failed))
+            session.later("settle_block", seqs=tuple(f[0] for f in failed))
+        if returned := seqs(s.returned):
+            session.later("settle_returned", seqs=returned)
+        if parked := seqs(s.parked):
+            session.later("settle_parked", seqs=parked)
+        for record in s.freed(lanes):
+            await advance(session, s.stream, record.key_hash)
+    return lanes
+
+
+async def advance(session: Session, stream: str, key_hash: bytes) -> bool:
+    """Let a key go on whose barrier event has ended: its next followers, or all and no block.
+
+    Nothing happens while the barrier's event is still to be sent. Call it inside a change.
+    """
+    key = {"stream": stream, "key_hash": key_hash}
+    if not await session.rows("advance_open", **key):
+        return False
+    found = [seq for (seq,) in await session.rows("advance_next", step=ADVANCE_STEP + 1, **key)]
+    moved = found[:ADVANCE_STEP]
+    if moved:
+        session.later("advance", seqs=tuple(moved))
+    if len(found) > len(moved):
+        session.later("advance_barrier", barrier=moved[-1], **key)
+    else:
+        session.later("advance_unblock", **key)
+    return True
+
+
+async def stage(session: Session, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+    """Move what is due; writes only if there is something."""
+    if not lanes:
+        return Staged(0, None, ready=False)
+    where = {"stream": stream, "lanes": json.dumps(list(lanes))}
+    ((due, ready),) = await session.rows("stage_look", **where)
+    moved = 0
+    if due is not None and due <= 0:
+        found = await session.rows("stage_due", stream=stream, lanes=tuple(lanes), limit=limit)
+        if found:
+            async with session.change():
+                moved = await session.run("stage", seqs=tuple(sorted(seq for (seq,) in found)))
+        ((due, ready),) = await session.rows("stage_look", **where)
+    wait = None if due is None else max(0.0, due / 1_000_000)
+    return Staged(moved, wait, bool(ready))
+
+
+async def mend(
+    session: Session, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
+    """Repair blocks from state; takes the fence only if one is broken."""
+    if not leases:
+        return 0
+    if not await session.rows("mend", stream=stream, lanes=tuple(leases), limit=1):
+        return 0
+    mended = 0
+    async with session.change():
+        lanes = await fence(session, stream, owner, leases)
+        if lanes:
+            broken = await session.rows("mend", stream=stream, lanes=tuple(lanes), limit=limit)
+            for (key_hash,) in broken:
+                mended += await advance(session, stream, key_hash)
+    return mended
+
+
+async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
+    """Delete old done events, a stream after the other; within each the oldest first."""
+    older, removed = microseconds(older_than_seconds), 0
+    for (stream,) in await session.rows("streams"):
+        found = await session.rows("prune_old", stream=stream, older=older, limit=limit - removed)
+        if found:
+            async with session.change():
+                seqs = tuple(sorted(seq for (seq,) in found))
+                removed += await session.run("prune", seqs=seqs, older=older)
+        if removed >= limit:
+            break
+    return removed
+
+
+def _json(rows: Sequence[object]) -> str:
+    return json.dumps(rows, ensure_ascii=False)

@@ -1,0 +1,167 @@
+"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from postroom.codec import encode_json
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.record import LANES, Record, State, key_hash, lane_of
+from postroom.store import Filter, Stats
+from postroom.stores.mysql.events import advance
+from postroom.stores.mysql.leasing import make_lanes
+from postroom.stores.mysql.reading import lanes_of
+from postroom.stores.mysql.session import Session
+
+_OPEN = (State.PROCESSING, State.FAILED, State.DEAD)
+_LOOKED_AT = 16  # rows of each lane that speak for the age of the rest
+
+
+class _Chosen(NamedTuple):
+    seq: int
+    id: str
+    stream: str
+    lane: int
+    key_hash: bytes
+    key: str | None
+    topic: str
+    kseq: int | None
+
+
+async def get(session: Session, event_id: str) -> Record | None:
+    rows = await session.rows("get", id=event_id)
+    return Record._make((*rows[0], None)) if rows else None
+
+
+async def find(session: Session, wanted: Filter) -> list[Record]:
+    statement = "find_open" if wanted.state in _OPEN else "find"
+    values = wanted._asdict()
+    values["state"] = None if wanted.state is None else str(wanted.state)
+    return [Record._make((*row, None)) for row in await session.rows(statement, **values)]
+
+
+async def stats(session: Session, stream: str | None) -> Stats:
+    seen = defaultdict[str, int](int, await session.rows("stats", stream=stream))
+    processing, failed = seen[State.PROCESSING], seen[State.FAILED]
+    counts = {
+        State.PENDING: seen["ready"] + seen["waiting"] + seen["parked"] - processing - failed,
+        State.PROCESSING: processing,
+        State.DONE: seen[State.DONE],
+        State.FAILED: failed,
+        State.DEAD: seen[State.DEAD],
+    }
+    ages = [0]
+    for name in await streams(session) if stream is None else [stream]:
+        ((age,),) = await session.rows(
+            "stats_oldest",
+            parts={"lanes": lanes_of(session.sql, range(LANES))},
+            stream=name,
+            per_lane=_LOOKED_AT,
+        )
+        ages.append(age or 0)
+    return Stats({str(k): n for k, n in counts.items()}, max(ages) / 1_000_000, seen["blocked"])
+
+
+async def streams(session: Session) -> list[str]:
+    return [name for (name,) in await session.rows("streams")]
+
+
+async def identity(session: Session) -> str:
+    ((name,),) = await session.rows("identity")
+    return str(name)
+
+
+async def replay(session: Session, ids: Sequence[str], *, new_id: bool) -> int:
+    async with session.change():
+        chosen = await _choose(session, ids, finished=True)
+        in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
+        if in_place:
+            session.later("replay", seqs=tuple(in_place))
+        for event in chosen:
+            if event.seq in in_place:
+                continue
+            number = None if event.kseq is None else await _count_up(session, event)
+            if new_id:
+                _copy(session, event, make_id(), number, is_new=True)
+            else:
+                session.later("rename", id=f"\x00{event.seq}", seq=event.seq)
+                _copy(session, event, event.id, number, is_new=False)
+                session.later("replay_delete", seq=event.seq)
+        return len(chosen)
+
+
+async def bury(session: Session, ids: Sequence[str], reason: str) -> int:
+    async with session.change():
+        chosen = await _choose(session, ids, finished=False)
+        if chosen:
+            session.later("bury", seqs=tuple(e.seq for e in chosen), reason=reason)
+        for stream, hashed in sorted({(e.stream, e.key_hash) for e in chosen}):
+            await advance(session, stream, hashed)
+        return len(chosen)
+
+
+async def skip(session: Session, event_id: str, reason: str) -> None:
+    async with session.change():
+        chosen = await _choose(session, [event_id], finished=False)
+        if not chosen:
+            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+        (event,) = chosen
+        payload = encode_json({"skipped": event.id, "reason": reason})
+        session.later("rename", id=await _marker_id(session, event), seq=event.seq)
+        session.later("skip_copy", id=event.id, seq=event.seq, reason=reason)
+        session.later("skip", seq=event.seq, payload=payload.decode(), size=len(payload))
+        await advance(session, event.stream, event.key_hash)
+
+
+async def _choose(session: Session, ids: Sequence[str], *, finished: bool) -> list[_Chosen]:
+    """Return the named events, finished or not, and take their lanes from whoever has them.
+
+    The lanes first, in the order in which a settle locks them; then the events, as they are then.
+    """
+    if not ids:
+        return []
+    wanted = {"ids": tuple(dict.fromkeys(ids)), "finished": finished}
+    lanes = defaultdict[str, set[int]](set)
+    for row in await session.rows("chosen", **wanted):
+        event = _Chosen._make(row)
+        lanes[event.stream].add(event.lane)
+    for stream in sorted(lanes):
+        await make_lanes(session, stream)
+        await session.run("fence_lanes", stream=stream, lanes=tuple(sorted(lanes[stream])))
+    rows = await session.rows("chosen_now", **wanted) if lanes else ()
+    chosen = [_Chosen._make(row) for row in rows]
+    return [event for event in chosen if event.lane in lanes[event.stream]]
+
+
+def _copy(
+    session: Session, event: _Chosen, event_id: str, number: int | None, *, is_new: bool
+) -> None:
+    hashed = event.key_hash if event.key is not None else key_hash(None, None, event_id)
+    session.later(
+        "replay_copy",
+        seq=event.seq,
+        id=event_id,
+        key_hash=hashed,
+        lane=lane_of(hashed),
+        kseq=number,
+        is_new=is_new,
+    )
+
+
+async def _count_up(session: Session, event: _Chosen) -> int:
+    key = {"topic": event.topic, "key_hash": event.key_hash}
+    await session.run("count_up", **key)
+    ((number,),) = await session.rows("count_up_read", **key)
+    return int(number)
+
+
+async def _marker_id(session: Session, event: _Chosen) -> str:
+    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    for name in (f"skip:{event.id}", f"skip:{event.kseq}:{event.id}"):
+        if len(name.encode()) <= MAX_ID_BYTES and not await session.rows("get", id=name):
+            return name
+    return f"skip:{event.seq}:{event.id}".encode()[:MAX_ID_BYTES].decode(errors="ignore")

@@ -1,0 +1,1 @@
+SELECT {columns} FROM postroom_outbox AS o WHERE o.id = :id

@@ -1,0 +1,2 @@
+SELECT lane, CONVERT(owner USING utf8mb4), token, until > UTC_TIMESTAMP(6) FROM postroom_lease
+WHERE stream = :stream ORDER BY lane

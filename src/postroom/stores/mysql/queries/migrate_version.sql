@@ -1,0 +1,1 @@
+REPLACE INTO postroom_meta (name, value) VALUES ('schema_version', :version)

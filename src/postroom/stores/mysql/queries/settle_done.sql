@@ -1,0 +1,4 @@
+UPDATE postroom_outbox
+SET state = 'done', stage = 'over', settled_at = UTC_TIMESTAMP(6),
+    next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL
+WHERE seq IN :seqs AND stage <> 'over'

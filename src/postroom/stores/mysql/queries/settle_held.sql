@@ -1,0 +1,2 @@
+SELECT lane FROM postroom_lease
+WHERE stream = :stream AND lane IN :lanes AND (lane, token) IN :held AND owner = :owner AND until > UTC_TIMESTAMP(6)

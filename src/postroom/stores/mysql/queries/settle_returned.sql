@@ -1,0 +1,3 @@
+UPDATE postroom_outbox
+SET state = 'pending', attempts = GREATEST(attempts - 1, 0), lease_owner = NULL, lease_until = NULL
+WHERE seq IN :seqs AND state = 'processing'

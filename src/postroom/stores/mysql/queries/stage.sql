@@ -1,0 +1,2 @@
+UPDATE postroom_outbox SET stage = 'ready'
+WHERE seq IN :seqs AND stage = 'waiting' AND next_attempt_at <= UTC_TIMESTAMP(6)

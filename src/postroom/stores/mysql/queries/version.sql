@@ -1,0 +1,1 @@
+SELECT value FROM postroom_meta WHERE name = 'schema_version'

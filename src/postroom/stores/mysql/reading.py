@@ -1,0 +1,69 @@
+"""The read: what may be sent now, fair over lanes, in one statement (rules R1 to R4, B2)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from operator import itemgetter
+
+from postroom.record import Record, lane_of
+from postroom.store import Read
+from postroom.stores.mysql.session import Session
+
+_record = partial(tuple.__new__, Record)  # Record._make without its Python frame
+_seq = itemgetter(0)
+
+
+async def read(session: Session, question: Read) -> list[Record]:
+    """Return the rows in the order of `seq`.
+
+    There is no LATERAL in MariaDB: each lane has a SELECT of its own, and a UNION joins them. One
+    walk over several lanes would sort all that they hold.
+    """
+    lanes, tokens = question.lanes, None
+    if question.owner is not None:
+        tokens = question.tokens
+        lanes = [lane for lane in lanes if lane in tokens]
+    if not lanes:
+        return []
+    rows = await session.rows(
+        "read",
+        parts={"lanes": lanes_of(session.sql, lanes, question.exclude, tokens)},
+        stream=question.stream,
+        owner=question.owner,
+        per_lane=question.per_lane,
+        rows=max(question.rows, 1),
+        size=question.size,
+    )
+    return list(map(_record, sorted(rows, key=_seq)))
+
+
+def lanes_of(
+    sql: Mapping[str, str],
+    lanes: Sequence[int],
+    exclude: Collection[bytes] = (),
+    tokens: Mapping[int, int] | None = None,
+) -> str:
+    """Return the part of a statement that walks each of the lanes from its lowest event.
+
+    A key to be left out is named in its own lane only: the others stay with the index. With tokens
+    a lane is walked only if its reader holds it.
+    """
+    template = sql["read_lane"].replace("{held}", "" if tokens is None else f" {sql['read_held']}")
+    left_out: dict[int, list[bytes]] = defaultdict(list)
+    for hashed in exclude:
+        left_out[lane_of(hashed)].append(hashed)
+    return " UNION ALL ".join(
+        template.replace("{place}", str(place))
+        .replace("{lane}", str(int(lane)))
+        .replace("{token}", str(int(tokens[lane])) if tokens is not None else "")
+        .replace("{except}", _without(left_out.get(lane)))
+        for place, lane in enumerate(lanes)
+    )
+
+
+def _without(keys: Sequence[bytes] | None) -> str:
+    if not keys:
+        return ""
+    return f" AND key_hash NOT IN ({', '.join(f'0x{key.hex()}' for key in keys)})"

@@ -1,0 +1,95 @@
+"""The tables: made, brought up to date, and checked before use.
+
+DDL commits by itself in MySQL. So every statement of a step can be run again, and the version is
+written down after the last one: a migration that was cut off is simply begun anew.
+"""
+
+from __future__ import annotations
+
+import re
+from hashlib import md5
+from uuid import uuid4
+
+from postroom.errors import SchemaError, StoreConflictError
+from postroom.stores.mysql.session import Session
+from postroom.stores.mysql.statements import load_migrations
+
+_OLDEST = {"mysql": (8, 0, 16), "mariadb": (10, 6, 0)}
+_NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+async def migrate(session: Session, prefix: str, patience_seconds: int) -> int:
+    """Run the migrations that are missing. Safe in many processes: one works, the others wait."""
+    check_server(session)
+    migrations = load_migrations(prefix)
+    newest = migrations[-1].version
+    there = await version(session)
+    _refuse_newer(there, newest)
+    if there == newest:
+        return newest
+    await session.execute("SET SESSION sql_notes = 0")  # "exists already" is no news here
+    lock = await _lock(session, prefix, patience_seconds)
+    try:
+        there = await version(session)  # again: another process may have been first
+        _refuse_newer(there, newest)
+        for step in migrations:
+            if step.version > there:
+                for statement in step.statements:
+                    await session.execute(statement)
+                await session.run("migrate_identity", outbox_id=str(uuid4()))
+                await session.run("migrate_version", version=str(step.version))
+    finally:
+        if not session.broken:
+            await session.rows("unlock", name=lock)
+    return newest
+
+
+async def check(session: Session, prefix: str, url: str) -> None:
+    """Raise SchemaError unless the tables are exactly those that this code knows."""
+    check_server(session)
+    there, newest = await version(session), load_migrations(prefix)[-1].version
+    _refuse_newer(there, newest)
+    if there < newest:
+        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        raise SchemaError(f"the tables {prefix}… {found}; run: postroom migrate up --store {url}")
+
+
+async def version(session: Session) -> int:
+    """Return the version of the tables that are there; 0 if there are none."""
+    if not await session.rows("version_known"):
+        return 0
+    rows = await session.rows("version")
+    return int(rows[0][0]) if rows else 0
+
+
+def check_server(session: Session) -> None:
+    """Refuse a server that lacks what the statements need: CHECK, JSON_TABLE, SKIP LOCKED."""
+    found = _VERSION.search(session.version.removeprefix("5.5.5-"))
+    numbers = tuple(map(int, found.groups())) if found else (0, 0, 0)
+    oldest = _OLDEST[session.flavour]
+    if numbers < oldest:
+        needed = ".".join(map(str, oldest))
+        raise SchemaError(
+            f"{_NAMES[session.flavour]} {session.version} is too old; {needed} or newer is needed"
+        )
+
+
+def _refuse_newer(there: int, newest: int) -> None:
+    if there > newest:
+        raise SchemaError(
+            f"the tables are of version {there}, made by a newer postroom; this one knows "
+            f"{newest}. Upgrade postroom here; nothing was changed"
+        )
+
+
+async def _lock(session: Session, prefix: str, patience_seconds: int) -> str:
+    """Lock out other migrations of the same tables; names of locks are shared by all databases."""
+    place = f"{session.database}\x00{prefix}"
+    name = f"postroom:{md5(place.encode(), usedforsecurity=False).hexdigest()}"
+    ((got,),) = await session.rows("lock", name=name, patience=patience_seconds)
+    if got != 1:
+        raise StoreConflictError(
+            f"another process has been migrating these tables for {patience_seconds} s; try again"
+        )
+    return name

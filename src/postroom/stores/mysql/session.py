@@ -1,0 +1,238 @@
+"""A connection to the server, and the transactions on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Literal, NamedTuple, cast
+
+import asyncmy
+
+from postroom.errors import StoreLostError
+from postroom.stores.mysql.faults import is_lost, translate
+
+Flavour = Literal["mysql", "mariadb"]
+
+GRACE_SECONDS = 5.0
+"""How much longer than the server this side waits for a statement to end."""
+IDLE_SECONDS = 30
+"""The server ends a session that says nothing for so long, an open transaction included: a relay
+that is frozen in the middle of a settle must not keep its lanes from the others."""
+_CLOSE_SECONDS = 1.0
+_TOGETHER_BYTES = 500_000  # longer statements travel alone: a server may take 1 MB at a time
+
+
+class Target(NamedTuple):
+    """Where the server is, and how long to wait for it."""
+
+    host: str
+    port: int
+    user: str | None
+    password: str | None
+    database: str
+    socket: str | None = None
+    ssl_ca: str | None = None
+    connect_seconds: float = 10.0
+    statement_seconds: float = 30.0
+    lock_seconds: int = 5
+
+    async def connect(self, *, autocommit: bool = True) -> asyncmy.Connection:
+        """Open a connection; the driver's errors come as those of the port."""
+        try:
+            async with asyncio.timeout(self.connect_seconds):
+                return await asyncmy.connect(
+                    host=self.host,
+                    port=self.port,
+                    unix_socket=self.socket,
+                    user=self.user,
+                    # Bytes: the driver would encode text as Latin-1.
+                    password=(self.password or "").encode(),
+                    database=self.database,
+                    charset="utf8mb4",
+                    autocommit=autocommit,
+                    connect_timeout=self.connect_seconds,
+                    ssl={"ca": self.ssl_ca} if self.ssl_ca else None,
+                )
+        except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
+            raise translate(error, self.database) from error
+
+
+def flavour_of(version: str) -> Flavour:
+    """Tell the two families apart by the version that the server shows."""
+    return "mariadb" if "mariadb" in version.lower() else "mysql"
+
+
+class Session:
+    """An open connection with the statements it knows by name.
+
+    READ COMMITTED, autocommit outside of `change`, UTC. Statements of a change travel together
+    where nobody waits for their result: its BEGIN with the first, its COMMIT with the last.
+    """
+
+    def __init__(
+        self, connection: asyncmy.Connection, sql: Mapping[str, str], target: Target
+    ) -> None:
+        self.sql = sql
+        self._connection = connection
+        self._cursor = connection.cursor()
+        self._target = target
+        self._limit = target.statement_seconds + GRACE_SECONDS
+        self._ahead: list[str] = []
+        self._ahead_bytes = 0
+        self.broken = False
+        self.idle_since = 0.0
+
+    @classmethod
+    async def open(cls, target: Target, sql: Mapping[str, str]) -> Session:
+        connection = await target.connect()
+        self = cls(connection, sql, target)
+        try:
+            await self.execute(self._settings())
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    def _settings(self) -> str:
+        target = self._target
+        values = {
+            "time_zone": "'+00:00'",
+            "sql_mode": "'STRICT_ALL_TABLES,ONLY_FULL_GROUP_BY,NO_ENGINE_SUBSTITUTION'",
+            "innodb_lock_wait_timeout": target.lock_seconds,
+            "lock_wait_timeout": target.lock_seconds,
+            "wait_timeout": IDLE_SECONDS,
+            "net_write_timeout": IDLE_SECONDS,
+        }
+        if self.flavour == "mariadb":
+            values["max_statement_time"] = target.statement_seconds
+            values["in_predicate_conversion_threshold"] = 0  # long lists stay ranges of the index
+        else:
+            values["max_execution_time"] = round(target.statement_seconds * 1000)
+            values["range_optimizer_max_mem_size"] = 0  # the same
+        listed = ", ".join(f"SESSION {name} = {value}" for name, value in values.items())
+        return f"SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; SET {listed}"
+
+    @property
+    def database(self) -> str:
+        return self._target.database
+
+    @property
+    def version(self) -> str:
+        return str(self._connection.get_server_info())
+
+    @property
+    def flavour(self) -> Flavour:
+        return flavour_of(self.version)
+
+    # -- statements ---------------------------------------------------------------------------
+    async def run(self, name: str, /, **values: Any) -> int:
+        """Execute the statement of this name now; returns how many rows it changed."""
+        await self.execute(self.say(name, **values))
+        return cast("int", self._cursor.rowcount)
+
+    async def rows(self, name: str, /, **values: Any) -> Sequence[Any]:
+        """Execute a statement now and fetch all it returns."""
+        return await self.query(self.say(name, **values))
+
+    async def query(self, text: str) -> Sequence[Any]:
+        """Execute a text and fetch all it returns."""
+        await self.execute(text)
+        return await self._cursor.fetchall()
+
+    def later(self, name: str, /, **values: Any) -> None:
+        """Execute a statement of the change before its commit; nobody waits for its result."""
+        text = self.say(name, **values)
+        self._ahead.append(text)
+        self._ahead_bytes += len(text)
+
+    def say(self, name: str, /, *, parts: Mapping[str, str] | None = None, **values: Any) -> str:
+        """Return a statement as text, its parts filled in and its values quoted by the driver."""
+        text = self.sql[name]
+        for part, words in (parts or {}).items():
+            text = text.replace(f"{{{part}}}", words)
+        return str(self._cursor.mogrify(text, values or None))
+
+    async def execute(self, text: str) -> None:
+        """Send what waits to be sent, and this; the result is that of the last statement."""
+        parts = [*self._ahead, text]
+        self._ahead, self._ahead_bytes = [], 0
+        try:
+            async with asyncio.timeout(self._limit):
+                await self._cursor.execute(";".join(parts))
+                while await self._cursor.nextset():
+                    pass
+        except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
+            self.broken = self.broken or is_lost(error)
+            raise translate(error, self._target.database) from error
+        except BaseException:
+            self.broken = True
+            raise
+
+    # -- transactions -------------------------------------------------------------------------
+    @asynccontextmanager
+    async def change(self) -> AsyncIterator[None]:
+        """Commit at the end, roll back on any error.
+
+        An error on the way to the commit leaves nothing changed. If the connection goes away while
+        the COMMIT is under way, nobody knows: StoreLostError.
+        """
+        self._ahead, self._ahead_bytes = ["BEGIN"], 0
+        try:
+            yield
+            if self._ahead == ["BEGIN"]:  # nothing was said
+                self._ahead = []
+                return
+            if self._ahead_bytes > _TOGETHER_BYTES:
+                ahead, self._ahead = self._ahead, []
+                for text in ahead:
+                    await self.execute(text)
+        except BaseException:
+            await self._roll_back()
+            raise
+        await self._commit()
+
+    async def _commit(self) -> None:
+        parts = [*self._ahead, "COMMIT"]
+        self._ahead = []
+        try:
+            async with asyncio.timeout(self._limit):
+                await self._cursor.execute(";".join(parts))
+                while await self._cursor.nextset():
+                    pass
+        except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
+            if is_lost(error):
+                self.broken = True
+                raise StoreLostError(
+                    f"the connection went away during a commit: {error}; whether it happened is "
+                    "unknown"
+                ) from error
+            await self._roll_back()
+            raise translate(error, self._target.database) from error
+        except BaseException:
+            self.broken = True
+            raise
+
+    async def _roll_back(self) -> None:
+        """End the transaction. A lock wait that ran out has undone one statement only."""
+        self._ahead = []
+        if self.broken:
+            return
+        self.broken = True  # unless the rollback is answered
+        with suppress(asyncmy.errors.MySQLError, OSError, EOFError):
+            async with asyncio.timeout(self._limit):
+                await self._cursor.execute("ROLLBACK")
+            self.broken = False
+
+    async def close(self) -> None:
+        """End the session; never raises."""
+        self.broken = True
+        await end(self._connection)
+
+
+async def end(connection: asyncmy.Connection) -> None:
+    """Close a connection, politely if the server listens."""
+    with suppress(asyncmy.errors.MySQLError, OSError, EOFError):
+        async with asyncio.timeout(_CLOSE_SECONDS):
+            await connection.ensure_closed()
+    connection.close()

@@ -1,0 +1,295 @@
+"""The MySQL and MariaDB store: the Store port over one database of a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from postroom.errors import ConfigError, StoreError
+from postroom.record import Record, short_error
+from postroom.store import (
+    Capabilities,
+    Filter,
+    Member,
+    Read,
+    Roster,
+    Schema,
+    Settlement,
+    Staged,
+    Stats,
+)
+from postroom.stores.mysql import events, leasing, people, reading, schema
+from postroom.stores.mysql.lending import Lender
+from postroom.stores.mysql.pool import Pool
+from postroom.stores.mysql.session import Session, Target
+from postroom.stores.mysql.statements import load_migrations, load_queries
+from postroom.stores.statements import script_after
+from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+from postroom.url import Url, seconds, whole_number
+
+if TYPE_CHECKING:
+    import asyncmy
+
+T = TypeVar("T")
+
+_SCHEMES = ("mysql", "mariadb")
+_HANDLERS = 32
+_MIGRATE_SECONDS = 60
+
+
+class MysqlStore:
+    """An outbox in a MySQL or MariaDB database, served by relays on any number of hosts.
+
+    Tested on MariaDB 10.11; the SQL keeps to what MySQL 8.0.16 shares with it. The sessions are the
+    store's own: READ COMMITTED, UTC, utf8mb4, whatever the server's defaults are. Nobody is woken
+    by a commit elsewhere: a relay hears of kicks in its own process, and polls.
+
+    prefix             what the tables' names begin with
+    pool_size          how many things can be asked at the same time
+    connect_seconds    how long to wait for the server at the beginning of a session
+    statement_seconds  how long a statement may take; the server stops it then
+    lock_seconds       how long a statement waits for another transaction's lock before
+                       StoreConflictError; whole seconds
+    ssl_ca             a file of certificates: the connection is encrypted and the server checked
+    """
+
+    capabilities = Capabilities(
+        transactions=True, concurrent_writers=True, server_clock=True, notify=False, shared=True
+    )
+
+    def __init__(
+        self,
+        host: str = "localhost",
+        *,
+        port: int = 3306,
+        user: str | None = None,
+        password: str | None = None,
+        database: str,
+        socket: str | None = None,
+        ssl_ca: str | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        pool_size: int = 5,
+        connect_seconds: float = 10.0,
+        statement_seconds: float = 30.0,
+        lock_seconds: int = 5,
+    ) -> None:
+        if not database:
+            raise ConfigError("the database is missing: mysql://user:password@host/database")
+        for name, value in (
+            ("pool_size", pool_size),
+            ("connect_seconds", connect_seconds),
+            ("statement_seconds", statement_seconds),
+            ("lock_seconds", lock_seconds),
+        ):
+            if not value > 0:
+                raise ConfigError(f"{name} must be more than 0, not {value!r}")
+        self.prefix = check_prefix(prefix)
+        self.target = Target(
+            host, port, user, password, database, socket, ssl_ca,
+            connect_seconds, statement_seconds, lock_seconds,
+        )  # fmt: skip
+        self._size = pool_size
+        self._pool: Pool | None = None
+        self._lender: Lender | None = None
+
+    @classmethod
+    def from_url(cls, url: str | Url) -> MysqlStore:
+        """Make a store from `mysql://user:password@host:3306/database?prefix=…`."""
+        parsed = Url.parse(url)
+        if parsed.scheme not in _SCHEMES or parsed.driver not in (None, "asyncmy"):
+            raise ConfigError(f"not a MySQL URL: {parsed}; write mysql://user@host/database")
+        if len(parsed.hosts) > 1:
+            raise ConfigError(f"one host, please: {parsed}; put a proxy before a cluster")
+        options: dict[str, Any] = parsed.options(
+            {
+                "prefix": check_prefix,
+                "pool_size": whole_number,
+                "connect_seconds": seconds,
+                "statement_seconds": seconds,
+                "lock_seconds": whole_number,
+                "socket": str,
+                "ssl_ca": str,
+            }
+        )
+        return cls(
+            parsed.host or "localhost",
+            port=parsed.port or 3306,
+            user=parsed.user,
+            password=parsed.password,
+            database=parsed.database,
+            **options,
+        )
+
+    # -- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        pool = Pool(self._connect, self._size)
+        try:
+            async with pool.session() as session:
+                await schema.check(session, self.prefix, self.url)
+        except BaseException:
+            await pool.close()
+            raise
+        self._pool = pool
+        self._lender = Lender(self.target, _HANDLERS)
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        lender, self._lender = self._lender, None
+        if pool is not None:
+            await pool.close()
+        if lender is not None:
+            await lender.close()
+
+    async def migrate(self) -> int:
+        async with self._once() as session:
+            return await schema.migrate(session, self.prefix, _MIGRATE_SECONDS)
+
+    async def schema(self) -> Schema:
+        async with self._once() as session:
+            current = await schema.version(session)
+        return Schema(current, load_migrations(self.prefix)[-1].version)
+
+    def migration_sql(self, after: int = 0) -> str:
+        return script_after(__package__, self.prefix, after)
+
+    async def identity(self) -> str:
+        async with self._session() as session:
+            return await people.identity(session)
+
+    async def max_packet_bytes(self) -> int:
+        """Return the longest statement that the server takes: no event can be larger."""
+        async with self._session() as session:
+            ((limit,),) = await session.query("SELECT @@max_allowed_packet")
+        return int(limit)
+
+    # -- lanes --------------------------------------------------------------------------------
+    async def beat(
+        self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
+    ) -> Roster:
+        async with self._session() as session:
+            return await leasing.beat(session, stream, member, lease_seconds, held)
+
+    async def take(
+        self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
+    ) -> dict[int, int]:
+        async with self._session() as session:
+            return await leasing.take(session, stream, owner, lanes, lease_seconds)
+
+    async def retake(
+        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    ) -> dict[int, int]:
+        async with self._session() as session:
+            return await leasing.retake(session, stream, owner, held, lease_seconds)
+
+    async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
+        async with self._session() as session:
+            await leasing.release(session, stream, owner, held)
+
+    async def leave(self, stream: str, owner: str) -> None:
+        async with self._session() as session:
+            await leasing.leave(session, stream, owner)
+
+    async def leases(self, stream: str) -> Roster:
+        async with self._session() as session:
+            return await leasing.leases(session, stream)
+
+    # -- events -------------------------------------------------------------------------------
+    async def read(self, question: Read) -> list[Record]:
+        async with self._session() as session:
+            return await reading.read(session, question)
+
+    async def settle(self, settlement: Settlement) -> set[int]:
+        async with self._session() as session:
+            return await events.settle(session, settlement)
+
+    async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+        async with self._session() as session:
+            return await events.stage(session, stream, lanes, limit)
+
+    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+        async with self._session() as session:
+            return await events.mend(session, stream, owner, leases, limit)
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        async with self._session() as session:
+            return await events.prune(session, older_than_seconds, limit)
+
+    # -- people -------------------------------------------------------------------------------
+    async def get(self, event_id: str) -> Record | None:
+        async with self._session() as session:
+            return await people.get(session, event_id)
+
+    async def find(self, wanted: Filter) -> list[Record]:
+        async with self._session() as session:
+            return await people.find(session, wanted)
+
+    async def stats(self, stream: str | None = None) -> Stats:
+        async with self._session() as session:
+            return await people.stats(session, stream)
+
+    async def streams(self) -> list[str]:
+        async with self._session() as session:
+            return await people.streams(session)
+
+    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+        async with self._session() as session:
+            return await people.replay(session, ids, new_id=new_id)
+
+    async def bury(self, ids: Sequence[str], reason: str) -> int:
+        async with self._session() as session:
+            return await people.bury(session, ids, short_error(reason))
+
+    async def skip(self, event_id: str, reason: str) -> None:
+        async with self._session() as session:
+            await people.skip(session, event_id, short_error(reason))
+
+    # -- waking and handlers ------------------------------------------------------------------
+    async def wait_for_change(self, timeout_seconds: float) -> bool:
+        """MySQL tells nobody of commits: the time passes, and the relay polls."""
+        await asyncio.sleep(timeout_seconds)
+        return False
+
+    def transaction(self) -> AbstractAsyncContextManager[asyncmy.Connection]:
+        """Open a transaction for a handler on an asyncmy connection; commits on exit.
+
+        A deadlock or a lock that was not free comes as StoreConflictError: nothing has happened,
+        and the whole handler may run again. If the connection goes away in the COMMIT, nobody
+        knows: StoreLostError.
+        """
+        return _opened(self._lender).transaction()
+
+    def sync_transaction(self) -> AbstractContextManager[Any]:
+        """Open the same on a PyMySQL connection, for a handler in a thread."""
+        return _opened(self._lender).sync_transaction()
+
+    # -- connections --------------------------------------------------------------------------
+    @property
+    def url(self) -> str:
+        """The URL under which this store is found, without its password and its options."""
+        user = f"{self.target.user}@" if self.target.user else ""
+        return f"mysql://{user}{self.target.host}:{self.target.port}/{self.target.database}"
+
+    async def _connect(self) -> Session:
+        return await Session.open(self.target, load_queries(self.prefix))
+
+    def _session(self) -> AbstractAsyncContextManager[Session]:
+        return _opened(self._pool).session()
+
+    @asynccontextmanager
+    async def _once(self) -> AsyncIterator[Session]:
+        """Open a session for one piece of work, without the tables being there."""
+        session = await self._connect()
+        try:
+            yield session
+        finally:
+            await session.close()
+
+
+def _opened(part: T | None) -> T:
+    if part is None:
+        raise StoreError("the store is not open; call `await store.open()` first")
+    return part

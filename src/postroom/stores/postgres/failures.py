@@ -1,0 +1,82 @@
+"""What PostgreSQL's errors mean to the port: nothing happened, nobody knows, or it cannot be."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors
+from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
+
+from postroom.errors import PostroomError, SchemaError, StoreConflictError, StoreError
+from postroom.errors import StoreLostError as StoreLostError
+
+_MISSING = (
+    errors.UndefinedTable,
+    errors.UndefinedColumn,
+    errors.UndefinedFunction,
+    errors.InvalidSchemaName,
+)
+_AGAIN = ("40", "53", "57014", "55P03", "55006", "25006", "57P03", "57P04")
+"""States that pass: a conflict, a lack of room, a time limit, a server that is not yet or no longer
+the primary."""
+
+
+def translate(error: BaseException, *, broken: bool = False) -> PostroomError:
+    """Return the error of the port.
+
+    broken      the connection is gone: the server has not said what became of the statement
+    """
+    match error:
+        case PostroomError():
+            return error
+        case PoolTimeout() | TooManyRequests():
+            return StoreConflictError(f"no connection to PostgreSQL: {error}")
+        case PoolClosed():
+            return StoreError("the store is closed")
+        case psycopg.Error():
+            return _translate(error, broken=broken)
+        case _:
+            return StoreLostError(f"PostgreSQL: {type(error).__name__}: {error}")
+
+
+def _translate(error: psycopg.Error, *, broken: bool) -> PostroomError:
+    said = first_line(error)
+    state = error.sqlstate or ""
+    if isinstance(error, _MISSING):
+        return SchemaError(f"{said}. Are the tables there? Create them with: postroom migrate")
+    if isinstance(error, errors.InsufficientPrivilege):
+        return StoreError(f"{said}. {needed_grant(error)}")
+    if broken:
+        return StoreLostError(f"the connection to PostgreSQL went away: {said}")
+    # An ERROR on a connection that lives on: the server has rolled back.
+    if state.startswith(_AGAIN):
+        return StoreConflictError(f"PostgreSQL: {said}")
+    return StoreError(f"PostgreSQL: {said}" + (f" ({state})" if state else ""))
+
+
+def could_not_connect(error: psycopg.Error) -> StoreError:
+    """Return the error for a server that is away: nothing was asked of it."""
+    return StoreConflictError(f"cannot connect to PostgreSQL: {first_line(error)}")
+
+
+def first_line(error: BaseException) -> str:
+    """Return what the driver said, without the context that follows."""
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__
+
+
+def needed_grant(error: errors.InsufficientPrivilege) -> str:
+    """Say which right is missing, as far as the server tells."""
+    said = first_line(error)
+    name = said.rpartition(" ")[2].strip('"')
+    if "for table" in said:
+        return (
+            f"The relay needs: GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO the role; "
+            "a writer needs INSERT on the outbox"
+        )
+    if "for sequence" in said:
+        return f"Run: GRANT SELECT ON SEQUENCE {name} TO the role"
+    if "for function" in said:
+        return f"Run: GRANT EXECUTE ON FUNCTION {name} TO the role"
+    if "for schema" in said:
+        return f"Run: GRANT USAGE ON SCHEMA {name} TO the role (CREATE too, to migrate)"
+    return "Grant it to the role that postroom connects with"

@@ -1,0 +1,155 @@
+-- What a relay asks for every batch. As functions these statements carry their planner settings with them: a plan that
+-- was made while the tables were empty, or from statistics of that time, must not turn into a scan of a million rows
+-- (seqscan), into a sort of a whole lane (bitmapscan) or into joins of whole tables (hashjoin, mergejoin). A SET of the
+-- session would leak to other clients behind a pooler. `jit` would spend more than it saves; the plan is made once for
+-- each session. Only index scans are left, so it does not depend on the values either.
+
+-- Reads what may be sent now: the first event of each lane, then the oldest of the rest, in the order of writing.
+--   in_owner, in_tokens   a lane that is not held so brings nothing; without an owner nothing is asked
+--   in_floors             where to begin in each lane; null: at its lowest entry
+--   in_bytes              the answer ends before the first event that does not fit, but holds at least one
+--   in_exclude            keys to leave out
+CREATE FUNCTION postroom_read(
+    in_stream text, in_lanes smallint[], in_owner text, in_tokens bigint[], in_floors bigint[],
+    in_per_lane integer, in_rows integer, in_bytes bigint, in_exclude bytea[])
+RETURNS TABLE (
+    seq bigint, id text, stream text, lane smallint, key_hash bytea, type text, topic text, key text,
+    aggregate_type text, aggregate_id text, payload bytea, content_type text, headers text,
+    correlation_id text, causation_path text, schema_version integer, kseq bigint,
+    occurred_at timestamptz, created_at timestamptz, state text, attempts integer,
+    next_attempt_at timestamptz, last_error text, barrier bigint)
+LANGUAGE plpgsql STABLE ROWS 500
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+#variable_conflict use_column
+BEGIN
+RETURN QUERY
+WITH chosen AS MATERIALIZED (
+    SELECT c.seq, c.size
+    FROM unnest(in_lanes, in_floors) WITH ORDINALITY AS l (lane, floor, place)
+    CROSS JOIN LATERAL (
+        SELECT r.seq, r.size, row_number() OVER (ORDER BY r.seq) AS n
+        FROM postroom_outbox AS r
+        WHERE r.stream = in_stream AND r.lane = l.lane AND r.stage = 'ready' AND r.seq >= coalesce(l.floor, 0)
+          AND (in_exclude IS NULL OR r.key_hash NOT IN (SELECT unnest(in_exclude)))
+        ORDER BY r.seq LIMIT in_per_lane) AS c
+    WHERE in_owner IS NULL OR l.lane = ANY (ARRAY(
+        SELECT h.lane FROM postroom_lease AS h
+        WHERE h.stream = in_stream AND h.owner = in_owner
+          AND h.token = in_tokens[array_position(in_lanes, h.lane)]))
+    ORDER BY CASE WHEN c.n = 1 THEN l.place - 100 ELSE c.seq END
+    LIMIT in_rows
+), cut AS MATERIALIZED (
+    SELECT CASE WHEN sum(c.size) <= in_bytes THEN max(c.seq) ELSE (
+        SELECT greatest(max(s.seq) FILTER (WHERE s.total <= in_bytes), min(s.seq))
+        FROM (SELECT k.seq, sum(k.size) OVER (ORDER BY k.seq) AS total FROM chosen AS k) AS s) END AS last
+    FROM chosen AS c
+)
+SELECT o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
+    coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,
+    o.causation_path, o.schema_version, o.kseq, o.occurred_at, o.created_at, o.state, o.attempts,
+    o.next_attempt_at, o.last_error,
+    CASE WHEN (SELECT EXISTS (  -- once for the whole read: mostly nothing is blocked
+        SELECT 1 FROM postroom_block AS b WHERE b.stream = in_stream AND b.lane = ANY (in_lanes)))
+    THEN (
+        SELECT b.barrier FROM postroom_block AS b
+        WHERE b.stream = o.stream AND b.lane = o.lane AND b.key_hash = o.key_hash) END
+FROM postroom_outbox AS o
+WHERE o.seq = ANY (ARRAY(SELECT c.seq FROM chosen AS c WHERE c.seq <= (SELECT k.last FROM cut AS k)))
+ORDER BY o.seq;
+END $body$;
+
+-- Ends events behind the fence, and returns the lanes that were held. From the check of the lease rows to the commit
+-- they are locked, and who takes a lane must wait.
+CREATE FUNCTION postroom_settle(
+    in_stream text, in_owner text, in_lanes smallint[], in_tokens bigint[], in_seqs bigint[], in_keep boolean)
+RETURNS smallint[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE held smallint[];
+BEGIN
+WITH fence AS MATERIALIZED (
+    SELECT f.lane FROM postroom_lease AS f
+    WHERE f.stream = in_stream AND f.lane = ANY (in_lanes) AND f.owner = in_owner
+      AND f.token = in_tokens[array_position(in_lanes, f.lane)] AND f.until > clock_timestamp()
+    ORDER BY f.lane FOR SHARE)
+SELECT array_agg(f.lane) INTO held FROM fence AS f;
+IF in_keep THEN
+    UPDATE postroom_outbox AS o
+    SET state = 'done', stage = 'over', settled_at = clock_timestamp(),
+        next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL
+    WHERE o.seq = ANY (in_seqs) AND o.stage <> 'over' AND o.lane = ANY (held);
+ELSE
+    DELETE FROM postroom_outbox AS o
+    WHERE o.seq = ANY (in_seqs) AND o.stage <> 'over' AND o.lane = ANY (held);
+END IF;
+RETURN coalesce(held, '{}');
+END $body$;
+
+-- Moves waiting events that are due into the index of ready ones. Says how many were moved, when the next one is due,
+-- whether anything is ready, and the lowest number that was moved in each lane.
+--   in_owners, in_tokens   who holds the lane, as far as the caller knows: if that is no longer so, it moves nothing
+--                          there, since the new owner would not learn of it; null: nobody is asked
+CREATE FUNCTION postroom_stage(
+    in_stream text, in_lanes smallint[], in_owners text[], in_tokens bigint[], in_floors bigint[], in_limit integer)
+RETURNS TABLE (moved bigint, due_seconds double precision, ready boolean, lanes smallint[], lowest bigint[])
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    due timestamptz;
+    started timestamptz := clock_timestamp();
+    held smallint[];
+BEGIN
+SELECT min(w.next_attempt_at) INTO due
+FROM unnest(in_lanes) AS l (lane)
+CROSS JOIN LATERAL (
+    SELECT o.next_attempt_at FROM postroom_outbox AS o
+    WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
+    ORDER BY o.next_attempt_at LIMIT 1) AS w;
+moved := 0;
+IF due <= started THEN
+    WITH fence AS MATERIALIZED (
+        SELECT f.lane FROM postroom_lease AS f
+        WHERE f.stream = in_stream AND f.lane = ANY (in_lanes)
+          AND f.owner = in_owners[array_position(in_lanes, f.lane)]
+          AND f.token = in_tokens[array_position(in_lanes, f.lane)]
+        ORDER BY f.lane FOR SHARE)
+    SELECT array_agg(l.lane) INTO held
+    FROM unnest(in_lanes, in_tokens) AS l (lane, token)
+    WHERE l.token IS NULL OR l.lane IN (SELECT f.lane FROM fence AS f);
+    WITH back AS (
+        UPDATE postroom_outbox AS o SET stage = 'ready'
+        WHERE o.stage = 'waiting' AND o.seq = ANY (ARRAY(
+            SELECT w.seq FROM unnest(held) AS l (lane)
+            CROSS JOIN LATERAL (
+                SELECT d.seq FROM postroom_outbox AS d
+                WHERE d.stream = in_stream AND d.lane = l.lane AND d.stage = 'waiting' AND d.next_attempt_at <= started
+                ORDER BY d.next_attempt_at LIMIT in_limit) AS w
+            LIMIT in_limit))
+        RETURNING o.lane, o.seq)
+    SELECT coalesce(sum(b.n), 0), array_agg(b.lane), array_agg(b.least) INTO moved, lanes, lowest
+    FROM (SELECT k.lane, count(*) AS n, min(k.seq) AS least FROM back AS k GROUP BY k.lane) AS b;
+    SELECT min(w.next_attempt_at) INTO due
+    FROM unnest(in_lanes) AS l (lane)
+    CROSS JOIN LATERAL (
+        SELECT o.next_attempt_at FROM postroom_outbox AS o
+        WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
+        ORDER BY o.next_attempt_at LIMIT 1) AS w;
+END IF;
+due_seconds := CASE WHEN due IS NOT NULL THEN greatest(date_part('epoch', due - clock_timestamp()), 0) END;
+ready := moved > 0 OR EXISTS (
+    SELECT 1 FROM unnest(in_lanes, in_floors) AS l (lane, floor)
+    CROSS JOIN LATERAL (
+        SELECT o.seq FROM postroom_outbox AS o
+        WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'ready' AND o.seq >= coalesce(l.floor, 0)
+        ORDER BY o.seq LIMIT 1) AS r);
+RETURN NEXT;
+END $body$;

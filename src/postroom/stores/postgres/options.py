@@ -1,0 +1,140 @@
+"""How to reach a PostgreSQL server, and how long to wait for it: from a URL or libpq's own words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from postroom.errors import ConfigError
+from postroom.transactions.sql import DEFAULT_PREFIX, qualify
+from postroom.url import Url, boolean, seconds, whole_number
+
+SCHEMES = ("postgresql", "postgres")
+_CHANNEL_BYTES = 63
+_KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_count": 3}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What a store and a notifier share. All times are seconds; 0 means no limit.
+
+    conninfo            libpq's: a URL or `host=… dbname=…`
+    prefix, schema      of the tables; without a schema the role's search_path finds them
+    application_name    shown in pg_stat_activity
+    connect_seconds     to open a connection, and to wait for a free one
+    statement_seconds   a statement may take so long, on the server and as seen from here
+    lock_seconds        a statement may wait so long for a lock
+    pool_size           connections at most, for relays and for handlers each
+    notify              listen for NOTIFY
+    """
+
+    conninfo: str = field(repr=False)
+    prefix: str = DEFAULT_PREFIX
+    schema: str | None = None
+    application_name: str = "postroom"
+    connect_seconds: float = 10.0
+    statement_seconds: float = 30.0
+    lock_seconds: float = 5.0
+    pool_size: int = 10
+    notify: bool = True
+
+    def __post_init__(self) -> None:
+        qualify(self.prefix, self.schema)
+        for name in ("connect_seconds", "statement_seconds", "lock_seconds"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"{name} must be 0 or more, not {getattr(self, name)!r}")
+        if self.pool_size < 2:
+            raise ConfigError(f"pool_size must be 2 or more, not {self.pool_size!r}")
+        try:
+            conninfo_to_dict(self.conninfo)
+        except psycopg.Error:
+            problem = ConfigError("not a libpq connection string (it is not shown: secrets)")
+        else:
+            return
+        raise problem
+
+    @property
+    def tables(self) -> str:
+        """What the tables' names begin with, schema included, as SQL."""
+        return self.prefix if self.schema is None else f'"{self.schema}".{self.prefix}'
+
+    @property
+    def channel(self) -> str:
+        """The channel of NOTIFY: one for each set of tables, as it is written in the options."""
+        place = "" if self.schema is None else f"{self.schema}."
+        name = f"{place}{self.prefix}kick"
+        # libpq would cut a longer one; its end tells one from another.
+        return name if len(name) <= _CHANNEL_BYTES else name[-_CHANNEL_BYTES:]
+
+    def parameters(self, **more: Any) -> dict[str, Any]:
+        """Return what to connect with; what the URL says goes before our defaults."""
+        given = conninfo_to_dict(self.conninfo)
+        ours: dict[str, Any] = {
+            "application_name": self.application_name,
+            "connect_timeout": max(2, round(self.connect_seconds)) if self.connect_seconds else 0,
+            "keepalives": 1,
+            **_KEEPALIVE,
+            "tcp_user_timeout": round(self.statement_seconds * 1000),
+        }
+        return {**ours, **more, **{k: v for k, v in given.items() if k != "options"}}
+
+    def settings(self) -> str:
+        """Return the limits that the server keeps, as libpq's `options`.
+
+        They belong to the connection from its start. Behind pgbouncer they may be refused or
+        ignored, but they never leak to others, as a SET would.
+        """
+        given = conninfo_to_dict(self.conninfo).get("options") or ""
+        ours = {
+            "statement_timeout": round(self.statement_seconds * 1000),
+            "lock_timeout": round(self.lock_seconds * 1000),
+            "idle_in_transaction_session_timeout": round(self.statement_seconds * 2000),
+            "default_transaction_isolation": "read\\ committed",
+        }
+        return " ".join([*(f"-c {name}={value}" for name, value in ours.items()), str(given)])
+
+    @classmethod
+    def from_url(cls, url: str | Url) -> Options:
+        """Read a URL; what is not ours goes to libpq as it is (sslmode, target_session_attrs …)."""
+        parsed = Url.parse(url)
+        if parsed.scheme not in SCHEMES:
+            raise ConfigError(f"not a PostgreSQL URL: {parsed}; write postgresql://host/database")
+        known = {**_OURS, **dict.fromkeys(_libpq_options(), str)}
+        options: dict[str, Any] = parsed.options(known)
+        ours = {name: options.pop(name) for name in _OURS if name in options}
+        return cls(conninfo=_conninfo(parsed, options), **ours)
+
+
+_OURS: Mapping[str, Callable[[str], Any]] = {
+    "prefix": lambda text: qualify(text, None),
+    "schema": lambda text: qualify(DEFAULT_PREFIX, text).partition(".")[0],
+    "application_name": str,
+    "connect_seconds": seconds,
+    "statement_seconds": seconds,
+    "lock_seconds": seconds,
+    "pool_size": whole_number,
+    "notify": boolean,
+}
+
+
+def _libpq_options() -> list[str]:
+    return [option.keyword.decode() for option in psycopg.pq.Conninfo.get_defaults()]
+
+
+def _conninfo(url: Url, options: Mapping[str, Any]) -> str:
+    parts: dict[str, Any] = dict(options)
+    if url.hosts:
+        parts["host"] = ",".join(host.name for host in url.hosts)
+        if any(host.port for host in url.hosts):
+            parts["port"] = ",".join(str(host.port or 5432) for host in url.hosts)
+    for name, value in (("user", url.user), ("password", url.password), ("dbname", url.database)):
+        if value:
+            parts[name] = value
+    try:
+        return make_conninfo("", **parts)
+    except psycopg.Error as error:
+        raise ConfigError(f"PostgreSQL URL: {str(error).strip()}") from None
