@@ -68,8 +68,20 @@ class MysqlGround:
     def reset(self, name):
         for table in ("outbox", "block"):
             self._run(f"TRUNCATE TABLE postroom_{table}")
-            self._run(f"INSERT INTO postroom_{table} SELECT * FROM bench_{name}_{table}")
+            columns = self._columns(table)
+            self._run(
+                f"INSERT INTO postroom_{table} ({columns}) SELECT {columns} "
+                f"FROM bench_{name}_{table}"
+            )
         self._run("ANALYZE TABLE postroom_outbox")
+
+    def _columns(self, table):
+        """All but those that the server computes."""
+        found = self._run(
+            "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
+            f"AND table_name = 'postroom_{table}' AND COALESCE(generation_expression, '') = ''"
+        )
+        return ", ".join(f"`{column}`" for (column,) in found)
 
     def bare(self, batch):
         """The limit: read in order, delete in one statement, commit."""
@@ -106,20 +118,21 @@ class MysqlGround:
         now = "UTC_TIMESTAMP(6)"
         state, stage, due, settled = {
             "done": ("done", "over", "NULL", now),
-            "scheduled": ("pending", "waiting", later, "NULL"),
-            "followers": ("pending", "parked", "NULL", "NULL"),
+            "scheduled": ("pending", "waiting", later, "'9999-12-31'"),
+            "followers": ("pending", "parked", "NULL", "'9999-12-31'"),
         }[kind]
         columns = (
             "id, stream, lane, key_hash, type, topic, `key`, payload, content_type, size, "
             "occurred_at, created_at, state, stage, next_attempt_at, settled_at"
         )
-        lane, hashed, key = "n % 64", "UNHEX(MD5(n))", "CONCAT('c', n % 1000)"
+        hashed, key = "UNHEX(MD5(n))", "CONCAT('c', n % 1000)"
+        lane = f"ASCII({hashed}) % 64"
         if kind == "followers":
             lane, hashed, key = str(BLOCKED_LANE), f"UNHEX('{BLOCKED.hex()}')", "'blocked'"
             self._run(
                 f"INSERT INTO postroom_outbox ({columns}) VALUES ('head', 'main', {lane}, {hashed},"
                 f" 'b', 't', 'blocked', '{{}}', 'application/json', 2, {now}, {now}, 'failed', "
-                f"'waiting', {later}, NULL)"
+                f"'waiting', {later}, '9999-12-31')"
             )
             self._run(
                 "INSERT INTO postroom_block (stream, key_hash, lane, barrier, `key`, since) SELECT "
@@ -127,7 +140,8 @@ class MysqlGround:
             )
         self._run(
             f"INSERT INTO postroom_outbox ({columns}) SELECT CONCAT('{kind}-', n), 'main', {lane}, "
-            f"{hashed}, 'b', 't', {key}, '{PAYLOAD_TEXT}', 'application/json', 200, {now}, {now}, "
+            f"{hashed}, 'b', 't', {key}, '{PAYLOAD_TEXT}', 'application/json', {len(PAYLOAD_TEXT)}, "
+            f"{now}, {now}, "
             f"'{state}', '{stage}', {due}, {settled} FROM ("
             "WITH RECURSIVE d AS (SELECT 0 AS i UNION ALL SELECT i + 1 FROM d WHERE i < 999) "
             "SELECT a.i * 1000 + b.i AS n FROM d AS a CROSS JOIN d AS b) AS numbers "

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 
 from postroom.errors import ConfigError, EventError
-from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES, check_text
-from postroom.retry import RetryPolicy
+from postroom.event import DEFAULT_STREAM, MAX_NAME_BYTES, MAX_STREAM_BYTES, check_text
+from postroom.retry import MAX_WAIT_SECONDS, RetryPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,13 +52,15 @@ class RelaySettings:
             check_text("stream", self.stream, MAX_STREAM_BYTES)
         except EventError as error:
             raise ConfigError(str(error).removeprefix("event.")) from error
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be more than 0, not {getattr(self, name)!r}")
-        if not self.keep_done_seconds >= 0:
-            raise ConfigError(
-                f"keep_done_seconds must be 0 or more, not {self.keep_done_seconds!r}"
-            )
+        for name, kind in _NUMBERS.items():
+            _check_number(name, kind, getattr(self, name))
+        if not isinstance(self.retry, RetryPolicy):
+            raise ConfigError(f"retry must be a RetryPolicy(…), not {self.retry!r}")
+        if self.name != "":
+            try:
+                check_text("name", self.name, MAX_NAME_BYTES)
+            except EventError as error:
+                raise ConfigError(str(error).removeprefix("event.")) from error
         if self.max_batch_size < self.batch_size:
             raise ConfigError(
                 f"max_batch_size ({self.max_batch_size}) is below batch_size ({self.batch_size})"
@@ -67,8 +69,19 @@ class RelaySettings:
             raise ConfigError(f"groups is 1, 2, 4 or 8, not {self.groups!r}")
 
 
-_POSITIVE = tuple(
-    f.name
-    for f in fields(RelaySettings)
-    if f.type in ("int", "float") and f.name != "keep_done_seconds"
-)
+_MOST_SECONDS = 100 * MAX_WAIT_SECONDS
+_NUMBERS = {f.name: str(f.type) for f in fields(RelaySettings) if f.type in ("int", "float")}
+
+
+def _check_number(name: str, kind: str, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{name} must be a number, not {value!r}")
+    if name == "keep_done_seconds":
+        if not value >= 0:
+            raise ConfigError(f"{name} must be 0 or more, not {value!r}")
+    elif not value > 0:
+        raise ConfigError(f"{name} must be more than 0, not {value!r}")
+    if kind == "int" and not isinstance(value, int):
+        raise ConfigError(f"{name} must be a whole number, not {value!r}")
+    if kind == "float" and value > _MOST_SECONDS:
+        raise ConfigError(f"{name} must be at most a hundred years of seconds, not {value!r}")

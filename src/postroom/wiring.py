@@ -24,7 +24,10 @@ class Entry(NamedTuple):
 STORES: Mapping[str, Entry] = {
     "mariadb": Entry("postroom.stores.mysql", "MysqlStore", "mysql"),
     "memory": Entry("postroom.stores.memory", "MemoryStore"),
+    "mongodb": Entry("postroom.stores.mongo", "MongoStore", "mongo"),
     "mysql": Entry("postroom.stores.mysql", "MysqlStore", "mysql"),
+    "postgres": Entry("postroom.stores.postgres", "PostgresStore", "postgres"),
+    "postgresql": Entry("postroom.stores.postgres", "PostgresStore", "postgres"),
     "sqlite": Entry("postroom.stores.sqlite", "SqliteStore"),
 }
 BROKERS: Mapping[str, Entry] = {

@@ -63,6 +63,14 @@ class TestKafka(BrokerContract):
         assert broker.capabilities == BrokerCapabilities()
 
 
+class TestKafkaInTransactions(TestKafka):
+    abilities = TestKafka.abilities
+    options = {"delivery": "transactional"}
+
+    def test_capabilities(self, broker):
+        assert broker.capabilities == BrokerCapabilities(transactional=True)
+
+
 def test_the_contract_leaves_out_only_what_the_abilities_say():
     tests = {name for name in dir(BrokerContract) if name.startswith("test_")}
     here = {name for name in tests if getattr(TestKafka, name) is not None}

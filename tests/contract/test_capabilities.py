@@ -6,9 +6,13 @@ import pytest
 
 from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
+from postroom.stores.mongo.store import REPLICA_SET, STANDALONE
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store import StoreContract
 from tests.contract.test_store_memory import TestMemoryStore as Memory
+from tests.contract.test_store_mongo import TestReplicaSetOfOne as MongoOne
+from tests.contract.test_store_mongo import TestReplicaSetOfThree as MongoThree
+from tests.contract.test_store_mongo import TestStandalone as MongoAlone
 from tests.contract.test_store_sqlite import TestSqliteStore as Sqlite
 
 ALL_TESTS = {name for name in dir(StoreContract) if name.startswith("test_")}
@@ -35,6 +39,44 @@ def test_memory():
         transactions=True, concurrent_writers=True, server_clock=True, notify=True, shared=False
     )
     assert left_out(Memory) == {"test_the_tables_can_be_made_by_many_at_once"}
+
+
+@pytest.mark.promise("G5")
+def test_mongo():
+    assert (
+        Capabilities(
+            transactions=True, concurrent_writers=True, server_clock=True, notify=True, shared=True
+        )
+        == REPLICA_SET
+    )
+    assert left_out(MongoOne) == left_out(MongoThree) == set()
+
+
+def test_mongo_without_transactions():
+    """G5 does not hold there; nor do strict numbers, which no crash may leave a gap in."""
+    assert (
+        Capabilities(
+            transactions=False,
+            concurrent_writers=True,
+            server_clock=True,
+            notify=False,
+            shared=True,
+        )
+        == STANDALONE
+    )
+    assert left_out(MongoAlone) == {
+        "test_a_commit_elsewhere_ends_the_wait",
+        "test_without_a_commit_the_wait_ends_by_itself",
+        "test_a_cancelled_wait_leaves_the_store_usable",
+        "test_a_late_committer_is_not_skipped",
+        "test_a_late_committer_takes_its_place_before_what_is_unsent",
+        "test_a_second_strict_writer_of_a_key_waits_for_the_first",
+        "test_strict_numbers_have_no_gap_after_a_rollback",
+        "test_skip_puts_a_marker_in_the_place_of_the_event",
+        "test_a_skipped_event_gets_a_new_number_when_it_is_replayed",
+        "test_a_strict_copy_gets_a_new_number",
+        "test_two_long_ids_of_one_beginning_can_both_be_skipped",
+    }
 
 
 def test_a_store_that_can_do_everything_leaves_nothing_out():

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 import uuid
 from collections import Counter
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from postroom.event import Event
+from postroom.store import Filter
 from tests.servers.kafka import Kafka
+from tests.servers.process import wait_until
 from tests.servers.proxy import Proxy
 
 WITHIN_SECONDS = 30.0
@@ -29,6 +33,12 @@ def make_topic(url, *, partitions=3, copies=1, name=None, **config):
     admin.create_topics([NewTopic(name, partitions, copies, config=settings)])[name].result(
         WITHIN_SECONDS
     )
+
+    def is_there():  # the controller knows it first, the brokers a moment later
+        described = admin.describe_topics(TopicCollection([name]))[name].result(WITHIN_SECONDS)
+        return all(partition.leader for partition in described.partitions)
+
+    wait_until(is_there, within=WITHIN_SECONDS, what=f"the topic {name}")
     return name
 
 
@@ -123,3 +133,37 @@ def kafka_behind_a_proxy():
         server.advertise = proxy.port
         with server:
             yield server, proxy, f"kafka://127.0.0.1:{proxy.port}"
+
+
+class Traffic:
+    """Events of several keys in a store, and the check that all of them came through a fault."""
+
+    def __init__(self, place, url, topic, keys=5):
+        self.place, self.url, self.topic = place, url, topic
+        self.keys = [f"order-{n}" for n in range(keys)]
+        self.written = {key: [] for key in self.keys}
+
+    async def write(self, each):
+        """Write so many events of each key, the keys in turn."""
+        events = []
+        for _ in range(each):
+            for key, ids in self.written.items():
+                event_id = f"{key}/{len(ids)}"
+                ids.append(event_id)
+                events.append(
+                    Event("order.changed", {"n": len(ids)}, id=event_id, key=key, topic=self.topic)
+                )
+        await self.place.write(*events)
+
+    async def all_done(self):
+        return await self.place.all_done()
+
+    async def check(self):
+        """Nothing lost, nothing out of order within its key, no attempt spent; returns copies."""
+        seen = await asyncio.to_thread(tap, self.url, self.topic)
+        assert first_seen_by_key(seen) == self.written
+        records = await self.place.store.find(Filter(limit=1_000))
+        assert {r.id: (r.state, r.attempts) for r in records} == {
+            event_id: ("done", 0) for ids in self.written.values() for event_id in ids
+        }
+        return copies(seen)

@@ -47,9 +47,17 @@ class Tap:
         await channel.close()
         self._queues, self._exchanges = [], []
 
+    def owns(self, exchange=None, queue=None):
+        """Remove these, too, at the end: the broker under test declares them."""
+        self._exchanges += [exchange] if exchange else []
+        self._queues += [queue] if queue else []
+
     async def exchange(self, name, kind="topic", **options):
         self._exchanges.append(name)
         return await self._channel.declare_exchange(name, kind, durable=True, **options)
+
+    async def remove_exchange(self, name):
+        await self._channel.exchange_delete(name)
 
     async def queue(self, name, *, kind="quorum", **arguments):
         self._queues.append(name)

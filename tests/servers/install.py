@@ -99,6 +99,7 @@ def missing_packages() -> list[str]:
         "mariadb-server": lambda: programs.program("mariadbd"),
         "rabbitmq-server": programs.rabbitmq_bin,
         "default-jre-headless": lambda: programs.program("java"),
+        "kcat": lambda: programs.program("kcat"),  # a reader of Kafka that was not written here
         "libcurl4": lambda: ctypes.CDLL("libcurl.so.4"),  # the MongoDB server is linked with it
     }
     if not (found(programs.kafka_jars) and found(programs.postgres18_home)):

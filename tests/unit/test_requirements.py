@@ -20,7 +20,9 @@ MARKED = ("tests", "src/postroom/testing")
 
 # How many requirements each document has, and how many rules each letter of the protocol.
 DOCUMENTS = {"S1": 10, "S2": 8, "S3": 7, "S4": 10, "S5": 7}
-RULES = {"G": 7, "W": 10, "L": 7, "R": 6, "B": 6, "P": 4, "H": 4, "I": 6, "D": 7}
+RULES = {
+    "G": 7, "W": 10, "L": 7, "R": 6, "B": 6, "P": 4, "H": 4, "I": 6, "K": 7, "Q": 4, "D": 7,
+}  # fmt: skip
 IDS = [f"{document}.{n}" for document, last in DOCUMENTS.items() for n in range(1, last + 1)]
 PROMISE_IDS = [f"G{n}" for n in range(1, RULES["G"] + 1)]
 RULE_IDS = {f"{letter}{n}" for letter, last in RULES.items() for n in range(1, last + 1)}

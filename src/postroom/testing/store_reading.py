@@ -133,7 +133,7 @@ class ReadingContract:
         assert await hand.read() == await hand.read()
         assert names(await hand.read(rows=1)) == names(await hand.read(rows=1)) == ["e0"]
 
-    @needs("concurrent_writers")
+    @needs("transactions", "concurrent_writers")
     @pytest.mark.req("S4.7")
     @pytest.mark.promise("G2", "R1")
     async def test_a_late_committer_is_not_skipped(
@@ -151,7 +151,7 @@ class ReadingContract:
         assert names(late) == ["written first"]
         assert late[0].seq < early[0].seq
 
-    @needs("concurrent_writers")
+    @needs("transactions", "concurrent_writers")
     @pytest.mark.promise("G2", "R1")
     async def test_a_late_committer_takes_its_place_before_what_is_unsent(
         self, store: Store, write: Write, add: Add
@@ -162,7 +162,7 @@ class ReadingContract:
             await add(event("high", key))
         assert names(await Hand(store).read()) == ["low", "high"]
 
-    @needs("concurrent_writers")
+    @needs("transactions", "concurrent_writers")
     @pytest.mark.promise("W9")
     async def test_a_second_strict_writer_of_a_key_waits_for_the_first(
         self, store: Store, write: Write, add: Add

@@ -18,6 +18,7 @@ from postroom.testing.store_hand import (
     Write,
     event,
     names,
+    needs,
 )
 
 LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
@@ -125,6 +126,7 @@ class WritingContract:
             assert await other.get("early") is None
         assert names(await Hand(other).read()) == ["early"]
 
+    @needs("transactions")
     @pytest.mark.req("S4.6")
     @pytest.mark.promise("G1", "W9")
     async def test_strict_numbers_have_no_gap_after_a_rollback(

@@ -226,7 +226,9 @@ def _learn(conn: object) -> tuple[Callable[[Any, str], Any], bool] | None:
 
 
 def _is_port(conn: object) -> bool:
-    return not isinstance(conn, type) and all(callable(getattr(conn, n, None)) for n in _PORT)
+    if isinstance(conn, type) or any(name in _HINTS for name in _names(conn)):
+        return False  # a pymongo Database says that it has whatever it is asked for
+    return all(callable(getattr(conn, n, None)) for n in _PORT)
 
 
 def _unsupported(conn: object, *, sync: bool) -> UnsupportedConnectionError:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from time import monotonic
 from typing import Any, Literal
 
 from postroom.broker import UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
 from postroom.brokers.kafka import verdicts
+from postroom.brokers.kafka.lanes import Lanes
 from postroom.brokers.kafka.log import LogLines
-from postroom.brokers.kafka.message import MOST_BESIDES, writer
+from postroom.brokers.kafka.message import MOST_BESIDES, Writer, writer
 from postroom.brokers.kafka.parcel import Parcel
-from postroom.brokers.kafka.session import Session
+from postroom.brokers.kafka.sessions import Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import AwayError, Standing, Topics
 from postroom.brokers.kafka.verdicts import Loss
 from postroom.record import Record
 from postroom.url import Url
 
-GRACE_SECONDS = 3.0
-CLOSE_SECONDS = 5.0
-CAUTION_SECONDS = 60.0
-_JUST_NOW_SECONDS = 1.0
+Refusal = Callable[[Record], Outcome | None]
+Verdicts = Callable[[Loss, str, str], Outcome]
+
+LISTEN_SECONDS = 5.0
 
 
 class KafkaBroker:
@@ -86,13 +86,8 @@ class KafkaBroker:
     def _set_up(self, settings: KafkaSettings) -> None:
         self.settings = settings
         self._write = writer(settings)
-        self._lines = LogLines(settings)
-        self._topics: Topics | None = None
-        self._sessions: dict[str, Session] = {}
-        self._ending: set[Session] = set()
-        self._chores: set[asyncio.Task[None]] = set()
         self._one_suspect = asyncio.Lock()
-        self._careful_until = 0.0
+        self._way: _Way | None = None
 
     @classmethod
     def from_url(cls, url: Url) -> KafkaBroker:
@@ -110,24 +105,16 @@ class KafkaBroker:
         return BrokerCapabilities(transactional=self.settings.delivery == "transactional")
 
     async def open(self) -> None:
-        if self._topics is None:
-            self._topics = Topics(self.settings)
+        if self._way is None:
+            self._way = _Way(self.settings, self._write)
 
     async def close(self) -> None:
-        topics, self._topics = self._topics, None
-        for chore in list(self._chores):
-            chore.cancel()
-        for session in list(self._sessions.values()):
-            self._discard(session)
-            session.end()
-        sessions, self._ending = self._ending, set()
-        for session in sessions:
-            await session.gone(CLOSE_SECONDS)
-        if topics is not None:
-            await topics.close()
+        way, self._way = self._way, None
+        if way is not None:
+            await way.close()
 
     async def health(self) -> None:
-        await self._open_topics().ask()
+        await self._there().topics.ask()
 
     # -- publishing ---------------------------------------------------------------------------
     async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
@@ -136,141 +123,83 @@ class KafkaBroker:
         fixed = self.settings.topic
         names = {fixed} if fixed else {record.topic for record in batch}
         try:
-            topics = self._open_topics()
-            known = await topics.look(names)
-            session = await self._session("batch", careful=monotonic() < self._careful_until)
+            way = self._there()
+            known = await way.topics.look(names)
+            session = None if way.lanes else await way.sessions.ready("batch")
         except AwayError as away:
             report_outage(batch, desk, str(away))
             return
+        standings = {name: known[name] for name in names}
+        refusal = self._refusal(batch, standings, desk.outbox_id)
+        if session is None:
+            await self._publish_lanes(way, batch, desk, refusal)
+            return
         parcel = Parcel(batch, desk)
-        refusal = self._refusal(batch, {name: known[name] for name in names}, desk.outbox_id)
-        first = parcel.plan(self._topic_of if len(names) > 1 else None, refusal)
-        await self._deliver(session, parcel, first, verdicts.in_a_batch)
+        first = parcel.plan(self.settings.topic_of if len(names) > 1 else None, refusal)
+        await way.sessions.deliver(session, parcel, first, verdicts.in_a_batch)
 
     async def publish_alone(self, record: Record, desk: Desk) -> None:
         async with self._one_suspect:
-            name = self._topic_of(record)
+            name = self.settings.topic_of(record)
             try:
-                standing = (await self._open_topics().look([name]))[name]
-                session = await self._session("alone", careful=True)
+                way = self._there()
+                standing = (await way.topics.look([name]))[name]
+                session = None if way.lanes else await way.sessions.ready("alone")
             except AwayError as away:
                 report_outage([record], desk, str(away))
                 return
+            parcel = Parcel([record], desk)
             if standing.trouble:
                 desk.report(record, Outcome(Verdict.MISCONFIGURED, standing.trouble))
-                return
-            await self._deliver(session, Parcel([record], desk), [0], verdicts.alone)
+            elif session is None:
+                await self._publish_lane(way, parcel, [0], verdicts.alone)
+            else:
+                await way.sessions.deliver(session, parcel, [0], verdicts.alone)
 
-    async def _deliver(
-        self,
-        session: Session,
-        parcel: Parcel,
-        first: Sequence[int],
-        verdict: Callable[[Loss, str, str], Outcome],
+    # -- in transactions (K6) -----------------------------------------------------------------
+    async def _publish_lanes(
+        self, way: _Way, batch: Sequence[Record], desk: Desk, refusal: Refusal | None
     ) -> None:
-        """Send what can go, wait for what becomes of it, and report what was lost."""
+        by_lane: dict[tuple[str, int], list[Record]] = {}
+        for record in batch:
+            by_lane.setdefault((record.stream, record.lane), []).append(record)
+        async with asyncio.TaskGroup() as group:
+            for records in by_lane.values():
+                parcel = Parcel(records, desk)
+                first = parcel.plan(None, refusal)
+                group.create_task(self._publish_lane(way, parcel, first, verdicts.in_a_batch))
+
+    async def _publish_lane(
+        self, way: _Way, parcel: Parcel, first: Sequence[int], verdict: Verdicts
+    ) -> None:
+        if not first:
+            return
+        outbox_id = parcel.desk.outbox_id
+        record = parcel.records[0]
+        messages = [self._write(parcel.records[i], outbox_id) for i in first]
+        assert way.lanes is not None
         try:
-            session.post(parcel, first)
-            in_time = parcel.accounted.done() or await self._await(session, parcel)
-            if parcel.losses:
-                self._discard(session)
-                ailing = {} if in_time else await self._ailing(parcel)
-                self._learn(parcel)
-                parcel.judge(
-                    lambda record, loss: verdict(
-                        loss,
-                        session.away,
-                        ailing.get((self._topic_of(record), loss.partition), ""),
-                    )
-                )
+            losses = await way.lanes.send(outbox_id, record.stream, record.lane, messages)
         except BaseException:
             parcel.abandon()
-            self._discard(session)
             raise
-        finally:
-            session.withdraw(parcel)
-
-    async def _await(self, session: Session, parcel: Parcel) -> bool:
-        """Wait until all is accounted for; False if only the end of the session made it so."""
-        done, _ = await asyncio.wait([parcel.accounted], timeout=self.settings.publish_seconds)
-        if done:
-            return True
-        self._discard(session)
-        try:
-            await self._open_topics().ask()
-        except AwayError as away:
-            session.end(str(away))
-        else:
-            session.give_up(parcel)
-        await parcel.accounted
-        return False
-
-    # -- sessions -----------------------------------------------------------------------------
-    async def _session(self, name: str, *, careful: bool) -> Session:
-        """Return the session in use, or a new one, once it is known that somebody is there."""
-        topics = self._open_topics()
-        session = self._usable(name, careful=careful)
-        if session is None:
-            if monotonic() - topics.answered_at > _JUST_NOW_SECONDS:
-                await topics.ask()
-                session = self._usable(name, careful=careful)
-        elif session.shaken:
-            await topics.ask()
-            session.shaken = False
-            session = self._usable(name, careful=careful)
-        if session is None:
-            batching = self.settings.batching(topics.batch_bytes, one_by_one=careful)
-            session = Session(
-                {**self.settings.producer(), **batching}, self._write, self._lines, self._shaken
-            )
-            self._sessions[name] = session
-        return session
-
-    def _usable(self, name: str, *, careful: bool) -> Session | None:
-        session = self._sessions.get(name)
-        if session is None:
-            return None
-        too_large = session.batch_bytes > self._open_topics().batch_bytes
-        if session.retired or session.careful != careful or too_large:
-            self._discard(session)
-            return None
-        return session
-
-    def _discard(self, session: Session) -> None:
-        """Use this session no more; it ends when its calls have ended."""
-        for name, used in list(self._sessions.items()):
-            if used is session:
-                del self._sessions[name]
-        self._ending = {one for one in self._ending if not one.is_gone} | {session}
-        session.retire(GRACE_SECONDS)
-
-    def _shaken(self, session: Session) -> None:
-        """A session has lost all its brokers: find out whether they are away for good."""
-        if session.parcels:
-            chore = asyncio.create_task(self._look_after(session))
-            self._chores.add(chore)
-            chore.add_done_callback(self._chores.discard)
-
-    async def _look_after(self, session: Session) -> None:
-        try:
-            await self._open_topics().ask()
-        except AwayError as away:
-            session.end(str(away))
-        else:
-            session.shaken = False
+        if losses is None:
+            parcel.confirmed(first)
+            return
+        away = await way.reason(losses)
+        for i, loss in zip(first, losses, strict=True):
+            parcel.lose(i, loss)
+        parcel.judge(lambda _, loss: verdict(loss, away, ""))
 
     # -- what is known ------------------------------------------------------------------------
-    def _open_topics(self) -> Topics:
-        if self._topics is None:
+    def _there(self) -> _Way:
+        if self._way is None:
             raise AwayError("the Kafka broker is closed")
-        return self._topics
-
-    def _topic_of(self, record: Record) -> str:
-        return self.settings.topic or record.topic
+        return self._way
 
     def _refusal(
         self, batch: Sequence[Record], known: Mapping[str, Standing], outbox_id: str
-    ) -> Callable[[Record], Outcome | None] | None:
+    ) -> Refusal | None:
         """Return what says why a record cannot go with the others; None if all of them can."""
         limits = [standing.max_bytes for standing in known.values() if standing.max_bytes]
         smallest = min(limits, default=None)
@@ -279,7 +208,7 @@ class KafkaBroker:
             return None
 
         def refusal(record: Record) -> Outcome | None:
-            standing = known[self._topic_of(record)]
+            standing = known[self.settings.topic_of(record)]
             if standing.trouble:
                 return Outcome(Verdict.MISCONFIGURED, standing.trouble)
             limit = standing.max_bytes
@@ -295,22 +224,42 @@ class KafkaBroker:
 
         return refusal
 
-    async def _ailing(self, parcel: Parcel) -> Mapping[tuple[str, int | None], str]:
-        """Return which partitions of what was lost cannot take messages, while others can."""
-        places = {(self._topic_of(record), loss.partition) for record, loss in parcel.lost()}
-        try:
-            return await self._open_topics().ailing(places)
-        except AwayError:
-            return {}
 
-    def _learn(self, parcel: Parcel) -> None:
-        """Remember what the broker would not have."""
-        for record, loss in parcel.lost():
-            if loss.code in verdicts.WRONG_TOPIC:
-                self._open_topics().refuse(self._topic_of(record), loss.error)
-            elif loss.code in verdicts.REFUSED and len(parcel.records) > 1:
-                self._open_topics().forget(self._topic_of(record))
-                self._careful_until = monotonic() + CAUTION_SECONDS
+class _Way:
+    """All that is open towards the cluster."""
+
+    def __init__(self, settings: KafkaSettings, write: Writer) -> None:
+        lines = LogLines(settings)
+        self.topics = Topics(settings)
+        self.sessions = Sessions(settings, self.topics, write, lines)
+        self.lanes = Lanes(settings, lines) if settings.delivery == "transactional" else None
+        if self.lanes is None:
+            self.sessions.warm_up("batch")
+        self._listening = asyncio.create_task(self._listen())
+
+    async def close(self) -> None:
+        self._listening.cancel()
+        await self.sessions.close()
+        if self.lanes is not None:
+            await self.lanes.close()
+        await self.topics.close()
+
+    async def reason(self, losses: Sequence[Loss]) -> str:
+        """Return why nothing can be sent at all, if that is so."""
+        if not losses[0].left:
+            return f"no transaction could be begun: {losses[0].error}"
+        try:
+            await self.topics.ask()
+        except AwayError as away:
+            return str(away)
+        return ""
+
+    async def _listen(self) -> None:
+        while True:
+            await asyncio.sleep(LISTEN_SECONDS)
+            self.topics.listen()
+            if self.lanes is not None:
+                self.lanes.listen()
 
 
 def report_outage(batch: Sequence[Record], desk: Desk, error: str) -> None:

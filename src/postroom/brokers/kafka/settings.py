@@ -10,6 +10,7 @@ from confluent_kafka import KafkaException, Producer
 
 from postroom.errors import ConfigError, EventError
 from postroom.event import MAX_TOPIC_BYTES, check_text
+from postroom.record import Record
 from postroom.url import MASK, Url, boolean, is_secret, one_of, seconds, whole_number
 
 DEFAULT_PORT = 9092
@@ -95,12 +96,17 @@ class KafkaSettings:
                 raise ConfigError(f"Kafka: {name} cannot be set here; {_GUARDED[name]}")
         self._try_out()
 
+    def topic_of(self, record: Record) -> str:
+        return self.topic or record.topic
+
     # -- as settings of librdkafka ------------------------------------------------------------
     def client(self) -> dict[str, Any]:
         """Return what every client needs: where, as whom, how patient."""
         return {
             "client.id": "postroom",
-            "reconnect.backoff.max.ms": 2_000,  # after a long outage it must not sleep for long
+            # Short, so that a question after a long outage still finds the way in its own time.
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": _milliseconds(self.answer_seconds / 4),
             "socket.timeout.ms": _milliseconds(self.publish_seconds),
             **self.config,
             "bootstrap.servers": self.servers,
@@ -128,6 +134,8 @@ class KafkaSettings:
         return {
             **{name: value for name, value in self.producer().items() if name not in own},
             "transactional.id": transactional_id,
+            # If we die, readers of what is committed wait no longer than this for the abort.
+            "transaction.timeout.ms": _milliseconds(self.publish_seconds * 2),
             "linger.ms": self.linger_seconds * 1_000,
             "batch.size": self.batch_bytes,
         }

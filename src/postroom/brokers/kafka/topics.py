@@ -69,6 +69,11 @@ class Topics:
         # With a dead broker the last reference may take its time to go: not on the event loop.
         await asyncio.to_thread(held.clear)
 
+    def listen(self) -> None:
+        """Take what the client has to say, so that it does not pile up."""
+        if self._admin is not None:
+            self._admin.poll(0)
+
     # -- questions ----------------------------------------------------------------------------
     async def ask(self) -> None:
         """Return if anybody is there."""

@@ -36,20 +36,6 @@ WRONG_TOPIC = frozenset(
 )
 """Somebody must set something right about the topic, or about our permissions on it."""
 
-NO_ENTRY = frozenset(
-    {
-        _E.CLUSTER_AUTHORIZATION_FAILED,
-        _E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        _E.SASL_AUTHENTICATION_FAILED,
-        _E._AUTHENTICATION,
-        _E._SSL,
-        _E._RESOLVE,
-        _E._TRANSPORT,
-        _E._ALL_BROKERS_DOWN,
-    }
-)
-"""Nothing at all can be sent to this cluster."""
-
 FENCED = frozenset({_E._FENCED, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH})
 """Another producer with the same transactional id has come."""
 

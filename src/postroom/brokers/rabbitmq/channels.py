@@ -184,6 +184,10 @@ class PlainChannel(_Listening):
                 raise UnsendableError(
                     f"the name of its header {name[:40]!r}… has more than {_MAX_HEADER_NAME} bytes"
                 )
+        try:
+            Basic.Publish(exchange=letter.exchange, routing_key=letter.routing_key)
+        except ValueError as error:
+            raise UnsendableError(str(error)) from error
         return Basic.Properties(
             content_type=letter.content_type,
             headers=dict(letter.headers),

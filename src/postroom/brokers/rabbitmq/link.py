@@ -15,6 +15,7 @@ from typing import Any
 import aiormq
 from aiormq.abc import AbstractChannel
 from aiormq.connection import TCPTransportFactory, TLSTransportFactory, TransportFactory
+from pamqp.commands import Exchange
 from yarl import URL
 
 from postroom.brokers.rabbitmq import topology
@@ -163,6 +164,11 @@ class Link:
         errors: dict[str, str] = {}
         for exchange in exchanges:
             if exchange in self._known_exchanges:
+                continue
+            try:
+                Exchange.Declare(exchange=exchange)
+            except ValueError:
+                errors[exchange] = f"{exchange!r} is no name for an exchange"
                 continue
             channel = await self.open(confirms=False)
             try:

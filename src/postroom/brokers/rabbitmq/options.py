@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from pamqp.commands import Exchange, Queue
+
 from postroom.errors import ConfigError
 from postroom.url import Url, boolean, one_of, seconds, unknown
 
@@ -59,10 +61,14 @@ class RabbitOptions:
     verify: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("exchange", "queue", "app_id", "cloudevents"):
-            _check_short(name, getattr(self, name))
-        for binding in self.bindings or ():
-            _check_short("bindings", binding)
+        for text in (self.app_id, *(self.bindings or ())):
+            if len(text.encode()) > _MAX_SHORT:
+                raise ConfigError(f"{text[:40]!r}… has more than {_MAX_SHORT} bytes")
+        try:
+            Exchange.Declare(exchange=self.exchange)
+            Queue.Declare(queue=self.queue or "")
+        except ValueError as error:  # pamqp is stricter than RabbitMQ, and cannot send others
+            raise ConfigError(f"{error}: up to 127 letters, digits and -_.:@#,/+ go") from error
         if self.exchange_from not in (None, "topic"):
             raise ConfigError(f"exchange_from is topic or left out, not {self.exchange_from!r}")
         if self.exchange_from and self.exchange:
@@ -116,11 +122,6 @@ class RabbitOptions:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         return context
-
-
-def _check_short(name: str, value: str | None) -> None:
-    if value is not None and len(value.encode()) > _MAX_SHORT:
-        raise ConfigError(f"{name} has more than {_MAX_SHORT} bytes")
 
 
 def _listed(text: str) -> tuple[str, ...]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pymongo import DeleteMany, UpdateMany, UpdateOne
 
@@ -17,6 +16,8 @@ from postroom.record import Record
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import Document, Place, key_id, seq_of
 from postroom.transactions.pymongo import NEVER
+
+Change = UpdateMany | UpdateOne | DeleteMany
 
 ADVANCE_STEP = 500
 LIVE = ("ready", "waiting")
@@ -41,10 +42,7 @@ class Block:
 
 
 class Blocks:
-    """The blocks of some keys of a stream, and what is to become of them.
-
-    unfinished  those of the failed events that are not over
-    """
+    """The blocks of some keys of a stream, and what is to become of them."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
@@ -53,7 +51,6 @@ class Blocks:
         self._gone: dict[bytes, None] = {}
         self._parked: dict[bytes, dict[str, int]] = {}
         self._moved: list[str] = []
-        self.unfinished: set[str] = set()
 
     def add(self, block: Block) -> None:
         self._there[block.key_hash] = block
@@ -66,8 +63,6 @@ class Blocks:
 
     def fail(self, record: Record) -> None:
         """Hold the key at its failed event; a live barrier is only ever lowered (B1)."""
-        if record.key is None or record.id not in self.unfinished:
-            return
         block = self._there.get(record.key_hash)
         if block is not None and block.live and block.barrier <= record.seq:
             return
@@ -121,9 +116,14 @@ class Blocks:
         self._gone.pop(block.key_hash, None)
 
     # -- what to write ------------------------------------------------------------------------
-    def event_changes(self) -> list[UpdateMany]:
+    @property
+    def touched(self) -> int:
+        """How many events are parked and brought back."""
+        return len(self._moved) + sum(len(names) for names in self._parked.values())
+
+    def event_changes(self) -> list[Change]:
         """Return the changes to events: parked ones, and those that come back."""
-        changes = [
+        changes: list[Change] = [
             UpdateMany(
                 {
                     "_id": {"$in": list(names)},
@@ -140,9 +140,9 @@ class Blocks:
             changes.append(UpdateMany({"_id": {"$in": self._moved}, "stage": "parked"}, back))
         return changes
 
-    def block_changes(self) -> list[UpdateOne | DeleteMany]:
+    def block_changes(self) -> list[Change]:
         """Return the changes to blocks."""
-        changes: list[UpdateOne | DeleteMany] = [
+        changes: list[Change] = [
             UpdateOne(
                 {"_id": key_id(self._stream, key_hash)},
                 [{"$set": self._fields(self._there[key_hash])}],
@@ -164,29 +164,16 @@ class Blocks:
 
 
 async def load_blocks(
-    db: Connection,
-    session: Session,
-    stream: str,
-    *,
-    keys: Iterable[bytes] = (),
-    failed: Sequence[str] = (),
+    db: Connection, session: Session, stream: str, keys: Iterable[bytes]
 ) -> Blocks:
     """Read the blocks of keys with their heads and first followers, in one round trip."""
     blocks = Blocks(stream)
     ids = [key_id(stream, key) for key in dict.fromkeys(keys)]
-    pipeline: list[Document] = [{"$match": {"_id": {"$in": ids}}}, *_lookups(db)]
-    if failed:
-        unfinished = [
-            {"$match": {"_id": {"$in": list(failed)}, "stage": {"$ne": "over"}}},
-            {"$project": {"unfinished": "$_id"}},
-        ]
-        pipeline.append({"$unionWith": {"coll": db.outbox.name, "pipeline": unfinished}})
-    cursor = await db.block.aggregate(pipeline, session=session)
+    cursor = await db.block.aggregate(
+        [{"$match": {"_id": {"$in": ids}}}, *_lookups(db)], session=session
+    )
     for found in await cursor.to_list():
-        if "unfinished" in found:
-            blocks.unfinished.add(found["unfinished"])
-        else:
-            blocks.add(block_of(found))
+        blocks.add(block_of(found))
     return blocks
 
 
@@ -227,9 +214,7 @@ def _lookups(db: Connection) -> list[Document]:
 def block_of(found: Document) -> Block:
     """Return a block as `_lookups` brings it."""
     barrier = seq_of(found)
-    live = any(
-        head["stage"] in LIVE and seq_of(head) == barrier for head in found.get("heads", ())
-    )
+    live = any(head["stage"] in LIVE and seq_of(head) == barrier for head in found.get("heads", ()))
     parked = [(seq_of(one), one["_id"]) for one in found.get("parked", ())]
     return Block(found["key_hash"], barrier, found["head"], live, parked)
 
@@ -264,8 +249,10 @@ async def load_broken(
     return blocks, [block.key_hash for block in broken]
 
 
-async def write(db: Connection, session: Session, blocks: Blocks, changes: list[Any]) -> None:
-    """Write changes of events, and what became of blocks because of them.
+async def write(
+    db: Connection, session: Session, blocks: Blocks, changes: Sequence[Change] = ()
+) -> int:
+    """Write changes of events, and what becomes of blocks; returns how many events were met.
 
     Without transactions a block stands before its head fails, and goes after its followers have
     come back: whatever is left undone is mended later (B4).
@@ -273,12 +260,15 @@ async def write(db: Connection, session: Session, blocks: Blocks, changes: list[
     changes = [*changes, *blocks.event_changes()]
     changes.sort(key=lambda change: isinstance(change, DeleteMany))  # one command for each kind
     of_blocks = blocks.block_changes()
+    met = 0
     if session is None:
         before = [change for change in of_blocks if isinstance(change, UpdateOne)]
         of_blocks = [change for change in of_blocks if not isinstance(change, UpdateOne)]
         if before:
             await db.block.bulk_write(before)
     if changes:
-        await db.outbox.bulk_write(changes, session=session)
+        result = await db.outbox.bulk_write(changes, session=session)
+        met = result.matched_count + result.deleted_count
     if of_blocks:
         await db.block.bulk_write(of_blocks, session=session)
+    return met

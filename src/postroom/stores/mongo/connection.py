@@ -30,7 +30,7 @@ from postroom.transactions.pymongo import (
     CLUSTER_TIME,
     MAJORITY,
     has_cluster_time,
-    place_number,
+    place_numbers,
 )
 
 T = TypeVar("T")
@@ -58,6 +58,7 @@ class Connection:
         self.client = client
         self.prefix = prefix
         self.transactions = transactions
+        self.clustered = transactions  # it has a cluster time, used or not
         self.database: AsyncDatabase[Document] = client.get_database(
             database,
             codec_options=CODEC,
@@ -172,9 +173,8 @@ class Connection:
     # -- clock and order ----------------------------------------------------------------------
     async def places(self, count: int) -> tuple[Any, list[Int64]]:
         """Return an expression for the time of new events, and their numbers."""
-        salt = random.randbytes(4)
-        numbers = [place_number(n, salt) for n in range(count)]
-        if self.transactions:
+        numbers = place_numbers(count, random.randbytes(2))
+        if self.clustered:
             return CLUSTER_TIME, numbers
         ticket = await self.meta.find_one_and_replace(
             {"_id": "clock"},
@@ -182,6 +182,7 @@ class Connection:
             upsert=True,
             return_document=ReturnDocument.AFTER,
         )
+        assert ticket is not None
         return ticket["at"], numbers
 
     async def can_transact(self) -> bool:

@@ -38,16 +38,13 @@ _fields = itemgetter(
 _more = itemgetter(
     "content_type", "headers", "correlation_id", "causation_path", "schema_version", "kseq"
 )
-UNREAD = {
-    name: False
-    for name in (
-        "available_at",
-        "stage",
-        "awaits",
-        "lease_owner",
-        "lease_until",
-        "settled_at",
-    )
+UNREAD: Document = {
+    "available_at": 0,
+    "stage": 0,
+    "awaits": 0,
+    "lease_owner": 0,
+    "lease_until": 0,
+    "settled_at": 0,
 }
 """What a read leaves behind: fields that are for people and for the index."""
 
@@ -70,27 +67,28 @@ class Place(NamedTuple):
 
 def seq_of(document: Mapping[str, Any]) -> int:
     """Return the place of a document as a number."""
-    ct = document["ct"]
+    ct: Timestamp = document["ct"]
     return (ct.time << 32 | ct.inc) << 64 | int(document["n"])
 
 
 def record_of(document: Mapping[str, Any], barrier: int | None = None) -> Record:
     """Return a document of the outbox as a record."""
-    ct = document["ct"]
     payload = document["payload"]
     due = document["next_attempt_at"]
-    return Record(
-        (ct.time << 32 | ct.inc) << 64 | int(document["n"]),
-        *_fields(document),
-        payload.encode() if isinstance(payload, str) else bytes(payload),
-        *_more(document),
-        microseconds(document["occurred_at"]) + document["occurred_us"],
-        microseconds(document["created_at"]),
-        document["status"],
-        document["attempts"],
-        None if due is None else microseconds(due),
-        document["last_error"],
-        barrier,
+    return Record._make(
+        (
+            seq_of(document),
+            *_fields(document),
+            payload.encode() if isinstance(payload, str) else bytes(payload),
+            *_more(document),
+            microseconds(document["occurred_at"]) + document["occurred_us"],
+            microseconds(document["created_at"]),
+            document["status"],
+            document["attempts"],
+            None if due is None else microseconds(due),
+            document["last_error"],
+            barrier,
+        )
     )
 
 

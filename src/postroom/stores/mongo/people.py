@@ -173,10 +173,10 @@ async def bury(db: Connection, ids: Sequence[str], reason: str) -> int:
         )
         for stream in {event["stream"] for event in chosen}:
             keys = {event["key_hash"] for event in chosen if event["stream"] == stream}
-            blocks = await load_blocks(db, session, stream, keys=keys)
+            blocks = await load_blocks(db, session, stream, keys)
             for hashed in keys:
                 blocks.advance(hashed)
-            await write(db, session, blocks, [])
+            await write(db, session, blocks)
         return len(chosen)
 
     return await db.transact(work)
@@ -201,7 +201,7 @@ async def skip(db: Connection, event_id: str, reason: str) -> None:
             "kseq": None if event["kseq"] is None else Int64(0),
             **NO_LEASE,
         }
-        blocks = await load_blocks(db, session, event["stream"], keys=[event["key_hash"]])
+        blocks = await load_blocks(db, session, event["stream"], [event["key_hash"]])
         blocks.rename(event["key_hash"], event["_id"], marker)
         changes = [
             _marker(event, marker, reason),
@@ -268,6 +268,7 @@ async def _count_up(db: Connection, session: Session, event: Document) -> Int64:
         return_document=ReturnDocument.AFTER,
         session=session,
     )
+    assert found is not None
     return Int64(found["last"])
 
 

@@ -174,9 +174,7 @@ def _note_lease(harvest: _Harvest, lease: Document) -> None:
         harvest.held.add(lease["lane"])
 
 
-async def _gather_more(
-    db: Connection, question: Read, harvest: _Harvest, session: Session
-) -> None:
+async def _gather_more(db: Connection, question: Read, harvest: _Harvest, session: Session) -> None:
     """Ask for the heads of lanes that came too short, and for more of those with room left."""
     parts: list[list[Document]] = []
     for lane in harvest.unseen:
@@ -192,9 +190,7 @@ async def _gather_more(
         {"$unionWith": {"coll": db.outbox.name, "pipeline": part}} for part in parts[1:]
     ]
     known = {document["_id"] for document in harvest.found}
-    cursor = await db.outbox.aggregate(
-        pipeline, session=session, batchSize=question.rows + LANES
-    )
+    cursor = await db.outbox.aggregate(pipeline, session=session, batchSize=question.rows + LANES)
     async with cursor:
         while not harvest.full and (chunk := await cursor.to_list(_CHUNK)):
             for document in chunk:
@@ -327,7 +323,11 @@ async def _old(db: Connection, stream: str, seconds: float, limit: int) -> list[
             },
             {"$sort": {"awaits": 1, **_ORDER}},
             {"$limit": limit},
-            {"$project": {"old": {"$lt": ["$awaits", {"$subtract": ["$$NOW", milliseconds(seconds)]}]}}},
+            {
+                "$project": {
+                    "old": {"$lt": ["$awaits", {"$subtract": ["$$NOW", milliseconds(seconds)]}]}
+                }
+            },
         ],
         batchSize=limit,
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any
 
 from bson.int64 import Int64
@@ -11,13 +12,12 @@ from pymongo import DeleteMany, UpdateMany, UpdateOne
 
 from postroom.record import Record, short_error
 from postroom.store import Settlement
-from postroom.stores.mongo.blocks import Blocks, load_blocks, load_broken, write
+from postroom.stores.mongo.blocks import Blocks, Change, load_blocks, load_broken, write
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds
 from postroom.stores.mongo.leasing import fence
 
-Change = UpdateMany | UpdateOne | DeleteMany
-
+NOT_OVER: Document = {"$in": ["pending", "processing", "failed"]}
 UNFINISHED: Document = {"stage": {"$ne": "over"}}
 NO_LEASE: Document = {"next_attempt_at": None, "lease_owner": None, "lease_until": None}
 DONE: Document = {
@@ -32,37 +32,67 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
     Every change leaves what is over alone and sets what it counts, so that the same settlement
     under a new token changes nothing more (L5).
     """
+    over: set[str] = set()
 
     async def work(session: Session) -> set[int]:
         s = settlement
         lanes = await fence(db, session, s.stream, s.owner, s.leases)
         if not (lanes and s):
             return lanes
-        blocks = await _blocks(db, session, s, lanes)
-        changes = _changes(s, lanes, one_by_one=session is None)
-        await write(db, session, blocks, changes)
+        failed = [f.record for f in s.failed if f.record.lane in lanes and f.record.key is not None]
+        failed = [record for record in failed if record.id not in over]
+        if failed and session is None:
+            failed = await _unfinished(db, session, failed)
+        blocks = await _blocks(db, session, s, lanes, failed)
+        met = await write(db, session, blocks, _changes(s, lanes, one_by_one=session is None))
+        if failed and session is not None and met < _expected(s, lanes, blocks):
+            unfinished = await _unfinished(db, session, failed)
+            if len(unfinished) < len(failed):
+                raise _OverError({record.id for record in failed} - {r.id for r in unfinished})
         return lanes
 
-    return await db.transact(work)
+    while True:
+        try:
+            return await db.transact(work)
+        except _OverError as error:
+            over |= error.ids
 
 
-async def _blocks(db: Connection, session: Session, s: Settlement, lanes: set[int]) -> Blocks:
-    """Return what becomes of the blocks of the keys that the settlement speaks of."""
-    failed = [f.record for f in s.failed if f.record.lane in lanes and f.record.key is not None]
-    parked = _held(s.parked, lanes)
-    freed = s.freed(lanes)
-    if not (failed or parked or freed):
-        return Blocks(s.stream)
-    blocks = await load_blocks(
-        db,
-        session,
-        s.stream,
-        keys=[record.key_hash for record in [*failed, *parked, *freed]],
-        failed=[record.id for record in failed],
+class _OverError(Exception):
+    """Some failed events are over already and hold no key: begin again without them."""
+
+    def __init__(self, ids: set[str]) -> None:
+        super().__init__()
+        self.ids = ids
+
+
+async def _unfinished(db: Connection, session: Session, records: Sequence[Record]) -> list[Record]:
+    """Return those of the records whose events are not over, as things stand now."""
+    found = db.outbox.find({**_ids(records), "status": NOT_OVER}, {"_id": 1}, session=session)
+    there = {one["_id"] async for one in found}
+    return [record for record in records if record.id in there]
+
+
+def _expected(s: Settlement, lanes: set[int], blocks: Blocks) -> int:
+    return (
+        blocks.touched
+        + sum(record.lane in lanes for record in s.records())
+        - sum(record.lane in lanes for record in s.parked)
     )
+
+
+async def _blocks(
+    db: Connection, session: Session, s: Settlement, lanes: set[int], failed: Sequence[Record]
+) -> Blocks:
+    """Return what becomes of the blocks of the keys that the settlement speaks of."""
+    parked, freed = _held(s.parked, lanes), s.freed(lanes)
+    keys = [record.key_hash for record in [*failed, *parked, *freed]]
+    if not keys:
+        return Blocks(s.stream)
+    blocks = await load_blocks(db, session, s.stream, keys)
     ended = [*s.done, *(burial.record for burial in s.dead)]
     blocks.end({record.id for record in _held(ended, lanes)})
-    for record in sorted(failed, key=lambda record: record.seq):
+    for record in sorted(failed, key=attrgetter("seq")):
         blocks.fail(record)
     for record in parked:
         blocks.park(record)
@@ -171,7 +201,7 @@ async def mend(
             return 0
         blocks, keys = await load_broken(db, session, stream, lanes, limit)
         advanced = sum(blocks.advance(key) for key in keys)
-        await write(db, session, blocks, [])
+        await write(db, session, blocks)
         return advanced
 
     return await db.transact(work)

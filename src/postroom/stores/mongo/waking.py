@@ -1,7 +1,7 @@
 """Hearing of commits: a change stream that only wakes and never carries.
 
-It is open only while there is nothing to do. Under load every event would have to pass through it,
-at the server's cost, to say what the relay knows anyway.
+Under load it is closed: every event would have to pass through it, at the server's cost, to say
+what the relay's own reads tell it anyway.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.troubles import translated
 
-_LONGEST_AWAIT = 1.0
+_LONGEST_AWAIT = 2.0
+_SHORTEST_NAP = 0.01  # between two wakings
+_IDLE_AFTER = 0.1  # without a read that found something
+_MANY = 100  # news at once: this is load
 _PIPELINE: list[Document] = [
     {"$changeStream": {}},
     {"$match": {"operationType": "insert"}},
@@ -27,58 +30,69 @@ _PIPELINE: list[Document] = [
 
 
 class Ear:
-    """One cursor on the outbox' inserts."""
+    """One cursor on the inserts into the outbox."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
         self._session: AsyncClientSession | None = None
-        self._cursor: Int64 | int = 0
-        self._busy = 0  # reads that have found something since the last wait
+        self._cursor: Any = 0
+        self._finds = 0
+        self._heard_at = 0.0
 
     def found_work(self) -> None:
-        """A read has found something: nobody needs to be woken."""
-        self._busy += 1
+        """A read has found something: for a while nobody needs to be woken."""
+        self._finds += 1
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Return True as soon as something may have been committed, False after the time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         if not self._cursor:
-            await self._until_idle(deadline)
+            if not await self._idle(deadline):
+                return False
             with translated(harmless=True):
                 await self._open()
             return True  # what was committed before the cursor stood is not heard by it
-        while True:
-            left = deadline - loop.time()
-            try:
-                with translated(harmless=True):
-                    heard = await self._listen(max(0.0, min(left, _LONGEST_AWAIT)))
-            except BaseException:
-                await self.close()
-                raise
-            if heard:
-                if self._busy:
-                    await self.close()
-                return True
-            self._busy = 0
-            if left <= 0:
-                return False
+        await asyncio.sleep(min(timeout_seconds, self._heard_at + _SHORTEST_NAP - loop.time()))
+        try:
+            with translated(harmless=True):
+                while True:
+                    left = deadline - loop.time()
+                    news = await self._listen(max(0.0, min(left, _LONGEST_AWAIT)))
+                    if news or left <= 0:
+                        break
+        except BaseException:
+            await self._drop()
+            raise
+        self._heard_at = loop.time()
+        if news >= _MANY:
+            await self.close()
+        return news > 0
 
     async def close(self) -> None:
-        session, cursor = self._session, self._cursor
-        self._session, self._cursor = None, 0
-        if session is None:
-            return
-        with suppress(PyMongoError):
-            if cursor:
-                name = self._db.outbox.name
-                await self._db.database.command(
-                    {"killCursors": name, "cursors": [cursor]}, session=session
-                )
-        with suppress(PyMongoError):
+        """Close the cursor on the server; twice is safe."""
+        if self._cursor:
+            cursor, self._cursor = self._cursor, 0
+            command = {"killCursors": self._db.outbox.name, "cursors": [Int64(cursor)]}
+            with suppress(PyMongoError):
+                await self._db.database.command(command, session=self._session)
+        await self._drop()
+
+    async def _drop(self) -> None:
+        session, self._session, self._cursor = self._session, None, 0
+        if session is not None:
             await session.end_session()
 
-    async def _until_idle(self, deadline: float) -> None: ...
+    async def _idle(self, deadline: float) -> bool:
+        """Wait until reads find nothing any more; False if that takes too long."""
+        loop = asyncio.get_running_loop()
+        while True:
+            finds, self._finds = self._finds, 0
+            if not finds:
+                return True
+            if loop.time() >= deadline:
+                return False
+            await asyncio.sleep(min(_IDLE_AFTER, deadline - loop.time()))
 
     async def _open(self) -> None:
         self._session = self._db.client.start_session(causal_consistency=False)
@@ -93,9 +107,9 @@ class Ear:
         )
         self._cursor = reply["cursor"]["id"]
 
-    async def _listen(self, seconds: float) -> bool:
-        """Ask for news once; a whole batch of them is one."""
-        reply: dict[str, Any] = await self._db.database.command(
+    async def _listen(self, seconds: float) -> int:
+        """Ask for news once; returns how many there are."""
+        reply: Document = await self._db.database.command(
             {
                 "getMore": Int64(self._cursor),
                 "collection": self._db.outbox.name,
@@ -104,4 +118,4 @@ class Ear:
             session=self._session,
         )
         self._cursor = reply["cursor"]["id"]
-        return bool(reply["cursor"]["nextBatch"])
+        return len(reply["cursor"]["nextBatch"])

@@ -76,7 +76,7 @@ async def stage(session: Session, stream: str, lanes: Sequence[int], limit: int)
     """Move what is due; writes only if there is something."""
     if not lanes:
         return Staged(0, None, ready=False)
-    where = {"stream": stream, "lanes": json.dumps(list(lanes))}
+    where = {"stream": stream, "lanes": tuple(lanes), "each_lane": json.dumps(list(lanes))}
     ((due, ready),) = await session.rows("stage_look", **where)
     moved = 0
     if due is not None and due <= 0:

@@ -157,12 +157,12 @@ class MysqlStore:
         return script_after(__package__, self.prefix, after)
 
     async def identity(self) -> str:
-        async with self._session() as session:
+        async with self.session() as session:
             return await people.identity(session)
 
     async def max_packet_bytes(self) -> int:
         """Return the longest statement that the server takes: no event can be larger."""
-        async with self._session() as session:
+        async with self.session() as session:
             ((limit,),) = await session.query("SELECT @@max_allowed_packet")
         return int(limit)
 
@@ -170,81 +170,81 @@ class MysqlStore:
     async def beat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Roster:
-        async with self._session() as session:
+        async with self.session() as session:
             return await leasing.beat(session, stream, member, lease_seconds, held)
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        async with self._session() as session:
+        async with self.session() as session:
             return await leasing.take(session, stream, owner, lanes, lease_seconds)
 
     async def retake(
         self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
     ) -> dict[int, int]:
-        async with self._session() as session:
+        async with self.session() as session:
             return await leasing.retake(session, stream, owner, held, lease_seconds)
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        async with self._session() as session:
+        async with self.session() as session:
             await leasing.release(session, stream, owner, held)
 
     async def leave(self, stream: str, owner: str) -> None:
-        async with self._session() as session:
+        async with self.session() as session:
             await leasing.leave(session, stream, owner)
 
     async def leases(self, stream: str) -> Roster:
-        async with self._session() as session:
+        async with self.session() as session:
             return await leasing.leases(session, stream)
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, question: Read) -> list[Record]:
-        async with self._session() as session:
+        async with self.session() as session:
             return await reading.read(session, question)
 
     async def settle(self, settlement: Settlement) -> set[int]:
-        async with self._session() as session:
+        async with self.session() as session:
             return await events.settle(session, settlement)
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-        async with self._session() as session:
+        async with self.session() as session:
             return await events.stage(session, stream, lanes, limit)
 
     async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
-        async with self._session() as session:
+        async with self.session() as session:
             return await events.mend(session, stream, owner, leases, limit)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        async with self._session() as session:
+        async with self.session() as session:
             return await events.prune(session, older_than_seconds, limit)
 
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
-        async with self._session() as session:
+        async with self.session() as session:
             return await people.get(session, event_id)
 
     async def find(self, wanted: Filter) -> list[Record]:
-        async with self._session() as session:
+        async with self.session() as session:
             return await people.find(session, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
-        async with self._session() as session:
+        async with self.session() as session:
             return await people.stats(session, stream)
 
     async def streams(self) -> list[str]:
-        async with self._session() as session:
+        async with self.session() as session:
             return await people.streams(session)
 
     async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
-        async with self._session() as session:
+        async with self.session() as session:
             return await people.replay(session, ids, new_id=new_id)
 
     async def bury(self, ids: Sequence[str], reason: str) -> int:
-        async with self._session() as session:
+        async with self.session() as session:
             return await people.bury(session, ids, short_error(reason))
 
     async def skip(self, event_id: str, reason: str) -> None:
-        async with self._session() as session:
+        async with self.session() as session:
             await people.skip(session, event_id, short_error(reason))
 
     # -- waking and handlers ------------------------------------------------------------------
@@ -276,7 +276,8 @@ class MysqlStore:
     async def _connect(self) -> Session:
         return await Session.open(self.target, load_queries(self.prefix))
 
-    def _session(self) -> AbstractAsyncContextManager[Session]:
+    def session(self) -> AbstractAsyncContextManager[Session]:
+        """Lend one of the store's own sessions, for checks and for adopting a table."""
         return _opened(self._pool).session()
 
     @asynccontextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Self
 
 import psycopg
@@ -13,77 +15,72 @@ from postroom.stores.postgres.options import Options
 _FORBIDDEN = "unsupported startup parameter"
 
 
-class _Shared:
-    """What both kinds of connections share: whether the server takes our settings, once known."""
+class Connector:
+    """Opens connections for one store, of every kind. Errors are psycopg's."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.forbidden = False
         self.error: psycopg.Error | None = None
-        """Why the last attempt to connect failed; None if it did not."""
+        """Why the last attempt failed; None if it did not."""
+        self._bare = False  # a pooler stands between that takes no settings
+
+    async def connect(self, **more: Any) -> AsyncConnection[tuple[Any, ...]]:
+        """Open a plain connection in autocommit mode."""
+        while True:
+            try:
+                with self.noting():
+                    return await AsyncConnection.connect(**self.parameters(**more))
+            except psycopg.Error as error:
+                if not self._can_do_without(error):
+                    raise
+
+    def connect_sync(self, **more: Any) -> Connection[tuple[Any, ...]]:
+        """Open the same for a thread."""
+        while True:
+            try:
+                with self.noting():
+                    return Connection.connect(**self.parameters(**more))
+            except psycopg.Error as error:
+                if not self._can_do_without(error):
+                    raise
 
     def parameters(self, **more: Any) -> dict[str, Any]:
-        settings = {} if self.forbidden else {"options": self.options.settings()}
+        """Return the arguments of psycopg's `connect`."""
+        given = {**self.options.parameters(), **more}
+        if not self._bare:
+            given.setdefault("options", self.options.settings())
         # Prepared statements do not work behind pgbouncer in transaction mode; the statements that
         # count have their plans kept by functions of the database.
-        fixed = {"autocommit": True, "prepare_threshold": None}
-        return {**self.options.parameters(**more), **settings, **fixed}
+        return {**given, "autocommit": True, "prepare_threshold": None}
 
-    def refused(self, error: psycopg.Error) -> bool:
-        """Note an error; True if it makes sense to try without our settings."""
-        self.error = error
-        if self.forbidden or _FORBIDDEN not in str(error):
+    @contextmanager
+    def noting(self) -> Iterator[None]:
+        """Remember how an attempt ended."""
+        try:
+            yield
+        except psycopg.Error as error:
+            self.error = error
+            raise
+        self.error = None
+
+    def _can_do_without(self, error: psycopg.Error) -> bool:
+        """Say whether to try again without settings that the server would keep."""
+        if self._bare or _FORBIDDEN not in str(error):
             return False
-        self.forbidden = True
+        self._bare = True
         return True
 
 
 class RelayConnection(AsyncConnection[tuple[Any, ...]]):
-    """A connection of the relay's own. Instants arrive as microseconds."""
+    """A connection in the relay's pool, on which instants arrive as microseconds."""
 
     @classmethod
     async def connect(  # type: ignore[override]
-        cls, conninfo: str = "", *, connector: Connector, **more: Any
+        cls, _conninfo: str = "", *, connector: Connector, **more: Any
     ) -> Self:
-        return await connector.open(cls, **more)
-
-
-class Connector(_Shared):
-    """Opens connections for one store."""
-
-    async def connect(self, **more: Any) -> AsyncConnection[tuple[Any, ...]]:
-        """Open a plain connection; its errors are psycopg's."""
-        return await self._connect(AsyncConnection[tuple[Any, ...]], **more)
-
-    async def open(self, kind: type[Any], **more: Any) -> Any:
-        """Open a connection of the relay's own."""
-        connection = await self._connect(kind, **more)
+        with connector.noting():
+            connection = await super().connect(**connector.parameters(**more))
         # On the wire an instant is a whole number of microseconds since 2000, and the statements
         # add what lies between 1970 and 2000: exact, and no datetime is made for each row.
         connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
         return connection
-
-    async def _connect(self, kind: type[Any], **more: Any) -> Any:
-        connect = super(RelayConnection, kind).connect if issubclass(kind, RelayConnection) else kind.connect
-        while True:
-            try:
-                connection = await connect(**self.parameters(**more))
-            except psycopg.Error as error:
-                if not self.refused(error):
-                    raise
-            else:
-                self.error = None
-                return connection
-
-
-class SyncConnector(_Shared):
-    """Opens connections for threads."""
-
-    def connect(self, **more: Any) -> Connection[tuple[Any, ...]]:
-        """Open a plain connection; its errors are psycopg's."""
-        while True:
-            try:
-                return Connection.connect(**self.parameters(**more))
-            except psycopg.Error as error:
-                if not self.refused(error):
-                    raise

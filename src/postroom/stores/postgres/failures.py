@@ -6,8 +6,13 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout, TooManyRequests
 
-from postroom.errors import PostroomError, SchemaError, StoreConflictError, StoreError
-from postroom.errors import StoreLostError as StoreLostError
+from postroom.errors import (
+    PostroomError,
+    SchemaError,
+    StoreConflictError,
+    StoreError,
+    StoreLostError,
+)
 
 _MISSING = (
     errors.UndefinedTable,
@@ -20,10 +25,11 @@ _AGAIN = ("40", "53", "57014", "55P03", "55006", "25006", "57P03", "57P04")
 the primary."""
 
 
-def translate(error: BaseException, *, broken: bool = False) -> PostroomError:
+def translate(error: BaseException, *, broken: bool = False, undone: bool = False) -> PostroomError:
     """Return the error of the port.
 
     broken      the connection is gone: the server has not said what became of the statement
+    undone      … but it was in a transaction that nobody has asked to commit
     """
     match error:
         case PostroomError():
@@ -33,12 +39,12 @@ def translate(error: BaseException, *, broken: bool = False) -> PostroomError:
         case PoolClosed():
             return StoreError("the store is closed")
         case psycopg.Error():
-            return _translate(error, broken=broken)
+            return _translate(error, broken=broken, undone=undone)
         case _:
             return StoreLostError(f"PostgreSQL: {type(error).__name__}: {error}")
 
 
-def _translate(error: psycopg.Error, *, broken: bool) -> PostroomError:
+def _translate(error: psycopg.Error, *, broken: bool, undone: bool) -> PostroomError:
     said = first_line(error)
     state = error.sqlstate or ""
     if isinstance(error, _MISSING):
@@ -46,11 +52,17 @@ def _translate(error: psycopg.Error, *, broken: bool) -> PostroomError:
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"{said}. {needed_grant(error)}")
     if broken:
-        return StoreLostError(f"the connection to PostgreSQL went away: {said}")
+        kind = StoreConflictError if undone else StoreLostError
+        return kind(f"the connection to PostgreSQL went away: {said}")
     # An ERROR on a connection that lives on: the server has rolled back.
     if state.startswith(_AGAIN):
         return StoreConflictError(f"PostgreSQL: {said}")
     return StoreError(f"PostgreSQL: {said}" + (f" ({state})" if state else ""))
+
+
+def is_fatal(error: psycopg.Error) -> bool:
+    """Say whether the connection ended with this error, or because of it."""
+    return error.sqlstate is None or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
 def could_not_connect(error: psycopg.Error) -> StoreError:

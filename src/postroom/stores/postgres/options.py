@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from postroom.errors import ConfigError
 from postroom.transactions.sql import DEFAULT_PREFIX, qualify
-from postroom.url import Url, boolean, seconds, whole_number
+from postroom.url import Url, boolean, seconds, unknown, whole_number
 
 SCHEMES = ("postgresql", "postgres")
 _CHANNEL_BYTES = 63
@@ -82,20 +82,48 @@ class Options:
         }
         return {**ours, **more, **{k: v for k, v in given.items() if k != "options"}}
 
-    def settings(self) -> str:
+    def settings(self, seconds: float | None = None) -> str:
         """Return the limits that the server keeps, as libpq's `options`.
 
         They belong to the connection from its start. Behind pgbouncer they may be refused or
-        ignored, but they never leak to others, as a SET would.
+        ignored, but they never leak to others, as a SET would. `seconds` replaces the limits of
+        statements and locks.
         """
-        given = conninfo_to_dict(self.conninfo).get("options") or ""
+        statement = self.statement_seconds if seconds is None else seconds
+        lock = self.lock_seconds if seconds is None else seconds
         ours = {
-            "statement_timeout": round(self.statement_seconds * 1000),
-            "lock_timeout": round(self.lock_seconds * 1000),
-            "idle_in_transaction_session_timeout": round(self.statement_seconds * 2000),
+            "statement_timeout": round(statement * 1000),
+            "lock_timeout": round(lock * 1000),
+            "idle_in_transaction_session_timeout": round(statement * 2000),
             "default_transaction_isolation": "read\\ committed",
         }
-        return " ".join([*(f"-c {name}={value}" for name, value in ours.items()), str(given)])
+        limits = [f"-c {name}={value}" for name, value in ours.items()]
+        return " ".join([*limits, self.server_options or ""])
+
+    @property
+    def server_options(self) -> str | None:
+        """What the connection string itself gives as libpq's `options`."""
+        given = conninfo_to_dict(self.conninfo).get("options")
+        return None if given is None else str(given)
+
+    @property
+    def shown(self) -> str:
+        """A URL of the server, without secrets."""
+        given = conninfo_to_dict(self.conninfo)
+        user = f"{given['user']}@" if given.get("user") else ""
+        port = f":{given['port']}" if given.get("port") else ""
+        place = f"?schema={self.schema}" if self.schema else ""
+        return (
+            f"postgresql://{user}{given.get('host') or ''}{port}/{given.get('dbname') or ''}{place}"
+        )
+
+    @classmethod
+    def make(cls, conninfo: str, settings: Mapping[str, Any]) -> Options:
+        """Make options from names and values; an unknown name is an error with a suggestion."""
+        for name in settings:
+            if name not in _OURS:
+                raise ConfigError(unknown("setting of a PostgreSQL store", name, _OURS))
+        return cls(conninfo=conninfo, **settings)
 
     @classmethod
     def from_url(cls, url: str | Url) -> Options:

@@ -4,14 +4,19 @@
 -- session would leak to other clients behind a pooler. `jit` would spend more than it saves; the plan is made once for
 -- each session. Only index scans are left, so it does not depend on the values either.
 
+-- When this server was started, in microseconds: a floor that was proven on another one is not to be trusted.
+CREATE FUNCTION postroom_epoch() RETURNS bigint
+LANGUAGE sql STABLE
+AS $body$ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint $body$;
+
 -- Reads what may be sent now: the first event of each lane, then the oldest of the rest, in the order of writing.
 --   in_owner, in_tokens   a lane that is not held so brings nothing; without an owner nothing is asked
---   in_floors             where to begin in each lane; null: at its lowest entry
+--   in_floors             where to begin in each lane, if the server has run since in_epoch; null: at its lowest entry
 --   in_bytes              the answer ends before the first event that does not fit, but holds at least one
 --   in_exclude            keys to leave out
 CREATE FUNCTION postroom_read(
     in_stream text, in_lanes smallint[], in_owner text, in_tokens bigint[], in_floors bigint[],
-    in_per_lane integer, in_rows integer, in_bytes bigint, in_exclude bytea[])
+    in_epoch bigint, in_per_lane integer, in_rows integer, in_bytes bigint, in_exclude bytea[])
 RETURNS TABLE (
     seq bigint, id text, stream text, lane smallint, key_hash bytea, type text, topic text, key text,
     aggregate_type text, aggregate_id text, payload bytea, content_type text, headers text,
@@ -25,6 +30,7 @@ SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 BEGIN
+IF in_floors IS NOT NULL AND postroom_epoch() IS DISTINCT FROM in_epoch THEN in_floors := NULL; END IF;
 RETURN QUERY
 WITH chosen AS MATERIALIZED (
     SELECT c.seq, c.size
@@ -93,10 +99,11 @@ END $body$;
 
 -- Moves waiting events that are due into the index of ready ones. Says how many were moved, when the next one is due,
 -- whether anything is ready, and the lowest number that was moved in each lane.
---   in_owners, in_tokens   who holds the lane, as far as the caller knows: if that is no longer so, it moves nothing
---                          there, since the new owner would not learn of it; null: nobody is asked
+--   in_owners, in_tokens   who holds the lane, as far as the caller knows. In a lane that another one holds nothing is
+--                          moved: its owner would not learn of it, and reads from a floor upwards
 CREATE FUNCTION postroom_stage(
-    in_stream text, in_lanes smallint[], in_owners text[], in_tokens bigint[], in_floors bigint[], in_limit integer)
+    in_stream text, in_lanes smallint[], in_owners text[], in_tokens bigint[], in_floors bigint[],
+    in_epoch bigint, in_limit integer)
 RETURNS TABLE (moved bigint, due_seconds double precision, ready boolean, lanes smallint[], lowest bigint[])
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -115,16 +122,17 @@ CROSS JOIN LATERAL (
     WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
     ORDER BY o.next_attempt_at LIMIT 1) AS w;
 moved := 0;
+IF in_floors IS NOT NULL AND postroom_epoch() IS DISTINCT FROM in_epoch THEN in_floors := NULL; END IF;
 IF due <= started THEN
     WITH fence AS MATERIALIZED (
         SELECT f.lane FROM postroom_lease AS f
-        WHERE f.stream = in_stream AND f.lane = ANY (in_lanes)
-          AND f.owner = in_owners[array_position(in_lanes, f.lane)]
-          AND f.token = in_tokens[array_position(in_lanes, f.lane)]
+        WHERE f.stream = in_stream AND f.lane = ANY (in_lanes) AND (f.owner IS NULL OR (
+            f.owner = in_owners[array_position(in_lanes, f.lane)]
+            AND f.token = in_tokens[array_position(in_lanes, f.lane)]))
         ORDER BY f.lane FOR SHARE)
-    SELECT array_agg(l.lane) INTO held
-    FROM unnest(in_lanes, in_tokens) AS l (lane, token)
-    WHERE l.token IS NULL OR l.lane IN (SELECT f.lane FROM fence AS f);
+    SELECT array_agg(l.lane) INTO held FROM unnest(in_lanes) AS l (lane)
+    WHERE l.lane IN (SELECT f.lane FROM fence AS f) OR NOT EXISTS (
+        SELECT 1 FROM postroom_lease AS f WHERE f.stream = in_stream AND f.lane = l.lane);
     WITH back AS (
         UPDATE postroom_outbox AS o SET stage = 'ready'
         WHERE o.stage = 'waiting' AND o.seq = ANY (ARRAY(

@@ -1,0 +1,48 @@
+"""The URL of a MongoDB: what is the driver's and what is ours."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pymongo.errors import PyMongoError
+from pymongo.uri_parser import split_options
+
+from postroom.errors import ConfigError
+from postroom.url import Url
+
+OWN = ("prefix", "transactions")
+
+_DEFAULTS = {
+    # A relay that hears nothing must give up well before its lease does, and try again.
+    "serverSelectionTimeoutMS": 5_000,
+    "connectTimeoutMS": 5_000,
+    "socketTimeoutMS": 10_000,
+    "appName": "postroom",
+}
+
+
+class Address(NamedTuple):
+    """Where a store is: the driver's URL, its options for what the URL leaves open, a database."""
+
+    target: str
+    options: dict[str, Any]
+    database: str
+
+
+def read_address(text: str | Url, database: str | None = None) -> Address:
+    """Take a URL apart. Raises ConfigError for an unknown option, and if no database is named."""
+    url = Url.parse(text)
+    if url.scheme != "mongodb":
+        raise ConfigError(f"not a MongoDB URL: {url}; write mongodb://host/database")
+    name = database or url.database
+    if not name:
+        raise ConfigError(f"{url} names no database: write mongodb://host/database")
+    head, _, query = url.reveal().partition("?")
+    parts = [part for part in query.split("&") if part and part.partition("=")[0] not in OWN]
+    try:
+        given = split_options("&".join(parts), validate=True, warn=False) if parts else {}
+    except (PyMongoError, ValueError, TypeError) as error:
+        raise ConfigError(f"MongoDB URL: {error}") from None
+    taken = {option.lower() for option in given}
+    options = {n: value for n, value in _DEFAULTS.items() if n.lower() not in taken}
+    return Address(f"{head}?{'&'.join(parts)}" if parts else head, options, name)

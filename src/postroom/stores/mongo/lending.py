@@ -1,0 +1,141 @@
+"""Transactions lent to handlers (H2, H3), and what stands for them where there are none."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+from pymongo import MongoClient, ReadPreference
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.client_session import ClientSession
+from pymongo.errors import PyMongoError
+from pymongo.read_concern import ReadConcern
+
+from postroom.errors import StoreLostError, TransactionError
+from postroom.stores.mongo.connection import Connection, commit
+from postroom.stores.mongo.documents import Document
+from postroom.stores.mongo.troubles import UNKNOWN_COMMIT, translate, translated
+from postroom.transaction import Counter, Mark, Row
+from postroom.transactions.pymongo import MAJORITY, AsyncBareWrites, in_database
+
+_SNAPSHOT = ReadConcern("snapshot")
+_ENDED = (
+    "the handler ended its transaction itself; leave commit and abort to postroom, or its effects "
+    "and the record of them part"
+)
+
+
+@asynccontextmanager
+async def lend(db: Connection) -> AsyncIterator[AsyncClientSession | Errand]:
+    """Open a transaction for a handler; commit it at the end, abort it on an error."""
+    if not db.transactions:
+        errand = Errand(db)
+        yield errand
+        with translated(harmless=False):
+            await errand.finish()
+        return
+    async with db.borrowed() as session:
+        in_database(session, db.database.name)
+        with translated(harmless=True):
+            await session.start_transaction(_SNAPSHOT, MAJORITY, ReadPreference.PRIMARY)
+        try:
+            yield session
+        except BaseException:
+            if session.in_transaction:
+                await session.abort_transaction()
+            raise
+        if not session.in_transaction:
+            raise TransactionError(_ENDED)
+        with translated(harmless=True):
+            await commit(session)
+
+
+class Errand:
+    """A handler's work where there are no transactions: effects at least once.
+
+    What the handler adds, and that it has accepted the event, is kept back until it has ended well:
+    a crash before that runs it again. Its own writes stand at once: they must bear a repeat (S2.5).
+    """
+
+    def __init__(self, db: Connection) -> None:
+        self.database = db.client[db.database.name]
+        self._writes = AsyncBareWrites(self.database, db.prefix)
+        self._inbox = db.database[db.name("inbox")]
+        self._rows: list[Row] = []
+        self._marks: list[Mark] = []
+
+    def check(self) -> None: ...
+
+    async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:  # noqa: ARG002
+        known = {row.id for row in self._rows}
+        fresh = [row for row in rows if row.id not in known]
+        self._rows += fresh
+        return len(fresh)
+
+    async def count_up(self, counters: Sequence[Counter]) -> list[int]:
+        return await self._writes.count_up(counters)
+
+    async def accept(self, mark: Mark) -> bool:
+        ident = {"consumer": mark.consumer, "id": mark.id}
+        found = await self._inbox.find_one({"_id": ident}, {"status": 1})
+        if mark in self._marks or (found is not None and found["status"] == "done"):
+            return False
+        self._marks.append(mark)
+        return True
+
+    def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
+        return False
+
+    async def finish(self) -> None:
+        """Write what was kept back: the events first, so that none is lost."""
+        if self._rows:
+            await self._writes.insert(self._rows)
+        for mark in self._marks:
+            await self._writes.accept(mark)
+
+
+class SyncLender:
+    """The same for handlers in threads, on a client of their own that is opened when needed."""
+
+    def __init__(self, target: str, options: dict[str, Any], database: str) -> None:
+        self._target = target
+        self._options = options
+        self._database = database
+        self._client: MongoClient[Document] | None = None
+
+    @contextmanager
+    def lend(self) -> Iterator[ClientSession]:
+        if self._client is None:
+            self._client = MongoClient(self._target, **self._options)
+        with translated(harmless=True):
+            session = in_database(self._client.start_session(), self._database)
+        with session:
+            session.start_transaction(_SNAPSHOT, MAJORITY, ReadPreference.PRIMARY)
+            try:
+                yield session
+            except BaseException:
+                if session.in_transaction:
+                    session.abort_transaction()
+                raise
+            if not session.in_transaction:
+                raise TransactionError(_ENDED)
+            _commit(session)
+
+    def close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+def _commit(session: ClientSession) -> None:
+    for last in (False, False, True):
+        try:
+            session.commit_transaction()
+        except PyMongoError as error:
+            if not error.has_error_label(UNKNOWN_COMMIT):
+                raise translate(error, harmless=True) from error
+            if last:
+                raise StoreLostError(f"MongoDB: the commit was not confirmed: {error}") from error
+        else:
+            return

@@ -1,0 +1,262 @@
+"""The MongoDB store: the Store port over a replica set, or a standalone server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any
+
+from pymongo import AsyncMongoClient
+from pymongo.errors import PyMongoError
+
+from postroom.errors import ConfigError, StoreError, TransactionError
+from postroom.record import Record, short_error
+from postroom.store import (
+    Capabilities,
+    Filter,
+    Member,
+    Read,
+    Roster,
+    Schema,
+    Settlement,
+    Staged,
+    Stats,
+)
+from postroom.stores.mongo import leasing, people, reading, schema, settling
+from postroom.stores.mongo.address import Address, read_address
+from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.lending import SyncLender, lend
+from postroom.stores.mongo.troubles import translated
+from postroom.stores.mongo.waking import Ear
+from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+from postroom.url import Url, boolean
+
+REPLICA_SET = Capabilities()
+STANDALONE = Capabilities(transactions=False, notify=False)
+
+
+class MongoStore:
+    """An outbox in a MongoDB database.
+
+    url             of the server; its path names the database: mongodb://host/shop?replicaSet=rs0
+    database        the database, where the URL does not name it
+    prefix          what the collections' names begin with
+    transactions    None: those of a replica set are used, and a standalone has none. False: do
+                    without them, whatever the server can do
+
+    Without transactions every change compares what it finds before it sets it, but G5 does not
+    hold: between the look at a lease and the change another relay may take the lane.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        database: str | None = None,
+        prefix: str = DEFAULT_PREFIX,
+        transactions: bool | None = None,
+    ) -> None:
+        self._address: Address = read_address(url, database)
+        self.prefix = check_prefix(prefix)
+        self._wanted = transactions
+        self._db: Connection | None = None
+        self._ear: Ear | None = None
+        self._sync = SyncLender(self._address.target, self._address.options, self._address.database)
+
+    @classmethod
+    def from_url(cls, url: str | Url) -> MongoStore:
+        """Make a store from `mongodb://host:port,host:port/database?replicaSet=…&prefix=…`.
+
+        Options that are not postroom's own are the driver's.
+        """
+        parsed = Url.parse(url)
+        if parsed.scheme != "mongodb":
+            raise ConfigError(f"not a MongoDB URL: {parsed}; write mongodb://host/database")
+        names = {"prefix": check_prefix, "transactions": boolean}
+        own: dict[str, Any] = parsed.options({**{n: str for n, _ in parsed.query}, **names})
+        return cls(parsed.reveal(), **{n: value for n, value in own.items() if n in names})
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the server can do; before `open` what a replica set can."""
+        known = self._wanted if self._db is None else self._db.transactions
+        return STANDALONE if known is False else REPLICA_SET
+
+    @property
+    def database(self) -> str:
+        return self._address.database
+
+    # -- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        if self._db is not None:
+            return
+        db = self._connect()
+        try:
+            with translated(harmless=True):
+                await self._learn(db)
+                await schema.check(db, self.url)
+        except BaseException:
+            await db.close()
+            raise
+        self._db, self._ear = db, Ear(db)
+
+    async def close(self) -> None:
+        db, ear = self._db, self._ear
+        self._db = self._ear = None
+        if ear is not None:
+            await ear.close()
+        if db is not None:
+            await db.close()
+        await asyncio.to_thread(self._sync.close)
+
+    async def migrate(self) -> int:
+        db = self._connect()
+        try:
+            return await schema.migrate(db)
+        finally:
+            await db.close()
+
+    async def schema(self) -> Schema:
+        db = self._connect()
+        try:
+            with translated(harmless=True):
+                current = await schema.version(db)
+        finally:
+            await db.close()
+        return Schema(current, schema.load_migrations(self.prefix)[-1].version)
+
+    def migration_sql(self, after: int = 0) -> str:
+        """Return what `migrate` would run, as text for mongosh."""
+        return schema.script_after(self.prefix, after)
+
+    async def identity(self) -> str:
+        with translated(harmless=True):
+            return await schema.identity(self._opened)
+
+    # -- lanes --------------------------------------------------------------------------------
+    async def beat(
+        self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
+    ) -> Roster:
+        return await leasing.beat(self._opened, stream, member, lease_seconds, held)
+
+    async def take(
+        self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
+    ) -> dict[int, int]:
+        return await leasing.take(self._opened, stream, owner, lanes, lease_seconds)
+
+    async def retake(
+        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    ) -> dict[int, int]:
+        return await leasing.retake(self._opened, stream, owner, held, lease_seconds)
+
+    async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
+        await leasing.release(self._opened, stream, owner, held)
+
+    async def leave(self, stream: str, owner: str) -> None:
+        await leasing.leave(self._opened, stream, owner)
+
+    async def leases(self, stream: str) -> Roster:
+        return await leasing.leases(self._opened, stream)
+
+    # -- events -------------------------------------------------------------------------------
+    async def read(self, question: Read) -> list[Record]:
+        found = await reading.read(self._opened, question)
+        if found and self._ear is not None:
+            self._ear.found_work()
+        return found
+
+    async def settle(self, settlement: Settlement) -> set[int]:
+        return await settling.settle(self._opened, settlement)
+
+    async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+        return await reading.stage(self._opened, stream, lanes, limit)
+
+    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+        return await settling.mend(self._opened, stream, owner, leases, limit)
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        streams = await people.streams(self._opened)
+        return await reading.prune(self._opened, streams, older_than_seconds, limit)
+
+    # -- people -------------------------------------------------------------------------------
+    async def get(self, event_id: str) -> Record | None:
+        return await people.get(self._opened, event_id)
+
+    async def find(self, wanted: Filter) -> list[Record]:
+        return await people.find(self._opened, wanted)
+
+    async def stats(self, stream: str | None = None) -> Stats:
+        return await people.stats(self._opened, stream)
+
+    async def streams(self) -> list[str]:
+        return await people.streams(self._opened)
+
+    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+        return await people.replay(self._opened, ids, new_id=new_id)
+
+    async def bury(self, ids: Sequence[str], reason: str) -> int:
+        return await people.bury(self._opened, ids, reason)
+
+    async def skip(self, event_id: str, reason: str) -> None:
+        await people.skip(self._opened, event_id, short_error(reason))
+
+    # -- waking and handlers ------------------------------------------------------------------
+    async def wait_for_change(self, timeout_seconds: float) -> bool:
+        """Return True once an event may have been committed, by whoever.
+
+        A commit between two calls is heard by the second one. Without change streams it waits.
+        """
+        db = self._opened
+        if self._ear is None or not db.transactions:
+            await asyncio.sleep(timeout_seconds)
+            return False
+        return await self._ear.wait(timeout_seconds)
+
+    def transaction(self) -> AbstractAsyncContextManager[Any]:
+        """Open a transaction for a handler on an AsyncClientSession; commits on exit.
+
+        Without transactions it yields an object with the `database`, which `add` and `accept` take
+        too; what they write is kept back until the handler has ended well.
+        """
+        return lend(self._opened)
+
+    def sync_transaction(self) -> AbstractContextManager[Any]:
+        """Open a transaction on a ClientSession, for a handler in a thread."""
+        if not self._opened.transactions:
+            raise TransactionError(
+                "this MongoDB has no transactions for handlers in threads: use async handlers, or "
+                "Handlers(sync_transaction=False) and effects that bear a repeat"
+            )
+        return self._sync.lend()
+
+    # -- connections --------------------------------------------------------------------------
+    @property
+    def url(self) -> str:
+        """The URL under which this store is found, without secrets."""
+        return str(Url.parse(self._address.target))
+
+    @property
+    def _opened(self) -> Connection:
+        if self._db is None:
+            raise StoreError("the store is not open; call `await store.open()` first")
+        return self._db
+
+    def _connect(self) -> Connection:
+        try:
+            client = AsyncMongoClient[Any](self._address.target, **self._address.options)
+        except (PyMongoError, ValueError, TypeError) as error:
+            raise ConfigError(f"MongoDB URL: {error}") from error
+        return Connection(
+            client, self._address.database, self.prefix, transactions=self._wanted is not False
+        )
+
+    async def _learn(self, db: Connection) -> None:
+        can = await db.can_transact()
+        if self._wanted and not can:
+            raise ConfigError(
+                "this MongoDB is a standalone server: it has no transactions. Make it a replica "
+                "set (one of a single member will do), or leave `transactions` out"
+            )
+        db.transactions = can and self._wanted is not False
+        db.clustered = can

@@ -1,0 +1,200 @@
+"""What a doctor asks of a MySQL or MariaDB server before people rely on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from postroom.clock import host_microseconds
+from postroom.codec import MAX_PAYLOAD_BYTES
+from postroom.errors import StoreError
+from postroom.stores.findings import Finding
+
+if TYPE_CHECKING:
+    from postroom.stores.mysql.session import Session
+    from postroom.stores.mysql.store import MysqlStore
+
+_CLOCK_SECONDS = 1.0
+_OLD_TRANSACTION_SECONDS = 300
+_SMALLEST_PACKET = 2 * MAX_PAYLOAD_BYTES + 100_000
+"""Bytes travel as hexadecimal digits, and the rest of an event goes with them."""
+
+INDEXES = {
+    "outbox": {
+        "PRIMARY": "seq",
+        "outbox_id": "id",
+        "outbox_shelf": "shelf,stream,slot,seq,size",
+        "outbox_due": "due_lane,stream,next_attempt_at,seq",
+        "outbox_parked": "parked_key,stream,seq",
+        "outbox_open": "open_state,seq,stream",
+    },
+    "lease": {"PRIMARY": "stream,lane"},
+    "member": {"PRIMARY": "stream,owner"},
+    "block": {"PRIMARY": "stream,key_hash", "block_lane": "stream,lane"},
+    "counter": {"PRIMARY": "topic,key_hash"},
+    "inbox": {"PRIMARY": "consumer,id", "inbox_processed": "processed_at"},
+}
+
+
+async def examine(store: MysqlStore) -> list[Finding]:
+    """Return all that is worth telling; an empty list if there is nothing."""
+    async with store.session() as session:
+        variables = {name.lower(): value for name, value in await session.rows("check_variables")}
+        found = [
+            *check_numbers(variables),
+            *check_writable(variables),
+            *check_packet(variables),
+            *check_durability(variables),
+            *await check_isolation(session),
+            *await check_indexes(session, store.prefix),
+            *await check_clock(session),
+            *await check_transactions(session),
+        ]
+    return found
+
+
+def check_numbers(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """Numbers that several primaries give out are not in the order of writing."""
+    step, offset = variables["auto_increment_increment"], variables["auto_increment_offset"]
+    if (step, offset) != ("1", "1"):
+        yield Finding(
+            "error",
+            f"auto_increment_increment is {step} and auto_increment_offset {offset}",
+            "a cluster with several primaries numbers events by turns: a key whose events are "
+            "written on two of them is sent out of order (G4), and two relays on different "
+            "primaries can own one lane (G5)",
+            "let all writers and relays of an outbox use the same primary, or set both to 1",
+        )
+
+
+def check_writable(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """A replica shows the past, and nothing can be settled on it."""
+    closed = ("read_only", "super_read_only", "innodb_read_only", "transaction_read_only")
+    names = [name for name in closed if variables.get(name) in ("ON", "1")]
+    if names:
+        yield Finding(
+            "error",
+            f"the server is read-only ({', '.join(names)})",
+            "it is a replica, or on its way to be one: a relay can neither take lanes nor settle",
+            "connect to the primary",
+        )
+
+
+def check_packet(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """An event that does not fit into a packet ends the connection of whoever adds it."""
+    limit = int(variables["max_allowed_packet"])
+    if limit < _SMALLEST_PACKET:
+        yield Finding(
+            "warning",
+            f"max_allowed_packet is {limit:,} bytes",
+            f"an event may have {MAX_PAYLOAD_BYTES:,} bytes, twice as many on their way when they "
+            "are not text; larger ones than the server takes are refused when they are added",
+            "SET GLOBAL max_allowed_packet = 16777216, and in the server's configuration",
+        )
+
+
+def check_durability(variables: Mapping[str, str]) -> Iterator[Finding]:
+    """A power cut must not take back what was committed."""
+    flush = variables.get("innodb_flush_log_at_trx_commit", "1")
+    if flush not in ("1", "3"):
+        yield Finding(
+            "warning",
+            f"innodb_flush_log_at_trx_commit is {flush}",
+            "a power cut may take back the last second: events that were sent are sent again, and "
+            "events of transactions that were reported as committed are gone with them",
+            "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
+        )
+    if variables.get("log_bin") == "ON" and variables.get("binlog_format") == "STATEMENT":
+        yield Finding(
+            "error",
+            "binlog_format is STATEMENT",
+            "the server refuses to change rows under READ COMMITTED then, and the relay uses it",
+            "SET GLOBAL binlog_format = ROW",
+        )
+
+
+async def check_isolation(session: Session) -> list[Finding]:
+    """The relay sets its own; writers and people have the server's."""
+    rows = await session.rows("check_global_isolation")
+    default = rows[0][1] if rows else ""
+    if default != "SERIALIZABLE":
+        return []
+    return [
+        Finding(
+            "warning",
+            "the server's default isolation is SERIALIZABLE",
+            "whoever looks at the outbox locks what it reads, and holds up writers and relays; the "
+            "relay's own sessions use READ COMMITTED",
+            "SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED, or set it where people look",
+        )
+    ]
+
+
+async def check_indexes(session: Session, prefix: str) -> list[Finding]:
+    """Without its index a read walks the whole table."""
+    tables = tuple(prefix + table for table in INDEXES)
+    there = {
+        (table, index): columns
+        for table, index, columns in await session.rows("check_indexes", tables=tables)
+    }
+    found: list[Finding] = []
+    for table, indexes in INDEXES.items():
+        for name, columns in indexes.items():
+            index = name if name == "PRIMARY" else prefix + name
+            if there.get((prefix + table, index)) != columns:
+                found.append(
+                    Finding(
+                        "error",
+                        f"{prefix}{table} has no index {index} ({columns})",
+                        "the statements name it: they fail, or walk the whole table",
+                        f"ALTER TABLE {prefix}{table} ADD INDEX {index} ({columns})"
+                        if name != "PRIMARY"
+                        else f"restore {prefix}{table} from `postroom migrate sql`",
+                    )
+                )
+    return found
+
+
+async def check_clock(session: Session) -> list[Finding]:
+    """Leases are judged by the server's clock alone; events carry the time of their host."""
+    before = host_microseconds()
+    ((server,),) = await session.rows("check_clock")
+    after = host_microseconds()
+    apart = max(before - server, server - after, 0) / 1_000_000
+    if apart < _CLOCK_SECONDS:
+        return []
+    return [
+        Finding(
+            "warning",
+            f"the clocks of this host and of the database are {apart:.1f} s apart",
+            "leases are safe, the database's clock decides; but occurred_at and available_at come "
+            "from hosts, and events look older or newer than they are",
+            "run NTP on both",
+        )
+    ]
+
+
+async def check_transactions(session: Session) -> list[Finding]:
+    """An old transaction keeps the server from cleaning up behind the relay."""
+    try:
+        rows = await session.rows("check_transactions")
+    except StoreError as error:
+        return [
+            Finding(
+                "info",
+                "open transactions cannot be seen",
+                f"the user lacks the right PROCESS: {error}",
+                "GRANT PROCESS ON *.* TO … if a doctor shall look for them",
+            )
+        ]
+    if not rows or rows[0][1] < _OLD_TRANSACTION_SECONDS:
+        return []
+    thread, age = rows[0]
+    return [
+        Finding(
+            "warning",
+            f"connection {thread} has had a transaction open for {age} s",
+            "entries of settled events stay in the index until it ends: reads become slower",
+            f"end it, or: KILL {thread}",
+        )
+    ]

@@ -1,0 +1,174 @@
+"""Where reads may begin: a proven floor under each lane (rule R6).
+
+While an old transaction is open anywhere in the database, entries of settled events stay at the
+head of the index, and every read walks past them. A lane's floor is a number below which it has no
+ready event and never will have one, so that reads may begin there:
+
+- A number from the sequence belongs to a writer that locked the table first. Once all who held
+  that lock when `last_value` was read have ended, every number up to it is committed or gone.
+- What comes back to `ready` later is moved by the lane's owner through the same Store, which
+  lowers the floor; or by an operator, who raises the token, and a new token begins without floor.
+- A floor counts only on the server that it was proven on: after a fail-over a sequence may be
+  behind.
+
+Nothing of this is asked unless reads have become slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from time import monotonic
+from typing import NamedTuple
+
+from postroom.errors import StoreConflictError
+from postroom.store import Read
+from postroom.stores.postgres.database import Database
+from postroom.stores.postgres.statements import numbers
+
+SLOW_SECONDS = 0.02
+PAUSE_SECONDS = 0.25
+
+
+@dataclass(slots=True)
+class _Lane:
+    owner: str
+    token: int
+    floor: int = 0
+    fixed: bool = False  # nobody knows what came back: no floor until it is taken again
+
+
+class _Proof(NamedTuple):
+    """Begun: once none of these writers is left, everything up to the number is decided."""
+
+    number: int
+    epoch: int
+    writers: frozenset[str]
+
+
+class Floors:
+    """The floors of the lanes that were taken through one Store."""
+
+    def __init__(self, slow_seconds: float = SLOW_SECONDS, pause: float = PAUSE_SECONDS) -> None:
+        self._slow_seconds = slow_seconds
+        self._pause = pause
+        self._streams: dict[str, dict[int, _Lane]] = {}
+        self._proof: _Proof | None = None
+        self._next_look = 0.0
+        self._moving = 0  # changes under way that may bring events back
+        self._moves = 0  # how many have come back
+        self.epoch: int | None = None
+        """When the server was started on which the floors were proven; None: there are none."""
+
+    def taken(self, stream: str, owner: str, tokens: Mapping[int, int]) -> None:
+        """These lanes were taken: nothing is known of them."""
+        lanes = self._streams.setdefault(stream, {})
+        lanes.update({lane: _Lane(owner, token) for lane, token in tokens.items()})
+
+    def holders(
+        self, stream: str, lanes: Sequence[int]
+    ) -> tuple[list[str | None], list[int | None]]:
+        """Return who took each lane through this Store, and with which token."""
+        known = self._streams.get(stream, {})
+        found = [known.get(lane) for lane in lanes]
+        return [lane and lane.owner for lane in found], [lane and lane.token for lane in found]
+
+    def of(self, stream: str, lanes: Sequence[int]) -> str | None:
+        """Return the floors of these lanes as an array, or None if there are none."""
+        if self.epoch is None:
+            return None
+        known = self._streams.get(stream, {})
+        return numbers(lane.floor if (lane := known.get(n)) else 0 for n in lanes)
+
+    def under(self, question: Read) -> str | None:
+        """Return the floors for a read; only who holds a lane by its last token stands on one."""
+        if self.epoch is None or question.owner is None:
+            return None
+        known, tokens = self._streams.get(question.stream, {}), question.tokens
+        return numbers(
+            lane.floor if (lane := known.get(n)) and lane.token == tokens.get(n) else 0
+            for n in question.lanes
+        )
+
+    @contextmanager
+    def moving(self, stream: str, lanes: Iterable[int]) -> Iterator[None]:
+        """Events of these lanes may come back within this block; no floor is raised meanwhile.
+
+        `lower` must be called before anyone can read them, where their order rests on it. If the
+        block fails nobody knows, or when they will: then these lanes stay without a floor.
+        """
+        self._moving += 1
+        try:
+            yield
+        except StoreConflictError:
+            raise  # nothing was changed
+        except BaseException:
+            known = self._streams.get(stream, {})
+            for lane in lanes:
+                if lane in known:
+                    known[lane].floor, known[lane].fixed = 0, True
+            raise
+        finally:
+            self._moving -= 1
+
+    def lower(self, stream: str, lowest: Iterable[tuple[int, int]]) -> None:
+        """Events with these numbers, lane by lane, come back (0: none does)."""
+        known = self._streams.get(stream, {})
+        for lane, number in lowest:
+            if number and lane in known:
+                known[lane].floor = min(known[lane].floor, number)
+                self._moves += 1
+
+    async def noticed(self, db: Database, question: Read, seconds: float) -> None:
+        """A read took so long: if that is slow, go on with a proof, and use it once it is done."""
+        now = monotonic()
+        if seconds < self._slow_seconds or question.owner is None or now < self._next_look:
+            return
+        self._next_look = now + self._pause  # before the first await: one at a time is enough
+        proof = await self._proven(db)
+        if proof is not None:
+            await self._raise(db, question, proof)
+
+    async def _proven(self, db: Database) -> int | None:
+        """Return a number up to which everything is decided, if the proof is done."""
+        if self._proof is None:
+            ((number, epoch),) = await db.rows("floor_number")  # before the writers
+            self._proof = _Proof(number or 0, epoch, await _writers(db))
+        else:
+            left = self._proof.writers & await _writers(db)
+            self._proof = self._proof._replace(writers=left)
+        if self._proof.writers:
+            return None
+        proof, self._proof = self._proof, None
+        if proof.epoch != self.epoch:
+            self.epoch = proof.epoch
+            for lanes in self._streams.values():
+                for lane in lanes.values():
+                    lane.floor = 0
+        return proof.number
+
+    async def _raise(self, db: Database, question: Read, number: int) -> None:
+        """Set the floors of a read's lanes: at the lowest ready event, at most after the number."""
+        if self._moving:
+            return
+        moves = self._moves
+        async with db.change() as session:
+            rows = await session.rows(
+                "floor_lowest",
+                stream=question.stream,
+                lanes=numbers(question.lanes),
+                floors=self.under(question),
+                epoch=self.epoch,
+            )
+        if self._moving or self._moves != moves:
+            return
+        known = self._streams.get(question.stream, {})
+        for n, lowest in rows:
+            lane = known.get(n)
+            if lane and lane.token == question.tokens.get(n) and not lane.fixed:
+                lane.floor = number + 1 if lowest is None else min(number + 1, lowest)
+
+
+async def _writers(db: Database) -> frozenset[str]:
+    return frozenset(name for (name,) in await db.rows("floor_writers"))

@@ -1,0 +1,96 @@
+"""Telling relays in other processes that something was committed, from the writer's process."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Collection
+from contextlib import suppress
+
+import psycopg
+
+from postroom.stores.postgres.connecting import Connector
+from postroom.stores.postgres.options import Options
+from postroom.url import Url
+
+_GAP_SECONDS = 0.005  # kicks within this time of one NOTIFY are told by the next
+_RETRY_SECONDS = 1.0
+_CLOSE_SECONDS = 5.0
+_NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')"
+_log = logging.getLogger(__name__)
+
+
+class PostgresNotifier:
+    """Sends a NOTIFY for kicks, on a connection of its own, in a thread of its own.
+
+    `notify` only leaves a note: it never blocks, never raises and never touches the caller's
+    transaction; NOTIFY there would make all commits of the database wait for one another. Many
+    kicks become one NOTIFY. If the server is away the last kick is told when it is back. Give it the
+    URL of the relay's store, with the same `prefix` and `schema`.
+    """
+
+    def __init__(self, url: str | Url | Options) -> None:
+        options = url if isinstance(url, Options) else Options.from_url(url)
+        self._connector = Connector(options)
+        self._channel = options.channel
+        self._wanted = threading.Event()
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process = os.getpid()
+
+    def notify(self, streams: Collection[str] | None = None) -> None:  # noqa: ARG002 - any stream
+        """Tell the relays that there is something; returns at once."""
+        if self._process != os.getpid():  # forked: threads did not come along
+            self._wanted, self._lock = threading.Event(), threading.Lock()
+            self._process, self._thread = os.getpid(), None
+        self._wanted.set()
+        if self._thread is None and not self._closed.is_set():
+            self._start()
+
+    def close(self) -> None:
+        """Send what is wanted and end; twice is safe. A later `notify` does nothing."""
+        self._closed.set()
+        self._wanted.set()
+        thread = self._thread
+        if thread is not None and self._process == os.getpid():
+            thread.join(_CLOSE_SECONDS)
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="postroom-notifier", daemon=True
+                )
+                try:
+                    self._thread.start()
+                except RuntimeError:  # the interpreter is ending, or there are no more threads
+                    self._thread = None
+
+    def _run(self) -> None:
+        connection: psycopg.Connection[tuple[object, ...]] | None = None
+        told = False
+        while True:
+            self._wanted.wait()
+            closing = self._closed.is_set()
+            self._wanted.clear()
+            try:
+                connection = connection or self._connector.connect_sync()
+                connection.execute(_NOTIFY, (self._channel,))
+                told = False
+            except Exception as error:
+                if not told:
+                    _log.warning("relays elsewhere are not woken; they poll: %s", error)
+                told = True
+                if connection is not None:
+                    with suppress(psycopg.Error):
+                        connection.close()
+                connection = None
+                self._wanted.set()
+            if closing:
+                break
+            self._closed.wait(_GAP_SECONDS if connection is not None else _RETRY_SECONDS)
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()

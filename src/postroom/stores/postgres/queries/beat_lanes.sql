@@ -1,0 +1,5 @@
+-- The 64 lanes of these streams, made once; in one order, so that two who do it do not lock each other out.
+INSERT INTO postroom_lease (stream, lane)
+SELECT s.stream, l.lane FROM unnest(CAST(:streams AS text[])) AS s (stream), generate_series(0, 63) AS l (lane)
+ORDER BY 1, 2
+ON CONFLICT DO NOTHING

@@ -1,0 +1,6 @@
+SELECT l.lane, (
+    SELECT o.seq FROM postroom_outbox AS o
+    WHERE o.stream = :stream AND o.lane = l.lane AND o.stage = 'ready' AND o.seq >= coalesce(
+        CASE WHEN postroom_epoch() = CAST(:epoch AS bigint) THEN l.floor END, 0)
+    ORDER BY o.seq LIMIT 1)
+FROM unnest(CAST(:lanes AS smallint[]), CAST(:floors AS bigint[])) AS l (lane, floor)

@@ -1,0 +1,8 @@
+-- 946,684,800 s: see read.sql.
+SELECT
+    o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
+    coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,
+    o.causation_path, o.schema_version, o.kseq,
+    o.occurred_at + interval '946684800 s', o.created_at + interval '946684800 s', o.state, o.attempts,
+    o.next_attempt_at + interval '946684800 s', o.last_error
+FROM postroom_outbox AS o WHERE o.id = :id

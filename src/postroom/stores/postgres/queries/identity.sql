@@ -1,0 +1,1 @@
+SELECT value FROM postroom_meta WHERE name = 'outbox_id'

@@ -1,0 +1,1 @@
+DELETE FROM postroom_member WHERE stream = :stream AND owner = :owner

@@ -1,0 +1,3 @@
+UPDATE postroom_outbox
+SET state = 'pending', stage = 'ready', attempts = 0, settled_at = NULL, next_attempt_at = NULL
+WHERE seq = ANY (CAST(:seqs AS bigint[])) AND stage = 'over'

@@ -1,0 +1,2 @@
+SELECT postroom_settle(
+    :stream, :owner, CAST(:lanes AS smallint[]), CAST(:tokens AS bigint[]), CAST(:seqs AS bigint[]), :keep)

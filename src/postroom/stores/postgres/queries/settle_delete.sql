@@ -1,0 +1,1 @@
+DELETE FROM postroom_outbox WHERE seq = ANY (CAST(:seqs AS bigint[])) AND stage <> 'over'

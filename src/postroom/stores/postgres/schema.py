@@ -1,0 +1,123 @@
+"""The tables: made, brought up to date, and checked before use."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+from psycopg import AsyncConnection, sql
+
+from postroom.errors import SchemaError, StoreError
+from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.statements import load_migrations
+
+_VERSION = "schema_version"
+_OLDEST_SERVER = 140_000
+
+
+async def migrate(connection: AsyncConnection[Any], options: Options) -> int:
+    """Run the migrations that are missing, all in one transaction. Safe in many processes."""
+    migrations = load_migrations(options.prefix)
+    newest = migrations[-1].version
+    await _check_server(connection)
+    if await version(connection, options) == newest:
+        return newest
+    async with connection.transaction():
+        # Waits for whoever else is at it; the lock ends with the transaction, behind a pooler too.
+        await connection.execute(
+            "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"postroom {options.tables}",)
+        )
+        await _use_schema(connection, options.schema)
+        there = await version(connection, options)  # again: another process may have been first
+        refuse_newer(there, newest)
+        for migration in migrations:
+            if migration.version > there:
+                await connection.execute(migration.script)
+        meta = sql.Identifier(f"{options.prefix}meta")
+        insert = sql.SQL("INSERT INTO {} (name, value) VALUES (%s, %s) ON CONFLICT (name) DO ")
+        await connection.execute(
+            insert.format(meta) + sql.SQL("UPDATE SET value = excluded.value"),
+            (_VERSION, str(newest)),
+        )
+        await connection.execute(
+            insert.format(meta) + sql.SQL("NOTHING"), ("outbox_id", str(uuid4()))
+        )
+    return newest
+
+
+async def _use_schema(connection: AsyncConnection[Any], schema: str | None) -> None:
+    """Let the names of the migrations mean one schema: the one that is asked for, or the first."""
+    if schema is None:
+        rows = await connection.execute("SELECT current_schema()")
+        ((schema,),) = await rows.fetchall()
+        if schema is None:
+            raise SchemaError("no schema of the search_path exists; name one with ?schema=…")
+    elif not await _there(connection, "to_regnamespace", f'"{schema}"'):
+        await connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+    await connection.execute(
+        sql.SQL("SET LOCAL search_path = {}, pg_temp").format(sql.Identifier(schema))
+    )
+
+
+async def check(connection: AsyncConnection[Any], options: Options, url: str) -> None:
+    """Raise SchemaError unless the tables are exactly those that this code knows.
+
+    Raises StoreError for a server that cannot be written to.
+    """
+    await _check_server(connection)
+    there, newest = await version(connection, options), load_migrations(options.prefix)[-1].version
+    refuse_newer(there, newest)
+    if there < newest:
+        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        raise SchemaError(
+            f"the tables {options.tables}… {found}; run: postroom migrate --store {url}"
+        )
+    rows = await connection.execute("SELECT pg_is_in_recovery()")
+    if (await rows.fetchone()) == (True,):
+        raise StoreError(
+            "this PostgreSQL server is a read replica: events cannot be settled there. Connect to "
+            "the primary, as with several hosts and target_session_attrs=read-write"
+        )
+
+
+def refuse_newer(there: int, newest: int) -> None:
+    """Raise SchemaError if the tables were made by a later version of this code."""
+    if there > newest:
+        raise SchemaError(
+            f"the tables are of version {there}, made by a newer postroom; this one knows "
+            f"{newest}. Upgrade postroom here; nothing was changed"
+        )
+
+
+async def version(connection: AsyncConnection[Any], options: Options) -> int:
+    """Return the version of the tables that are there; 0 if there are none."""
+    name = f"{options.tables}meta"
+    if not await _there(connection, "to_regclass", name):
+        return 0
+    rows = await connection.execute(
+        f"SELECT value FROM {name} WHERE name = %s",  # type: ignore[arg-type] # checked identifiers
+        (_VERSION,),
+    )
+    row = await rows.fetchone()
+    return 0 if row is None else int(row[0])
+
+
+async def _there(connection: AsyncConnection[Any], look: str, name: str) -> bool:
+    query = sql.SQL("SELECT {}(%s) IS NOT NULL").format(sql.SQL(look))
+    rows = await connection.execute(query, (name,))
+    return (await rows.fetchone()) == (True,)
+
+
+async def _check_server(connection: psycopg.AsyncConnection[Any]) -> None:
+    if connection.info.server_version < _OLDEST_SERVER:
+        raise SchemaError(
+            f"PostgreSQL {connection.info.server_version // 10_000} is too old; 14 or newer is needed"
+        )
+    rows = await connection.execute("SHOW server_encoding")
+    row = await rows.fetchone()
+    if row != ("UTF8",):
+        raise SchemaError(
+            f"the database is encoded in {row and row[0]}: payloads would not come back byte for "
+            "byte. Use a UTF-8 database"
+        )

@@ -1,0 +1,49 @@
+"""The SQL of this store: queries with numbered marks, and the steps of its schema."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from functools import cache
+
+from postroom.stores import statements
+from postroom.stores.statements import Migration
+from postroom.transactions.sql import Query, compile_query
+
+
+@cache
+def load_queries(tables: str) -> Mapping[str, Query]:
+    """Return every statement by its name; `tables` is what the tables' names begin with."""
+    found = statements.load_queries(__package__, tables)
+    return {name: compile_query(sql, "numeric") for name, sql in found.items()}
+
+
+def load_migrations(prefix: str) -> tuple[Migration, ...]:
+    """Return the steps of the schema in their order; their names are found by the search_path."""
+    return statements.load_migrations(__package__, prefix)
+
+
+def migration_sql(prefix: str, schema: str | None, after: int) -> str:
+    """Return what the steps after a version say, as one transaction, for people with a DBA."""
+    script = statements.script_after(__package__, prefix, after)
+    if not script:
+        return ""
+    place = "" if schema is None else f'CREATE SCHEMA IF NOT EXISTS "{schema}";\n{_use(schema)};\n'
+    return f"BEGIN;\n{place}{script}\nCOMMIT;\n"
+
+
+def _use(schema: str) -> str:
+    return f'SET LOCAL search_path = "{schema}", pg_temp'
+
+
+# -- arrays -----------------------------------------------------------------------------------
+# As text: the driver would look at every element in Python, and these are long.
+def numbers(values: Iterable[int | None]) -> str:
+    """Return an array of whole numbers as PostgreSQL reads it."""
+    return "{" + str(list(values))[1:-1].replace("None", "NULL") + "}"
+
+
+def hashes(values: Collection[bytes]) -> str | None:
+    """Return an array of bytes as PostgreSQL reads it; None if there are none."""
+    if not values:
+        return None
+    return '{"\\\\x' + '","\\\\x'.join(value.hex() for value in values) + '"}'

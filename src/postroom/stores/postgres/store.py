@@ -1,0 +1,237 @@
+"""The PostgreSQL store: the Store port over a pool of connections."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+
+from postroom.errors import StoreError
+from postroom.record import Record, short_error
+from postroom.store import (
+    Capabilities,
+    Filter,
+    Member,
+    Read,
+    Roster,
+    Schema,
+    Settlement,
+    Staged,
+    Stats,
+)
+from postroom.stores.postgres import events, leasing, people, schema
+from postroom.stores.postgres.connecting import Connector
+from postroom.stores.postgres.database import Database
+from postroom.stores.postgres.failures import could_not_connect, is_fatal, translate
+from postroom.stores.postgres.floor import Floors
+from postroom.stores.postgres.lending import Lender
+from postroom.stores.postgres.listening import Listener
+from postroom.stores.postgres.notifier import PostgresNotifier
+from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.statements import load_migrations, load_queries, migration_sql
+from postroom.url import Url
+
+_MIGRATE_SECONDS = 600
+
+
+class PostgresStore:
+    """An outbox in a PostgreSQL database, 14 or newer.
+
+    Takes a libpq connection string, and the settings of Options by name: `prefix`, `schema`,
+    `pool_size`, `statement_seconds`, … Relays have a pool of connections; handlers' transactions
+    have another, and LISTEN a connection of its own. Works behind pgbouncer in transaction mode,
+    where nothing is heard and polling does it all.
+    """
+
+    capabilities = Capabilities()
+
+    def __init__(self, conninfo: str, **settings: Any) -> None:
+        self._furnish(Options.make(conninfo, settings))
+
+    @classmethod
+    def from_url(cls, url: str | Url) -> PostgresStore:
+        """Make a store from `postgresql://user@host/database?schema=…`.
+
+        Other options are libpq's: sslmode, target_session_attrs, …
+        """
+        store = cls.__new__(cls)
+        store._furnish(Options.from_url(url))
+        return store
+
+    def _furnish(self, options: Options) -> None:
+        self.options = options
+        if not options.notify:
+            self.capabilities = Capabilities(notify=False)
+        self._connector = Connector(options)
+        self._database: Database | None = None
+        self._floors = Floors()
+        self._listener = Listener(self._connector)
+        self._notifier = PostgresNotifier(options)
+        self._lender: Lender | None = None
+
+    # -- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        if self._database is not None:
+            return
+        async with self._connected() as connection:
+            await schema.check(connection, self.options, self.url)
+        database = Database(self._connector, load_queries(self.options.tables))
+        self._database = database
+        self._floors = Floors()
+        self._listener = Listener(self._connector)
+        self._lender = Lender(self._connector, self._added)
+        await database.open()
+
+    async def close(self) -> None:
+        database, self._database = self._database, None
+        lender, self._lender = self._lender, None
+        await self._listener.close()
+        self._notifier.close()
+        if lender is not None:
+            await lender.close()
+        if database is not None:
+            await database.close()
+
+    async def migrate(self) -> int:
+        async with self._connected(migrating=True) as connection:
+            return await schema.migrate(connection, self.options)
+
+    async def schema(self) -> Schema:
+        newest = load_migrations(self.options.prefix)[-1].version
+        async with self._connected() as connection:
+            return Schema(await schema.version(connection, self.options), newest)
+
+    def migration_sql(self, after: int = 0) -> str:
+        return migration_sql(self.options.prefix, self.options.schema, after)
+
+    async def identity(self) -> str:
+        return await people.identity(self._db)
+
+    # -- lanes --------------------------------------------------------------------------------
+    async def beat(
+        self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
+    ) -> Roster:
+        return await leasing.beat(self._db, stream, member, lease_seconds, held)
+
+    async def take(
+        self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
+    ) -> dict[int, int]:
+        tokens = await leasing.take(self._db, stream, owner, lanes, lease_seconds)
+        self._floors.taken(stream, owner, tokens)
+        return tokens
+
+    async def retake(
+        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    ) -> dict[int, int]:
+        tokens = await leasing.retake(self._db, stream, owner, held, lease_seconds)
+        self._floors.taken(stream, owner, tokens)
+        return tokens
+
+    async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
+        await leasing.release(self._db, stream, owner, held)
+
+    async def leave(self, stream: str, owner: str) -> None:
+        await leasing.leave(self._db, stream, owner)
+
+    async def leases(self, stream: str) -> Roster:
+        return await leasing.leases(self._db, stream)
+
+    # -- events -------------------------------------------------------------------------------
+    async def read(self, question: Read) -> list[Record]:
+        return await events.read(self._db, self._floors, question)
+
+    async def settle(self, settlement: Settlement) -> set[int]:
+        return await events.settle(self._db, self._floors, settlement)
+
+    async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+        return await events.stage(self._db, self._floors, stream, lanes, limit)
+
+    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+        return await events.mend(self._db, self._floors, stream, owner, leases, limit)
+
+    async def prune(self, older_than_seconds: float, limit: int) -> int:
+        return await events.prune(self._db, older_than_seconds, limit)
+
+    # -- people -------------------------------------------------------------------------------
+    async def get(self, event_id: str) -> Record | None:
+        return await people.get(self._db, event_id)
+
+    async def find(self, wanted: Filter) -> list[Record]:
+        return await people.find(self._db, wanted)
+
+    async def stats(self, stream: str | None = None) -> Stats:
+        return await people.stats(self._db, stream)
+
+    async def streams(self) -> list[str]:
+        return await people.streams(self._db)
+
+    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+        return await people.replay(self._db, ids, new_id=new_id)
+
+    async def bury(self, ids: Sequence[str], reason: str) -> int:
+        return await people.bury(self._db, ids, short_error(reason))
+
+    async def skip(self, event_id: str, reason: str) -> None:
+        await people.skip(self._db, event_id, short_error(reason))
+
+    # -- waking and handlers ------------------------------------------------------------------
+    async def wait_for_change(self, timeout_seconds: float) -> bool:
+        """Return True when a writer's process has sent a NOTIFY, and after every reconnect.
+
+        Writers do that by a PostgresNotifier; commits of handlers' transactions do it by
+        themselves. Never raises for a server that is away.
+        """
+        self._db  # noqa: B018 - raises if it is not open
+        return await self._listener.wait(timeout_seconds)
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
+        """Open a transaction for a handler on a psycopg connection; commits on exit.
+
+        What the handler sets with SET stays on the connection for the next one: use SET LOCAL.
+        """
+        return self._lent.transaction()
+
+    def sync_transaction(self) -> AbstractContextManager[Connection[Any]]:
+        """Open the same on a psycopg connection without a loop, for a handler in a thread."""
+        return self._lent.sync_transaction()
+
+    def _added(self) -> None:
+        if self.options.notify:
+            self._notifier.notify()
+
+    # -- connections --------------------------------------------------------------------------
+    @property
+    def url(self) -> str:
+        """The URL under which this store is found, without its password."""
+        return self.options.shown
+
+    @property
+    def _db(self) -> Database:
+        if self._database is None:
+            raise StoreError("the store is not open; call `await store.open()` first")
+        return self._database
+
+    @property
+    def _lent(self) -> Lender:
+        if self._lender is None:
+            raise StoreError("the store is not open; call `await store.open()` first")
+        return self._lender
+
+    @asynccontextmanager
+    async def _connected(self, *, migrating: bool = False) -> AsyncIterator[AsyncConnection[Any]]:
+        """Use a connection that is not of the pool, which may not be open yet."""
+        try:
+            more = {"options": self.options.settings(_MIGRATE_SECONDS)} if migrating else {}
+            connection = await self._connector.connect(**more)
+        except psycopg.Error as error:
+            raise could_not_connect(error) from error
+        try:
+            yield connection
+        except psycopg.Error as error:
+            broken = connection.closed or is_fatal(error)
+            raise translate(error, broken=broken) from error
+        finally:
+            await connection.close()

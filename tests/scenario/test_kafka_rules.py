@@ -1,0 +1,470 @@
+"""The rules for Kafka, one by one, on a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from postroom.broker import Verdict
+from postroom.brokers.kafka import KafkaBroker
+from postroom.testing.desk import RecordingDesk, make_record
+from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, servers, tap
+from tests.scenario.place import until
+from tests.servers import programs
+
+PATIENCE = 30.0
+# Java's compiler is part of Debian's runtime, too: it runs one file of source as it is.
+PARTITIONER = """
+import java.nio.charset.StandardCharsets;
+import org.apache.kafka.clients.producer.internals.BuiltInPartitioner;
+
+public class Partitions {
+    public static void main(String[] args) {
+        for (int i = 1; i < args.length; i++) {
+            byte[] key = java.util.HexFormat.of().parseHex(args[i]);
+            System.out.println(BuiltInPartitioner.partitionForKey(key, Integer.parseInt(args[0])));
+        }
+    }
+}
+"""
+
+
+@pytest.fixture
+async def make(request):
+    """Make brokers that are closed at the end."""
+    made = []
+
+    async def make(url, **options):
+        broker = KafkaBroker(servers(url), **options)
+        await broker.open()
+        made.append(broker)
+        return broker
+
+    yield make
+    for broker in made:
+        await broker.close()
+
+
+@pytest.fixture
+def desk():
+    return RecordingDesk()
+
+
+@pytest.fixture(scope="module")
+def behind_a_proxy():
+    with kafka_behind_a_proxy() as (_, proxy, url):
+        yield proxy, url
+
+
+def run(topic, n, keys=("k",), first=1, **facts):
+    return [
+        make_record(first + i, key=keys[i % len(keys)], topic=topic, **facts) for i in range(n)
+    ]
+
+
+def topics_of(url):
+    admin = AdminClient({"bootstrap.servers": servers(url), "log_level": 0})
+    return set(admin.list_topics(timeout=PATIENCE).topics)
+
+
+# -- K1 ---------------------------------------------------------------------------------------
+@pytest.mark.req("S4.6")
+@pytest.mark.promise("K1")
+async def test_partitions_are_those_of_the_java_producer(kafka_url, make, desk, tmp_path):
+    topic = make_topic(kafka_url, partitions=7)
+    keys = ["a", "order-1", "x" * 255, "ключ", "🦊", " ", "0", *(f"k{n}" for n in range(60))]
+    broker = await make(kafka_url)
+    await broker.publish(run(topic, len(keys), keys), desk)
+    seen = {m.key: m.partition for m in tap(kafka_url, topic)}
+
+    source = tmp_path / "Partitions.java"
+    source.write_text(PARTITIONER)
+    words = [str(programs.program("java")), "-cp", f"{programs.kafka_jars()}/*", str(source), "7"]
+    done = subprocess.run(
+        [*words, *(key.encode().hex() for key in keys)],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    by_java = dict(zip(keys, map(int, done.stdout.split()), strict=True))
+    assert seen == by_java
+    assert len(set(by_java.values())) == 7
+
+
+@pytest.mark.req("S1.5")
+@pytest.mark.promise("K7")
+async def test_the_key_may_be_the_events_id(kafka_url, make, desk):
+    topic = make_topic(kafka_url, partitions=5)
+    broker = await make(kafka_url, key="id")
+    batch = run(topic, 40, ["order-1"])
+    await broker.publish(batch, desk)
+    seen = tap(kafka_url, topic)
+    assert {m.key for m in seen} == {r.id for r in batch}
+    assert {m.header("postroom-key") for m in seen} == {"order-1"}
+    assert len({m.partition for m in seen}) == 5  # and with that, no order of the aggregate
+
+
+async def test_everything_can_go_to_one_topic(kafka_url, make, desk):
+    topic = make_topic(kafka_url)
+    broker = await make(kafka_url, topic=topic)
+    batch = [*run("orders", 3), *run("users", 3, first=4)]
+    await broker.publish(batch, desk)
+    assert [desk.verdict(r) for r in batch] == [Verdict.CONFIRMED] * 6
+    assert [m.id for m in tap(kafka_url, topic)] == [r.id for r in batch]
+    assert topics_of(kafka_url).isdisjoint({"orders", "users"})
+
+
+@pytest.mark.req("S4.8")
+@pytest.mark.parametrize("compression", ["snappy", "lz4", "zstd", "gzip", "none"])
+async def test_compression(kafka_url, make, desk, compression):
+    # What fits only when compressed is a suspect in a batch; alone the broker decides.
+    topic = make_topic(kafka_url, max_message_bytes=20_000)
+    broker = await make(kafka_url, compression=compression)
+    (record,) = run(topic, 1, payload=b"a" * 100_000)
+    await broker.publish([record], desk)
+    assert desk.verdict(record) is Verdict.UNKNOWN
+    alone = RecordingDesk()
+    await broker.publish_alone(record, alone)
+    fits = compression != "none"
+    assert alone.verdict(record) is (Verdict.CONFIRMED if fits else Verdict.REJECTED)
+    assert [m.value for m in tap(kafka_url, topic)] == ([record.payload] if fits else [])
+
+
+# -- K2 ---------------------------------------------------------------------------------------
+@pytest.mark.promise("K2")
+async def test_a_batch_never_outgrows_the_topic(kafka_url, make, desk):
+    topic = make_topic(kafka_url, partitions=1, max_message_bytes=20_000)
+    broker = await make(kafka_url, linger_seconds=0.05)
+    batch = [r._replace(payload=os.urandom(1_000)) for r in run(topic, 100, ["a", "b"])]
+    await broker.publish(batch, desk)
+    assert [desk.verdict(r) for r in batch] == [Verdict.CONFIRMED] * 100
+    large = make_topic(kafka_url, partitions=1)  # another topic beside it: the smallest limit holds
+    batch = [
+        r._replace(payload=os.urandom(1_000), topic=[topic, large][r.seq % 2])
+        for r in run(topic, 100, [f"k{n}" for n in range(100)], first=200)
+    ]
+    await broker.publish(batch, desk)
+    assert [desk.verdict(r) for r in batch] == [Verdict.CONFIRMED] * 100
+
+
+@pytest.mark.promise("K2", "G7")
+async def test_what_may_be_too_large_is_a_suspect_and_stops_its_key_alone(kafka_url, make, desk):
+    topic = make_topic(kafka_url, partitions=1, max_message_bytes=20_000)
+    broker = await make(kafka_url)
+    batch = run(topic, 9, ["a", "b", "c"])
+    batch[3] = batch[3]._replace(payload=os.urandom(30_000))
+    await broker.publish(batch, desk)
+    by_key = {k: [desk.verdict(r) for r in batch if r.key == k] for k in "abc"}
+    assert by_key == {
+        "a": [Verdict.CONFIRMED, Verdict.UNKNOWN, Verdict.UNSENT],
+        "b": [Verdict.CONFIRMED] * 3,
+        "c": [Verdict.CONFIRMED] * 3,
+    }
+    assert "max.message.bytes is 20000" in desk.outcome(batch[3]).error
+
+
+# -- K3: a batch that the broker refuses ------------------------------------------------------
+@pytest.mark.promise("K3", "G7")
+async def test_a_refused_batch_makes_suspects_and_the_culprit_alone_is_rejected(
+    kafka_url, make, desk
+):
+    """A compacted topic takes no message without a key; here nobody can know that before."""
+    topic = make_topic(kafka_url, partitions=1, cleanup_policy="compact")
+    broker = await make(kafka_url, linger_seconds=0.05)
+    batch = run(topic, 60, ["a", "b"])
+    culprit = batch[31] = make_record(32, topic=topic)
+    await broker.publish(batch, desk)
+    assert desk.verdict(culprit) is Verdict.UNKNOWN
+    suspects = [r for r in batch if desk.verdict(r) is not Verdict.CONFIRMED]
+    for record in suspects:
+        assert desk.verdict(record) in (Verdict.UNKNOWN, Verdict.UNSENT)
+
+    alone = RecordingDesk()
+    for record in suspects:  # in the order they were written, as the relay does it
+        await broker.publish_alone(record, alone)
+    assert alone.verdict(culprit) is Verdict.REJECTED
+    assert alone.outcome(culprit).error
+    innocent = [r for r in suspects if r is not culprit]
+    assert [alone.verdict(r) for r in innocent] == [Verdict.CONFIRMED] * len(innocent)
+    seen = [m.id for m in tap(kafka_url, topic)]
+    assert Counter(seen) == {r.id: 1 for r in batch if r is not culprit}
+    for key in "ab":
+        ids = [r.id for r in batch if r.key == key]
+        assert [i for i in seen if i in ids] == ids
+
+
+@pytest.mark.promise("K1", "K3")
+async def test_nothing_passes_a_refused_message_within_its_partition(kafka_url, make, desk):
+    topic = make_topic(kafka_url, partitions=1, cleanup_policy="compact")
+    broker = await make(kafka_url, linger_seconds=0, batch_bytes=1)  # one message a batch
+    batch = run(topic, 400, ["a", "b", "c"])
+    batch[100] = make_record(101, topic=topic)
+    await broker.publish(batch, desk)
+    assert [m.id for m in tap(kafka_url, topic)] == [r.id for r in batch[:100]]
+    assert [desk.verdict(r) for r in batch[:100]] == [Verdict.CONFIRMED] * 100
+    assert {desk.verdict(r) for r in batch[100:]} <= {Verdict.UNKNOWN, Verdict.UNSENT}
+    # The producer is of no use any more; the next call has another.
+    after = run(topic, 50, ["a"], first=500)
+    await broker.publish(after, desk)
+    assert [desk.verdict(r) for r in after] == [Verdict.CONFIRMED] * 50
+
+
+# -- K4 ---------------------------------------------------------------------------------------
+@pytest.mark.promise("K4")
+async def test_headers_arrive_and_each_report_finds_its_record(kafka_url, make, desk):
+    topic = make_topic(kafka_url)
+    broker = await make(kafka_url)
+    (full,) = run(
+        topic, 1, ["order-1"], aggregate_type="order", aggregate_id="o1", correlation_id="c1",
+        causation_json='[["shop","order.placed"]]', schema_version=3, kseq=7,
+        headers_json=json.dumps({"traceparent": "00-ab-cd-01", "имя": "значение"}),
+    )  # fmt: skip
+    same = run(topic, 20, ["order-1"], first=2, payload=b"the same")  # only the index tells them
+    await broker.publish([full, *same], desk)
+    assert [r.id for r, _ in desk.reports] == [full.id, *(r.id for r in same)]
+    seen = {m.id: m for m in tap(kafka_url, topic)}
+    assert [(name, value.decode()) for name, value in seen[full.id].headers] == [
+        ("postroom-id", "event-1"),
+        ("postroom-type", "order.created"),
+        ("content-type", "application/json"),
+        ("postroom-schema-version", "3"),
+        ("postroom-occurred-at", "2023-11-14T22:13:20+00:00"),
+        ("postroom-key", "order-1"),
+        ("postroom-aggregate-type", "order"),
+        ("postroom-aggregate-id", "o1"),
+        ("postroom-correlation-id", "c1"),
+        ("postroom-causation-path", '[["shop","order.placed"]]'),
+        ("postroom-kseq", "7"),
+        ("postroom-outbox", "the-outbox"),
+        ("traceparent", "00-ab-cd-01"),
+        ("имя", "значение"),
+    ]
+
+
+@pytest.mark.req("S1.5", "S4.6")
+async def test_kcat_reads_key_headers_and_value(kafka_url, make, desk):
+    """A reader that was not written here, in another language."""
+    topic = make_topic(kafka_url, partitions=1)
+    broker = await make(kafka_url)
+    body = json.dumps({"name": "Ružica"}, ensure_ascii=False).encode()
+    await broker.publish(run(topic, 1, ["order-1"], payload=body), desk)
+    done = subprocess.run(
+        [str(programs.program("kcat")), "-C", "-b", servers(kafka_url), "-t", topic, "-e", "-q",
+         "-o", "beginning", "-f", "%k\n%h\n%s\n"],
+        capture_output=True, timeout=60, check=True,
+    )  # fmt: skip
+    key, headers, value = done.stdout.decode().splitlines()
+    assert key == "order-1"
+    assert headers.split(",") == [
+        "postroom-id=event-1",
+        "postroom-type=order.created",
+        "content-type=application/json",
+        "postroom-schema-version=1",
+        "postroom-occurred-at=2023-11-14T22:13:20+00:00",
+        "postroom-key=order-1",
+    ]
+    assert json.loads(value) == {"name": "Ružica"}
+
+
+async def test_cloudevents_in_binary_mode(kafka_url, make, desk):
+    from cloudevents.core.bindings.kafka import KafkaMessage, from_binary_event
+
+    topic = make_topic(kafka_url)
+    broker = await make(kafka_url, cloudevents="/shop/orders")
+    (record,) = run(topic, 1, ["order-1"], aggregate_id="o1", payload=b'{"total": 10}')
+    await broker.publish([record], desk)
+    (message,) = tap(kafka_url, topic)
+    event = from_binary_event(KafkaMessage(dict(message.headers), message.key, message.value))
+    assert (event.get_id(), event.get_source(), event.get_type(), event.get_subject()) == (
+        "event-1", "/shop/orders", "order.created", "o1",
+    )  # fmt: skip
+    assert event.get_time().isoformat() == "2023-11-14T22:13:20+00:00"
+    assert event.get_datacontenttype() == "application/json"
+    assert event.get_data() == {"total": 10}
+    assert event.get_extension("partitionkey") == "order-1"
+    assert message.id == "event-1"  # ours are there, too
+    assert message.value == record.payload
+
+
+# -- K5 ---------------------------------------------------------------------------------------
+@pytest.mark.promise("K5", "P2")
+async def test_an_unknown_topic_is_told_at_once_and_holds_only_its_own_keys(kafka_url, make, desk):
+    there = make_topic(kafka_url)
+    missing = f"{there}-missing"
+    broker = await make(kafka_url)
+    batch = [
+        make_record(1, key="a", topic=there),
+        make_record(2, key="a", topic=missing),
+        make_record(3, key="a", topic=there),
+        make_record(4, key="b", topic=there),
+        make_record(5, key="c", topic=missing),
+    ]
+    began = time.monotonic()
+    await broker.publish(batch, desk)
+    assert time.monotonic() - began < 10  # produce() would say nothing for half a minute
+    assert [desk.verdict(r) for r in batch] == [
+        Verdict.CONFIRMED, Verdict.MISCONFIGURED, Verdict.UNSENT, Verdict.CONFIRMED,
+        Verdict.MISCONFIGURED,
+    ]  # fmt: skip
+    assert missing in desk.outcome(batch[1]).error
+    alone = RecordingDesk()
+    await broker.publish_alone(batch[4], alone)
+    assert alone.verdict(batch[4]) is Verdict.MISCONFIGURED
+    assert {m.id for m in tap(kafka_url, there)} == {"event-1", "event-4"}
+    assert missing not in topics_of(kafka_url)  # to ask for a topic must not create it
+
+
+@pytest.mark.promise("K5")
+async def test_a_topic_is_created_when_that_is_configured(kafka_url, make, desk):
+    topic = f"{make_topic(kafka_url)}-new"
+    broker = await make(kafka_url, create_topics=True, partitions=4, replication=1)
+    batch = run(topic, 50, [f"k{n}" for n in range(50)])
+    await broker.publish(batch, desk)
+    assert [desk.verdict(r) for r in batch] == [Verdict.CONFIRMED] * 50
+    assert {m.partition for m in tap(kafka_url, topic)} == {0, 1, 2, 3}
+
+
+async def test_a_name_that_no_topic_can_have(kafka_url, make, desk):
+    broker = await make(kafka_url, create_topics=True)
+    (record,) = run("no such/topic", 1)
+    await broker.publish([record], desk)
+    assert desk.verdict(record) is Verdict.MISCONFIGURED
+
+
+@pytest.mark.promise("G4")
+async def test_a_key_that_goes_on_in_another_topic_waits_for_what_was_before(kafka_url, make, desk):
+    first, second = make_topic(kafka_url), make_topic(kafka_url)
+    broker = await make(kafka_url)
+    topics = [first, first, second, first, second, second]
+    batch = [make_record(i, key="a", topic=t) for i, t in enumerate(topics)]
+    others = run(second, 20, ["b"], first=100)
+    await broker.publish([*batch, *others], desk)
+    assert {desk.verdict(r) for r in [*batch, *others]} == {Verdict.CONFIRMED}
+    told = [r.id for r, _ in desk.reports]
+    assert [i for i in told if i in {r.id for r in batch}] == [r.id for r in batch]
+
+
+# -- time limits, ends ------------------------------------------------------------------------
+@pytest.mark.promise("P2")
+async def test_what_is_given_up_is_purged_and_never_goes_out_later(behind_a_proxy, make, desk):
+    proxy, url = behind_a_proxy
+    topic = make_topic(url)
+    broker = await make(url, publish_seconds=1, answer_seconds=1)
+    before, during, after = (run(topic, 5, [k], first=n) for k, n in (("a", 1), ("b", 10), ("c", 20)))
+    await broker.publish(before, desk)
+    proxy.swallow("requests")  # they never arrive
+    try:
+        await broker.publish(during, desk)
+    finally:
+        proxy.heal()
+    assert {desk.verdict(r) for r in during} <= {Verdict.UNKNOWN, Verdict.OUTAGE, Verdict.UNSENT}
+    assert desk.verdict(during[0]) in (Verdict.UNKNOWN, Verdict.OUTAGE)
+    await until(lambda: _is_healthy(broker), PATIENCE)
+    await broker.publish(after, desk)
+    assert [m.id for m in sorted(tap(url, topic), key=lambda m: m.id)] == sorted(
+        r.id for r in before + after
+    )
+
+
+async def _is_healthy(broker):
+    try:
+        await broker.health()
+    except Exception:
+        return False
+    return True
+
+
+async def test_a_cancelled_publish_reports_nothing_more_and_leaves_nothing_behind(
+    behind_a_proxy, make, desk
+):
+    proxy, url = behind_a_proxy
+    topic = make_topic(url)
+    broker = await make(url)
+    (before,) = run(topic, 1, ["a"])
+    await broker.publish([before], desk)
+    proxy.swallow("requests")
+    try:
+        publishing = asyncio.create_task(broker.publish(run(topic, 5, ["b"], first=2), desk))
+        await asyncio.to_thread(proxy.wait_swallowed)
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+    finally:
+        proxy.heal()
+    await until(lambda: _is_healthy(broker), PATIENCE)
+    after = run(topic, 3, ["c"], first=10)
+    await broker.publish(after, desk)
+    assert [r.id for r, _ in desk.reports] == [r.id for r in [before, *after]]
+    assert {m.id for m in tap(url, topic)} == {r.id for r in [before, *after]}
+
+
+@pytest.mark.promise("K3")
+async def test_close_does_not_hang_on_a_dead_broker(own_server, desk):
+    server = own_server("kafka")
+    topic = make_topic(server.url)
+    broker = KafkaBroker(servers(server.url), publish_seconds=60)
+    await broker.open()
+    await broker.publish(run(topic, 1), desk)
+    server.freeze()
+    publishing = asyncio.create_task(broker.publish(run(topic, 5, first=2), desk))
+    try:
+        await asyncio.wait([publishing], timeout=0.5)
+        async with asyncio.timeout(15):
+            await broker.close()
+            await publishing
+    finally:
+        server.thaw()
+    assert {o.verdict for _, o in desk.reports[1:]} <= {Verdict.UNKNOWN, Verdict.OUTAGE}
+    # Closed is closed; and it can be opened again.
+    more = RecordingDesk()
+    (record,) = run(topic, 1, first=100)
+    await broker.publish([record], more)
+    assert more.verdict(record) is Verdict.OUTAGE
+    with pytest.raises(Exception, match="closed"):
+        await broker.health()
+    await broker.open()
+    again = RecordingDesk()
+    await until(lambda: _is_healthy(broker), PATIENCE)
+    await broker.publish([record], again)
+    await broker.close()
+    assert again.verdict(record) is Verdict.CONFIRMED
+
+
+def test_no_thread_of_a_closed_broker_stays(kafka_url, tmp_path):
+    """In a process of its own, so that it also must come to its end."""
+    topic = make_topic(kafka_url)
+    program = f"""
+import asyncio, os
+from postroom.brokers.kafka import KafkaBroker
+from postroom.testing.desk import RecordingDesk, make_record
+
+def threads():
+    return len(os.listdir("/proc/self/task"))
+
+async def main():
+    few = threads()
+    for n in range(3):
+        broker = KafkaBroker({servers(kafka_url)!r})
+        await broker.open()
+        await broker.publish([make_record(n, topic={topic!r})], desk := RecordingDesk())
+        await broker.publish_alone(make_record(n + 10, topic={topic!r}), desk)
+        assert [o.verdict.value for _, o in desk.reports] == ["confirmed"] * 2
+        await broker.close()
+    print(few, threads())
+
+asyncio.run(main())
+"""
+    path = os.pathsep.join([str(Path(__file__).parents[2])])
+    done = subprocess.run(
+        [os.sys.executable, "-W", "error", "-c", program],
+        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    before, after = map(int, done.stdout.split())
+    assert after <= before + 2  # the event loop's own pool of threads

@@ -1,0 +1,292 @@
+"""RabbitMQ: connecting, declaring, checking, health and the end, on the real server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from urllib.parse import urlsplit
+
+import aio_pika
+import pytest
+
+from postroom.broker import Verdict
+from postroom.brokers.rabbitmq import RabbitBroker
+from postroom.errors import ConfigError
+from postroom.testing.desk import RecordingDesk, make_record
+from tests.scenario.place import until
+from tests.scenario.rabbit import Tap, fresh
+from tests.servers.process import free_port
+from tests.servers.proxy import Proxy
+
+
+@pytest.fixture
+def name():
+    return fresh("setup")
+
+
+@pytest.fixture
+async def tap(rabbitmq_url):
+    async with Tap(rabbitmq_url) as tap:
+        yield tap
+
+
+@pytest.fixture
+def proxy(rabbitmq_url):
+    with Proxy(urlsplit(rabbitmq_url).port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def brokers():
+    made = []
+
+    def make(url, **options):
+        made.append(RabbitBroker(url, **{"connect_seconds": 2, "confirm_seconds": 2, **options}))
+        return made[-1]
+
+    yield make
+    for broker in made:
+        await broker.close()
+
+
+@pytest.fixture
+def desk():
+    return RecordingDesk()
+
+
+# -- declaring (S5.2) -------------------------------------------------------------------------
+@pytest.mark.req("S5.2")
+async def test_exchange_queue_and_binding_are_declared_on_start(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    tap.owns(name, name)
+    url = f"{rabbitmq_url}?exchange={name}&routing_key=type&declare=on&queue={name}"
+    broker = brokers(url)
+    await broker.open()
+    record = make_record(type="order.created")
+    await broker.publish([record], desk)
+    assert desk.verdict(record) is Verdict.CONFIRMED
+    (message,) = await tap.drain(name)
+    assert (message.exchange, message.routing_key) == (name, "order.created")
+    with pytest.raises(aio_pika.exceptions.ChannelPreconditionFailed, match="quorum"):
+        await tap.queue(name, kind="classic")  # durable, and a quorum queue
+
+
+async def test_declaring_again_is_no_change_and_each_binding_counts(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    tap.owns(name, name)
+    options = {
+        "exchange": name, "exchange_type": "direct", "queue": name, "queue_type": "classic",
+        "bindings": ("a", "b"), "declare": True,
+    }  # fmt: skip
+    for n in range(2):
+        broker = brokers(rabbitmq_url, **options)
+        await broker.open()
+        records = [
+            make_record(i, id=f"{n}-{topic}", topic=topic)
+            for i, topic in enumerate(["a", "b", "c"])
+        ]
+        await broker.publish(records, desk)
+        assert desk.verdict(records[2]) is Verdict.MISCONFIGURED
+    assert [m.message_id for m in await tap.drain(name)] == ["0-a", "0-b", "1-a", "1-b"]
+
+
+async def test_what_was_deleted_is_declared_again_with_the_next_use(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    tap.owns(name, name)
+    broker = brokers(rabbitmq_url, exchange=name, queue=name, declare=True)
+    await broker.open()
+    await broker.publish([make_record(1)], desk)
+    await tap.remove_exchange(name)
+    lost, again = make_record(2, id="lost"), make_record(3, id="again")
+    await broker.publish([lost], desk)
+    assert desk.verdict(lost) is Verdict.UNKNOWN
+    await broker.publish([again], desk)
+    assert desk.verdict(again) is Verdict.CONFIRMED
+    assert [m.message_id for m in await tap.drain(name)] == ["event-1", "again"]
+
+
+async def test_exchanges_that_topics_name_are_declared_when_they_are_used(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    tap.owns(exchange=name)
+    broker = brokers(rabbitmq_url, exchange_from="topic", exchange_type="fanout", declare=True)
+    await broker.open()
+    record = make_record(topic=name)
+    await broker.publish([record], desk)
+    assert "unroutable" in desk.outcome(record).error  # the exchange is there, a queue is not
+    await tap.queue(name)
+    await tap.bind(name, name, "")
+    desk.reports.clear()
+    await broker.publish([record], desk)
+    assert desk.verdict(record) is Verdict.CONFIRMED
+
+
+async def test_another_exchange_of_that_name_is_an_error_and_left_alone(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    await tap.exchange(name, "fanout")
+    broker = brokers(rabbitmq_url, exchange=name, declare=True)
+    with pytest.raises(ConfigError, match="inequivalent arg 'type' for exchange"):
+        await broker.open()
+    record = make_record()
+    await broker.publish([record], desk)
+    assert desk.verdict(record) is Verdict.OUTAGE
+    assert "inequivalent arg 'type'" in desk.outcome(record).error
+
+
+async def test_without_declare_nothing_is_made_but_its_absence_is_told(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    with pytest.raises(ConfigError, match=f"no exchange '{name}' in vhost '/'"):
+        await brokers(rabbitmq_url, exchange=name).open()
+    with pytest.raises(ConfigError, match=f"no queue '{name}' in vhost '/'"):
+        await brokers(rabbitmq_url, queue=name).open()
+    broker = brokers(rabbitmq_url, exchange=name, queue=name)
+    with pytest.raises(ConfigError):
+        await broker.open()
+    await tap.exchange(name)
+    await tap.queue(name)
+    await tap.bind(name, name, "#")
+    await broker.open()
+    record = make_record()
+    await broker.publish([record], desk)
+    assert desk.verdict(record) is Verdict.CONFIRMED
+
+
+@pytest.mark.promise("P2")
+async def test_an_alternate_exchange_takes_what_is_unroutable(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    await tap.exchange(f"{name}-rest", "fanout")
+    await tap.queue(name)
+    await tap.bind(name, f"{name}-rest", "")
+    await tap.exchange(name, arguments={"alternate-exchange": f"{name}-rest"})
+    broker = brokers(rabbitmq_url, exchange=name)
+    await broker.open()
+    record = make_record()
+    await broker.publish([record], desk)
+    assert desk.verdict(record) is Verdict.CONFIRMED
+    assert len(await tap.drain(name)) == 1
+
+
+# -- who is let in ----------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda url: url.replace("guest:guest", "guest:wrong-secret"), "ACCESS_REFUSED"),
+        (lambda url: url + "no-such-vhost", "vhost no-such-vhost not found"),
+    ],
+)
+async def test_not_being_let_in_is_an_outage_and_shows_no_secret(
+    rabbitmq_url, brokers, desk, change, error
+):
+    broker = brokers(change(rabbitmq_url))
+    await broker.open()
+    record = make_record()
+    await broker.publish([record], desk)
+    await broker.publish_alone(record._replace(id="alone"), desk)
+    assert [outcome.verdict for _, outcome in desk.reports] == [Verdict.OUTAGE] * 2
+    assert error in desk.outcome(record).error
+    with pytest.raises(ConnectionError, match=error) as caught:
+        await broker.health()
+    assert "wrong-secret" not in str(caught.value) + desk.outcome(record).error
+
+
+async def test_a_virtual_host_of_its_own(rabbitmq_url, brokers):
+    await brokers(rabbitmq_url + "%2F").health()
+    await brokers(rabbitmq_url.removesuffix("/")).health()
+
+
+async def test_of_several_hosts_the_first_that_answers_is_used(rabbitmq_url, brokers, name, desk):
+    here = urlsplit(rabbitmq_url).netloc.rpartition("@")[2]
+    dead = f"127.0.0.1:{free_port()}"
+    await brokers(f"amqp://guest:guest@{dead},{here}/").health()
+    with pytest.raises(ConnectionError) as caught:
+        await brokers(f"amqp://guest:guest@{dead},{dead}/").health()
+    assert str(caught.value).count(f"connecting to {dead}") == 2
+
+
+# -- health and the end (S4.4, S4.9) ----------------------------------------------------------
+@pytest.mark.req("S4.4", "S4.9")
+async def test_health_notices_a_server_that_says_nothing(rabbitmq_url, proxy, brokers):
+    broker = brokers(proxy.url_for(rabbitmq_url), connect_seconds=0.3)
+    await broker.health()
+    proxy.swallow("replies")
+    with pytest.raises(ConnectionError, match=r"opening a channel: no answer within 0\.3 s"):
+        await broker.health()
+    with pytest.raises(ConnectionError, match=r"connecting to .*: no answer within 0\.3 s"):
+        await broker.health()
+    proxy.heal()
+    await broker.health()
+
+
+@pytest.mark.req("S4.4")
+@pytest.mark.parametrize("direction", ["replies", "requests"])
+async def test_close_never_hangs(rabbitmq_url, proxy, brokers, tap, name, desk, direction):
+    await tap.queue(name)
+    broker = brokers(proxy.url_for(rabbitmq_url), confirm_seconds=60)
+    await broker.open()
+    await broker.publish_alone(make_record(topic=name), desk)
+    proxy.swallow(direction)
+    big = [make_record(n, topic=name, payload=b"x" * 500_000) for n in range(2, 12)]
+    publishing = asyncio.create_task(broker.publish(big, desk))
+    await until(lambda: broker._link._idle == [])
+    proxy.wait_swallowed()
+    started = time.monotonic()
+    await broker.close()
+    await broker.close()
+    assert time.monotonic() - started < 10
+    async with asyncio.timeout(5):
+        await publishing
+    assert {desk.verdict(record) for record in big} == {Verdict.UNKNOWN}
+
+
+async def test_a_closed_broker_is_away_and_can_be_opened_again(rabbitmq_url, brokers, desk):
+    broker = brokers(rabbitmq_url)
+    await broker.open()
+    await broker.close()
+    record = make_record()
+    await broker.publish([record], desk)
+    assert desk.outcome(record) == (Verdict.OUTAGE, "the broker is closed", None)
+    with pytest.raises(ConnectionError, match="the broker is closed"):
+        await broker.health()
+    await broker.open()
+    await broker.health()
+
+
+async def test_a_connection_that_comes_up_too_late_is_not_kept(rabbitmq_url, proxy, brokers):
+    broker = brokers(proxy.url_for(rabbitmq_url))
+    proxy.delay(0.05)
+    opening = asyncio.create_task(broker.open())
+    await until(lambda: proxy.connections == 1)
+    await broker.close()
+    await opening
+    await until(lambda: proxy.connections == 0)
+
+
+# -- what is logged ---------------------------------------------------------------------------
+async def test_an_outage_fills_no_log_with_the_drivers_lines(rabbitmq_url, proxy, brokers, caplog):
+    caplog.set_level(logging.DEBUG, "postroom.brokers.rabbitmq")
+    broker = brokers(proxy.url_for(rabbitmq_url))
+    await broker.open()
+    proxy.refuse()
+    await until(lambda: broker._link.is_broken)
+    for _ in range(3):
+        with pytest.raises(ConnectionError):
+            await broker.health()
+    loud = [r for r in caplog.records if r.levelno > logging.DEBUG]
+    assert loud == []
+    assert "error when creating transport" in caplog.text
+    assert "guest:guest" not in caplog.text
+
+
+async def test_lines_about_other_connections_are_left_alone(rabbitmq_url, brokers, caplog):
+    await brokers(rabbitmq_url).open()
+    with pytest.raises(ConnectionError):
+        await aio_pika.connect(f"amqp://127.0.0.1:{free_port()}/")
+    loud = [r.getMessage() for r in caplog.records if r.name.startswith("aiormq")]
+    assert any("error when creating transport" in line for line in loud)

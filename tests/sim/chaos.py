@@ -1,0 +1,46 @@
+"""The faults of a world, drawn from its seed."""
+
+from collections import Counter
+
+
+class Chaos:
+    """Rates of faults, drawn once per seed: a quiet world finds other bugs than a wild one."""
+
+    KINDS = {
+        "crash": 0.004,
+        "pause": 0.004,
+        "store_conflict": 0.05,
+        "store_lost": 0.05,
+        "store_limbo": 0.03,
+        "slow_store": 0.03,
+        "fail": 0.1,
+        "unknown_arrived": 0.05,
+        "unknown_missing": 0.05,
+        "silent": 0.02,
+        "slow_broker": 0.03,
+        "cut": 0.02,  # the driver cancels its own future, as when a channel closes
+        "misconfigured": 0.05,  # the topic is missing until the faults are over
+        "join": 0.002,
+        "leave": 0.002,
+        "poison": 0.05,
+        "outage": 0.002,
+        "rollback": 0.15,
+        "delay": 0.1,  # an event that is due later
+        "clock": 0.002,  # the store's clock is set, back or forth
+        "operator": 0.002,
+        "killer": 0.02,
+        "breaker": 0.03,
+    }
+
+    def __init__(self, rng, only=None):
+        self.rng = rng
+        chosen = [k for k in self.KINDS if rng.random() < 0.4] if only is None else list(only)
+        self.rates = {k: self.KINDS[k] * rng.choice([0.3, 1, 3]) for k in chosen}
+        self.calm = False
+        self.fired = Counter()
+
+    def hit(self, kind):
+        if self.calm or kind not in self.rates or self.rng.random() >= self.rates[kind]:
+            return False
+        self.fired[kind] += 1
+        return True

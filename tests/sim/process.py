@@ -1,0 +1,189 @@
+"""One simulated process: its gate to the world, and the store and the destination behind it."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from postroom.broker import UNSENT, BrokerCapabilities, Outcome, Verdict
+from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
+from postroom.errors import StoreConflictError, StoreLostError
+
+LEASE = 1.0
+GONE = "gone-"  # topics that are missing until the faults are over begin so
+WRITES = {"settle", "beat", "take", "retake", "release", "mend", "stage", "leave"}
+
+
+class Process:
+    """A relay's process: everything it does with the outside passes its gate."""
+
+    def __init__(self, world, name):
+        self.world = world
+        self.name = name
+        self.crashed = False
+        self.paused_until = 0.0
+        self.open = []  # transactions, rolled back by the server when the process dies
+
+    async def gate(self, mean):
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(min(self.world.rng.expovariate(1 / mean), 5 * LEASE))
+        while True:
+            if self.crashed:
+                await loop.create_future()
+            if loop.time() >= self.paused_until:
+                return
+            await asyncio.sleep(self.paused_until - loop.time())
+
+
+class SimStore:
+    """The store as one process reaches it: over a network that delays and loses."""
+
+    def __init__(self, world, process):
+        self._world = world
+        self._inner = world.store
+        self._process = process
+        self.capabilities = self._inner.capabilities
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    def __getattr__(self, name):
+        call = getattr(self._inner, name)
+        if name in ("transaction", "sync_transaction"):
+            return call
+
+        async def through_the_network(*args, **kwargs):
+            world, chaos = self._world, self._world.chaos
+            await self._process.gate(2 * LEASE if chaos.hit("slow_store") else 0.002)
+            if name == "wait_for_change":
+                return await call(*args, **kwargs)
+            if name in WRITES:
+                if chaos.hit("store_conflict"):
+                    raise StoreConflictError("simulated deadlock")
+                if chaos.hit("store_lost"):
+                    if world.rng.random() < 0.5:
+                        await call(*args, **kwargs)
+                    raise StoreLostError("simulated cut")
+                if chaos.hit("store_limbo"):
+                    world.later(world.rng.uniform(0, 2 * LEASE), lambda: call(*args, **kwargs))
+                    raise StoreLostError("simulated cut; the request is still on its way")
+            result = await call(*args, **kwargs)
+            if name == "settle":
+                world.check_fence(args[0], result)
+                world.check_use(self._process, args[0], result)
+            await self._process.gate(0.002)
+            return result
+
+        return through_the_network
+
+
+class SimBroker:
+    """The broker as one relay reaches it; all arrivals go into the world's one log."""
+
+    def __init__(self, world, process):
+        self._world = world
+        self._process = process
+        self.capabilities = BrokerCapabilities()
+
+    async def open(self):
+        pass
+
+    async def close(self):
+        pass
+
+    async def health(self):
+        await self._process.gate(0.002)
+        self._cut()
+        if self._world.broker_down:
+            raise ConnectionError("simulated outage")
+
+    def _cut(self):
+        if self._world.chaos.hit("cut"):
+            raise asyncio.CancelledError("simulated: the driver cancelled its future")
+
+    async def publish(self, batch, desk):
+        await self._process.gate(0.002)
+        self._cut()
+        if any(record.id in self._world.breakers for record in batch):
+            raise ConnectionError("simulated: one message closed the channel for all")
+        runs = {}
+        for record in batch:
+            runs.setdefault(record.key_hash, []).append(record)
+        await asyncio.gather(*(self._run(run, desk) for run in runs.values()))
+
+    async def publish_alone(self, record, desk):
+        await self.publish([record], desk)
+
+    async def _run(self, run, desk):
+        for n, record in enumerate(run):
+            outcome = await self._one(record)
+            if outcome is None:  # silence
+                return
+            desk.report(record, outcome)
+            if outcome.verdict is not Verdict.CONFIRMED:
+                for later in run[n + 1 :]:
+                    desk.report(later, UNSENT)
+                return
+
+    async def _one(self, record):
+        world, chaos = self._world, self._world.chaos
+        await self._process.gate(LEASE if chaos.hit("slow_broker") else 0.001)
+        if world.broker_down:
+            return Outcome(Verdict.OUTAGE, "simulated outage")
+        if record.topic.startswith(GONE) and not chaos.calm:
+            return Outcome(Verdict.MISCONFIGURED, "simulated: no such topic")
+        if record.id in world.poison:
+            return Outcome(Verdict.FAILED, "simulated poison")
+        if chaos.hit("fail"):
+            return Outcome(Verdict.FAILED, "simulated failure")
+        if chaos.hit("unknown_missing"):
+            world.unsure.add(record.id)
+            return Outcome(Verdict.UNKNOWN, "simulated lost request")
+        world.arrive(record)
+        if chaos.hit("unknown_arrived"):
+            world.unsure.add(record.id)
+            return Outcome(Verdict.UNKNOWN, "simulated lost reply")
+        if chaos.hit("silent"):
+            world.unsure.add(record.id)
+            return None
+        await self._process.gate(0.001)
+        return Outcome(Verdict.CONFIRMED)
+
+
+def sim_handlers(world, process):
+    """Handlers in a relay's process, whose effects are one transaction with `accept`."""
+    handlers = Handlers(transaction=lambda: _gated(world, process), time_limit_seconds=0.5)
+
+    @handlers.on(SKIPPED_TYPE)
+    @handlers.on("sim")
+    async def effect(event, tx):
+        await process.gate(LEASE if world.chaos.hit("slow_broker") else 0.001)
+        if event.id in world.killers:
+            world.crash(process.name)
+            await process.gate(0.001)
+        if event.id in world.poison:
+            raise ValueError("simulated poison")
+        if world.chaos.hit("fail"):
+            raise ValueError("simulated failure")
+        tx.after_commit(lambda: world.arrive(event))
+
+    return handlers
+
+
+@asynccontextmanager
+async def _gated(world, process):
+    await process.gate(0.001)
+    if world.broker_down:
+        raise ConnectionError("simulated outage")
+    tx = world.store.begin()
+    process.open.append(tx)
+    try:
+        yield tx
+        await process.gate(0.001)
+        await tx.commit()
+        await process.gate(0.001)
+        if world.chaos.hit("unknown_arrived"):
+            raise ConnectionError("simulated lost reply to a commit")
+    finally:
+        await tx.rollback()
