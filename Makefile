@@ -8,7 +8,7 @@ export POSTROOM_TEST_PYTHON := $(BIN)/python
 # More workers than cores do not help: the servers share them.
 WORKERS ?= 2
 
-.PHONY: help demo test test-fast test-pythons check format mutants bench sim servers clean
+.PHONY: help demo test test-faults test-fast test-pythons check format mutants bench sim servers clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -31,8 +31,11 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo  ## the main job on SQLite: orders, a relay killed half-way, a receiver, a checker
 	@$(BIN)/postroom demo
 
-test: $(VENV)/.dev servers check  ## everything: lint, types, layers, and all tests on real servers
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup
+test: $(VENV)/.dev servers check  ## lint, types, layers, and all tests, on real servers
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not faults"
+
+test-faults: $(VENV)/.dev servers  ## kills, freezes and cuts of real servers under a running relay
+	@$(BIN)/python -m pytest -n $(WORKERS) -m faults
 
 test-fast: $(VENV)/.dev  ## the tests that need no server, under a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow"

@@ -140,7 +140,8 @@ class MysqlGround:
             )
         self._run(
             f"INSERT INTO postroom_outbox ({columns}) SELECT CONCAT('{kind}-', n), 'main', {lane}, "
-            f"{hashed}, 'b', 't', {key}, '{PAYLOAD_TEXT}', 'application/json', {len(PAYLOAD_TEXT)}, "
+            f"{hashed}, 'b', 't', {key}, '{PAYLOAD_TEXT}', 'application/json', "
+            f"{len(PAYLOAD_TEXT)}, "
             f"{now}, {now}, "
             f"'{state}', '{stage}', {due}, {settled} FROM ("
             "WITH RECURSIVE d AS (SELECT 0 AS i UNION ALL SELECT i + 1 FROM d WHERE i < 999) "

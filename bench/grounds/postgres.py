@@ -17,6 +17,7 @@ class PostgresGround:
 
     def __init__(self, url):
         import psycopg
+
         from postroom.stores.postgres import PostgresStore
 
         self.url = url

@@ -39,9 +39,7 @@ class PostgresDatabase:
             conn.execute(f"CREATE DATABASE {self.name}")
         with psycopg.connect(self.url) as conn:
             conn.execute(script("postgres"))
-            conn.execute(
-                "CREATE TABLE orders (n bigint GENERATED ALWAYS AS IDENTITY, name text UNIQUE)"
-            )
+            conn.execute("CREATE TABLE orders (n bigint GENERATED ALWAYS AS IDENTITY, name text)")
 
     def drop(self):
         with psycopg.connect(self.server_url, autocommit=True) as conn:
@@ -88,7 +86,7 @@ class MariadbDatabase:
             while cursor.nextset():
                 pass
             cursor.execute(
-                "CREATE TABLE orders (n INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40) UNIQUE)"
+                "CREATE TABLE orders (n INT AUTO_INCREMENT PRIMARY KEY, name VARCHAR(40))"
             )
 
     def drop(self):

@@ -7,12 +7,14 @@ import pytest
 from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
 from postroom.stores.mongo.store import REPLICA_SET, STANDALONE
+from postroom.stores.mysql import MysqlStore
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store import StoreContract
 from tests.contract.test_store_memory import TestMemoryStore as Memory
 from tests.contract.test_store_mongo import TestReplicaSetOfOne as MongoOne
 from tests.contract.test_store_mongo import TestReplicaSetOfThree as MongoThree
 from tests.contract.test_store_mongo import TestStandalone as MongoAlone
+from tests.contract.test_store_mysql import TestMysqlStore as Mysql
 from tests.contract.test_store_sqlite import TestSqliteStore as Sqlite
 
 ALL_TESTS = {name for name in dir(StoreContract) if name.startswith("test_")}
@@ -31,6 +33,19 @@ def test_sqlite():
         "test_a_late_committer_is_not_skipped",
         "test_a_late_committer_takes_its_place_before_what_is_unsent",
         "test_a_second_strict_writer_of_a_key_waits_for_the_first",
+    }
+
+
+@pytest.mark.promise("G5")
+def test_mysql():
+    """It has no way to tell of commits: relays are kicked, or poll."""
+    assert MysqlStore.capabilities == Capabilities(
+        transactions=True, concurrent_writers=True, server_clock=True, notify=False, shared=True
+    )
+    assert left_out(Mysql) == {
+        "test_a_commit_elsewhere_ends_the_wait",
+        "test_without_a_commit_the_wait_ends_by_itself",
+        "test_a_cancelled_wait_leaves_the_store_usable",
     }
 
 

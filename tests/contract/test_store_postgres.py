@@ -19,18 +19,21 @@ class PostgresContract(StoreContract):
     @pytest.fixture
     async def another(self, server_url):
         schema = f"contract_{uuid4().hex[:12]}"
+        url = f"{server_url}?options=-csearch_path%3D{schema}"
+        server = await psycopg.AsyncConnection.connect(server_url, autocommit=True)
+        await server.execute(f"CREATE SCHEMA {schema}")
         async with AsyncExitStack() as stack:
 
             async def another():
-                store = PostgresStore.from_url(f"{server_url}?schema={schema}")
+                store = PostgresStore.from_url(url)
                 await store.migrate()
                 await store.open()
                 stack.push_async_callback(store.close)
                 return store
 
             yield another
-        async with await psycopg.AsyncConnection.connect(server_url, autocommit=True) as connection:
-            await connection.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
+        async with server:
+            await server.execute(f"DROP SCHEMA {schema} CASCADE")
 
     @pytest.fixture
     async def store(self, another):
@@ -40,12 +43,9 @@ class PostgresContract(StoreContract):
     def write(self):
         @asynccontextmanager
         async def write(store):
-            conninfo, schema = store.options.conninfo, store.options.schema
-            async with await psycopg.AsyncConnection.connect(
-                conninfo, options=f"-c search_path={schema}"
-            ) as connection:
-                async with connection.transaction():
-                    yield connection
+            connect = psycopg.AsyncConnection.connect(store.options.conninfo)
+            async with await connect as connection, connection.transaction():
+                yield connection
 
         return write
 

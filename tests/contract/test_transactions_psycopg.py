@@ -8,7 +8,12 @@ from psycopg.rows import dict_row
 from postroom.errors import AutocommitError, DuplicateEventError, TransactionError
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox, to_row
-from postroom.testing.transactions import Note, SavepointBench, SavepointContract, TransactionContract
+from postroom.testing.transactions import (
+    Note,
+    SavepointBench,
+    SavepointContract,
+    TransactionContract,
+)
 from postroom.transactions import resolve_sync
 from tests.contract.database import PostgresDatabase
 

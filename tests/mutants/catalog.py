@@ -239,6 +239,35 @@ def _park_without_a_block_sqlite():
     _rewrite("settle_parked", "AND EXISTS", "OR EXISTS")
 
 
+def _park_what_is_processing():
+    """A store cannot park it: it is read and settled again at once, for as long as the block stands."""
+    from postroom.engine.flight import Flight
+
+    admit = Flight.admit
+
+    def hopeful(self, records, may_publish, now):
+        before = len(self._returned)
+        batch = admit(self, records, may_publish, now)
+        self._parked += self._returned[before:]
+        del self._returned[before:]
+        return batch
+
+    Flight.admit = hopeful
+
+
+def _believe_in_cancellation():
+    """A future that the driver cancelled ends the loop that waited for it."""
+    from postroom.engine import office, worker
+
+    office.is_cancelled = worker.is_cancelled = lambda: True
+
+
+def _tries_wasted():
+    from postroom.engine.breaker import Breaker
+
+    Breaker.untried = lambda self, who: None
+
+
 def _rewrite(name, old, new):
     """Change the text of one SQL statement of the SQLite store."""
     from postroom.stores.sqlite.statements import load_queries
@@ -324,6 +353,18 @@ MUTANTS = {
     ),
     "outage-charged": Mutant(
         "P2", "an outage of the broker spends attempts", _outage_is_a_failure, sim=("outage",)
+    ),
+    "park-processing": Mutant(
+        "R2", "what a dead relay left processing behind a block is settled in circles",
+        _park_what_is_processing, tests=("tests/scenario/test_regressions.py",),
+    ),
+    "driver-cancels": Mutant(
+        "P2", "a call that the driver cancels ends the relay's own loop",
+        _believe_in_cancellation, sim=("cut", "unknown_missing"),
+    ),
+    "try-wasted": Mutant(
+        "P2", "after an outage a try that tells nothing uses up the worker's turn", _tries_wasted,
+        tests=("tests/scenario/test_regressions.py",),
     ),
     "unwell-for-ever": Mutant(
         "L4", "a relay that gave its lanes back never asks whether the broker is there again",

@@ -158,9 +158,9 @@ class Traffic:
     async def all_done(self):
         return await self.place.all_done()
 
-    async def check(self):
+    async def check(self, *, committed=False):
         """Nothing lost, nothing out of order within its key, no attempt spent; returns copies."""
-        seen = await asyncio.to_thread(tap, self.url, self.topic)
+        seen = await asyncio.to_thread(tap, self.url, self.topic, committed=committed)
         assert first_seen_by_key(seen) == self.written
         records = await self.place.store.find(Filter(limit=1_000))
         assert {r.id: (r.state, r.attempts) for r in records} == {

@@ -7,7 +7,10 @@ from uuid import uuid4
 
 import aio_pika
 
+from postroom.outbox import Outbox
+from postroom.store import Filter
 from postroom.testing.desk import Arrival
+from tests.scenario.place import SqlitePlace
 
 
 def fresh(what):
@@ -88,6 +91,18 @@ class Tap:
         return self.seen
 
 
+class AttentivePlace(SqlitePlace):
+    """An SQLite outbox that knows which events were charged."""
+
+    def outbox_to(self, topic):
+        return Outbox(routes={"*": topic})
+
+    async def attempts(self):
+        """Event id → attempts, where there were any."""
+        found = await self.store.find(Filter(limit=100_000))
+        return {record.id: record.attempts for record in found if record.attempts}
+
+
 def arrival(message):
     return Arrival(
         message.message_id,
@@ -96,3 +111,12 @@ def arrival(message):
         message.headers.get("postroom-key"),
         message.body,
     )
+
+
+def first_seen_by_key(messages):
+    """Key → ids in the order in which they were first seen."""
+    found = {}
+    for message in messages:
+        ids = found.setdefault(message.headers["postroom-key"], {})
+        ids.setdefault(message.message_id)
+    return {key: list(ids) for key, ids in found.items()}

@@ -65,9 +65,7 @@ def behind_a_proxy():
 
 
 def run(topic, n, keys=("k",), first=1, **facts):
-    return [
-        make_record(first + i, key=keys[i % len(keys)], topic=topic, **facts) for i in range(n)
-    ]
+    return [make_record(first + i, key=keys[i % len(keys)], topic=topic, **facts) for i in range(n)]
 
 
 def topics_of(url):
@@ -356,7 +354,9 @@ async def test_what_is_given_up_is_purged_and_never_goes_out_later(behind_a_prox
     proxy, url = behind_a_proxy
     topic = make_topic(url)
     broker = await make(url, publish_seconds=1, answer_seconds=1)
-    before, during, after = (run(topic, 5, [k], first=n) for k, n in (("a", 1), ("b", 10), ("c", 20)))
+    before, during, after = (
+        run(topic, 5, [k], first=n) for k, n in (("a", 1), ("b", 10), ("c", 20))
+    )
     await broker.publish(before, desk)
     proxy.swallow("requests")  # they never arrive
     try:

@@ -178,7 +178,10 @@ async def test_an_alternate_exchange_takes_what_is_unroutable(
     ("change", "error"),
     [
         (lambda url: url.replace("guest:guest", "guest:wrong-secret"), "ACCESS_REFUSED"),
-        (lambda url: url + "no-such-vhost", "vhost no-such-vhost not found"),
+        (
+            lambda url: url + "no-such-vhost",
+            "over the virtual host 'no-such-vhost': it is not there",
+        ),
     ],
 )
 async def test_not_being_let_in_is_an_outage_and_shows_no_secret(
@@ -231,11 +234,12 @@ async def test_close_never_hangs(rabbitmq_url, proxy, brokers, tap, name, desk, 
     broker = brokers(proxy.url_for(rabbitmq_url), confirm_seconds=60)
     await broker.open()
     await broker.publish_alone(make_record(topic=name), desk)
+    await broker.publish([make_record(id="first", topic=name)], desk)
     proxy.swallow(direction)
     big = [make_record(n, topic=name, payload=b"x" * 500_000) for n in range(2, 12)]
     publishing = asyncio.create_task(broker.publish(big, desk))
     await until(lambda: broker._link._idle == [])
-    proxy.wait_swallowed()
+    await asyncio.to_thread(proxy.wait_swallowed)
     started = time.monotonic()
     await broker.close()
     await broker.close()

@@ -13,7 +13,7 @@ from postroom.broker import Outcome, Verdict
 from postroom.brokers.handlers import Handlers
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine import worker
-from postroom.errors import StoreLostError
+from postroom.errors import ConfigError, StoreLostError
 from postroom.event import Event
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Settlement
@@ -176,7 +176,9 @@ async def test_a_relay_whose_work_hangs_gives_its_lanes_to_one_that_is_well(memo
 
         return made
 
-    anna = memory.relay(handlers("anna"), lease_seconds=0.3, stop_seconds=0.1)
+    anna = memory.relay(
+        handlers("anna"), lease_seconds=0.3, publish_seconds=0.1, stop_seconds=0.1
+    )
     await anna.start()
     await memory.write(Event("t", id="e", key="k"))
     await until(lambda: ran)
@@ -270,6 +272,32 @@ async def test_a_relay_that_stops_begins_no_further_handlers(memory):
     assert Counter((await memory.states()).values()) == {"done": 1, "pending": 19}
     rest = [await memory.record(f"e{n}") for n in range(20) if f"e{n}" not in began]
     assert {record.attempts for record in rest} == {0}
+
+
+@pytest.mark.parametrize("verb", ["stop", "kill"])
+async def test_a_handler_may_end_its_own_relay(memory, verb):
+    """It was cut off in the middle: one lane was renewed for ever, and nobody read it."""
+    handlers = Handlers(transaction=False)
+    relay = memory.relay(handlers, stop_seconds=0.05)
+
+    @handlers.on("t")
+    async def handle(event, tx):
+        await getattr(relay, verb)()
+
+    await relay.start()
+    await memory.write(Event("t", id="e"))
+    async with asyncio.timeout(10.0):
+        await relay.wait()
+    assert not relay.is_running
+    assert not any(task.get_name() == "Tender" for task in asyncio.all_tasks())
+
+
+async def test_run_says_what_to_do_in_another_thread(memory, broker):
+    def elsewhere():
+        with pytest.raises(ConfigError, match=r"use start\(\) and stop\(\)"):
+            asyncio.run(memory.relay(broker).run())
+
+    await asyncio.to_thread(elsewhere)
 
 
 def test_a_relay_may_live_again_in_another_event_loop():

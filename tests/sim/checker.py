@@ -6,12 +6,14 @@ def violations(world):
     found += _nothing_lost(world)
     found += _no_phantom(world)
     found += _order(world)
+    found += _numbers(world)
     found += _effects(world) if world.handlers else _copies(world)
     found += _graves(world)
     found += _leftovers(world)
     found += _shares(world)
     found += _fence(world)
     found += _attempts(world)
+    found += _parts(world)
     return found
 
 
@@ -20,25 +22,50 @@ def _dead(world):
 
 
 def _nothing_lost(world):
-    lost = set(world.committed) - set(world.arrived) - set(_dead(world))
+    lost = world.committed - set(world.arrived) - set(_dead(world))
     return [f"G2 lost: {sorted(lost)[:3]} ({len(lost)} in all)"] if lost else []
 
 
 def _no_phantom(world):
-    ghosts = set(world.arrived) - set(world.committed)
-    return [f"G1 phantom: {sorted(ghosts)[:3]}"] if ghosts else []
+    ghosts = set(world.arrived) - world.committed
+    found = [f"G1 phantom: {sorted(ghosts)[:3]}"] if ghosts else []
+    if world.early and not world.chaos.fired["clock"]:
+        found.append(f"delayed events came before they were due: {world.early[:3]}")
+    return found
 
 
 def _order(world):
+    """Within a stream, one key's events are first seen in the order they were written (G4).
+
+    Replayed dead letters and delayed events take another place.
+    """
     last, seen, found = {}, set(), []
-    for at, event_id, key, seq in world.arrivals:
-        if key is None or event_id in seen or event_id in world.replayed:
+    for came in world.arrivals:
+        if came.key is None or came.id in seen | world.replayed | set(world.delayed):
             continue
-        seen.add(event_id)
-        if seq < last.get(key, (0, ""))[0]:
-            found.append(f"G4 order: key {key}: seq {seq} first seen after {last[key]} at {at:.3f}")
-        last[key] = max(last.get(key, (0, "")), (seq, event_id))
+        seen.add(came.id)
+        key = (came.stream, came.key)
+        if came.seq < last.get(key, (0, ""))[0]:
+            found.append(
+                f"G4 order: key {key}: seq {came.seq} first seen after {last[key]} at {came.at:.3f}"
+            )
+        last[key] = max(last.get(key, (0, "")), (came.seq, came.id))
     return found
+
+
+def _numbers(world):
+    """Strict events are first seen as 1, 2, 3 …, whoever wrote, rolled back, skipped or replayed
+    (W9, B6). Of one that arrived in doubt and was skipped, the marker is a repeat.
+    """
+    numbers = {}
+    for came in world.arrivals:
+        if came.kseq is not None:
+            numbers.setdefault((came.topic, came.key), {})[came.kseq] = None
+    return [
+        f"W9 numbers of {key}: {list(found)[:20]}"
+        for key, found in numbers.items()
+        if list(found) != list(range(1, len(found) + 1))
+    ]
 
 
 def _effects(world):
@@ -52,10 +79,12 @@ NO_COPIES = {
     "store_lost",
     "store_limbo",
     "fail",
+    "misconfigured",
     "join",
     "leave",
     "poison",
     "rollback",
+    "delay",
 }
 
 
@@ -74,9 +103,11 @@ DOUBT = {
     "unknown_arrived",
     "silent",
     "slow_broker",
+    "cut",
     "crash",
     "pause",
     "slow_store",
+    "clock",
 }
 
 
@@ -90,6 +121,8 @@ def _graves(world):
             found.append(f"G7 buried without cause: {event_id}: {stored.last_error}")
         if stored.attempts < 5 and event_id not in world.buried:
             found.append(f"G7 buried after {stored.attempts} attempts: {stored.last_error}")
+        if stored.row.kseq and event_id not in world.buried:
+            found.append(f"B6 a strict event was given up: {event_id}: {stored.last_error}")
     alive = (world.poison | world.killers | world.breakers) - set(_dead(world))
     if alive and not world.unfinished():
         found.append(f"poison was neither delivered nor buried: {alive}")
@@ -98,9 +131,11 @@ def _graves(world):
 
 def _shares(world):
     """Relays that live side by side share the lanes evenly."""
-    if world.shares and (sum(world.shares) != 64 or max(world.shares) - min(world.shares) > 1):
-        return [f"lanes are not shared: {world.shares}"]
-    return []
+    return [
+        f"lanes of {stream} are not shared: {shares}"
+        for stream, shares in world.shares.items()
+        if sum(shares) != 64 or max(shares) - min(shares) > 1
+    ]
 
 
 def _leftovers(world):
@@ -118,8 +153,20 @@ def _fence(world):
 
 
 def _attempts(world):
-    """Outages, hand-overs and a store in trouble spend no attempts (P2)."""
-    charging = {"fail", "poison", "killer", "breaker"} | DOUBT
-    if world.failures and not charging & set(world.chaos.rates):
-        return [f"P2 attempts were spent {world.failures} times although no event failed"]
+    """Outages, hand-overs, a store in trouble and a wrong configuration spend no attempts (P2)."""
+    if ({"fail", "poison", "killer", "breaker"} | DOUBT) & set(world.chaos.rates):
+        return []
+    charged = [came.id for came in world.arrivals if came.attempts > world.handlers]
+    if charged or (world.failures and "misconfigured" not in world.chaos.rates):
+        return [f"P2 attempts were spent although no event failed: {charged[:3]}"]
     return []
+
+
+def _parts(world):
+    """No part of a relay dies, is left behind, or turns in circles."""
+    found = list(world.alarms)
+    if world.leaks:
+        found.append(f"tasks are left behind: {world.leaks}")
+    if world.circles > 2:
+        found.append(f"a relay has settled the same {world.circles} times")
+    return found

@@ -6,9 +6,10 @@ import random
 import sys
 import time
 
+from tests.sim.chaos import Chaos
 from tests.sim.checker import violations
 from tests.sim.loop import SimLoop
-from tests.sim.world import Chaos, World
+from tests.sim.world import World
 
 
 def simulate(seed, only=None):
@@ -27,7 +28,7 @@ def simulate(seed, only=None):
     world = World(
         rng, chaos, loop, keys=rng.choice([1, 2, 5]), events=rng.choice([15, 40, 100]),
         relays=rng.choice([1, 1, 2, 3]), settings=settings,
-        handlers=rng.random() < 0.4,
+        handlers=rng.random() < 0.4, strict=rng.random() < 0.3, streams=rng.choice([1, 1, 2]),
     )  # fmt: skip
     asyncio.set_event_loop(loop)
     try:

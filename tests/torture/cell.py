@@ -36,8 +36,8 @@ class Cell:
     # -- processes ----------------------------------------------------------------------------
     def spawn(self, *command):
         env = {**os.environ, "POSTROOM_TORTURE_STORE": self.url}
-        log = open(self.folder / "log.txt", "a")
-        return subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, env=env)
+        with (self.folder / "log.txt").open("a") as log:
+            return subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, env=env)
 
     def start_relay(self):
         self.relays.append(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from postroom import Event, SyncOutbox
 from postroom.url import Url
@@ -158,10 +158,8 @@ def produce(url, seed, events, keys):
             continue
         except Exception:  # the database is away: what was under way is unknown, the log knows
             if world is not None:
-                try:
+                with suppress(Exception):
                     world.close()
-                except Exception:
-                    pass
                 world = None
             time.sleep(0.2)
 

@@ -421,7 +421,9 @@ async def test_a_dialect_that_is_not_known_is_told():
 
     with create_engine("sqlite://", poolclass=NullPool).connect() as conn:
         conn.dialect = Elsewhere
-        with pytest.raises(TransactionError, match="'oracle.oracledb' is not supported; known are sqlite"):
+        with pytest.raises(
+            TransactionError, match="'oracle.oracledb' is not supported; known are sqlite"
+        ):
             SyncOutbox().add(conn, Event("t"))
 
 

@@ -158,6 +158,19 @@ async def test_what_waits_for_its_turn_does_not_hang():
     assert tower.flight.hung_lanes(99.0) == {one.lane}
 
 
+def test_a_suspect_that_waits_for_its_turn_does_not_hang():
+    """Two relays would hand it to each other for ever, and neither would find out about it."""
+    tower = Tower()
+    (one,) = keyed(1)
+    runs = tower.fly(one)
+    tower.flight.ended(runs, "cut")
+    assert tower.suspects == [one]
+    assert tower.flight.hung_lanes(99.0) == set()
+    assert [run.records for run in tower.flight.stuck(99.0)] == [[one]]
+    tower.flight.send_alone(one, 50.0)
+    assert tower.flight.hung_lanes(99.0) == {one.lane}
+
+
 async def test_a_start_that_was_asked_for_is_refused_when_its_lane_is_lost():
     """It was counted under the token of the next take, and its handler ran for nothing."""
     tower = Tower(counts_at_start=True)

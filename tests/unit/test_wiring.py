@@ -32,15 +32,15 @@ def test_stores_that_need_no_server(tmp_path):
     [
         (
             lambda: load_store("sqlight:///x.db"),
-            r"unknown store scheme 'sqlight'; did you mean 'sqlite'\? Known: memory, sqlite",
+            r"unknown store scheme 'sqlight'; did you mean 'sqlite'\? Known: .*memory.*sqlite",
         ),
         (
             lambda: load_store("oracle://x"),
-            r"unknown store scheme 'oracle'\. Known: memory, sqlite",
+            r"unknown store scheme 'oracle'\. Known: .*memory.*sqlite",
         ),
         (
             lambda: load_broker("memry:"),
-            r"unknown broker scheme 'memry'; did you mean 'memory'\? Known: handlers, memory, null",
+            r"unknown broker scheme 'memry'; did you mean 'memory'\? Known: .*handlers.*memory.*null",
         ),
         (
             lambda: load_broker("memory:?max_byte=7"),
@@ -156,7 +156,7 @@ def test_others_can_add_schemes(monkeypatch):
     assert load_broker("mine:?max_bytes=3").capabilities.max_bytes == 3
     assert isinstance(load_broker("plain:"), NullBroker)
     assert load_broker("function://h") == ("made", "h")
-    with pytest.raises(ConfigError, match="Known: function, handlers, memory, mine, null, plain"):
+    with pytest.raises(ConfigError, match="Known: .*function, handlers.*memory, mine, null, plain"):
         load_broker("other:")
 
 

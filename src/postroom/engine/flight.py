@@ -120,7 +120,7 @@ class Flight:
         return [run for run in old if run.alone or not turns or self._is_begun(run)]
 
     def hung_lanes(self, before: float) -> set[int]:
-        return {run.lane for run in self.stuck(before)}
+        return {run.lane for run in self.stuck(before) if run.sent}  # others wait for their turn
 
     def _is_begun(self, run: Run) -> bool:
         return run.next < len(run.records) and run.records[run.next].seq in self._begun

@@ -67,6 +67,7 @@ class Relay:
         self._services: list[Service] = []
         self._workers: list[Worker] = []
         self._opened: list[Any] = []
+        self._endings: set[asyncio.Task[None]] = set()
         self._unsubscribe: Callable[[], None] = _nothing
         self._stopped = asyncio.Event()
         self._door = asyncio.Lock()
@@ -121,16 +122,14 @@ class Relay:
     async def stop(self) -> None:
         """Finish what is in flight within `stop_seconds`, settle it, give the lanes back.
 
-        If the call is cancelled, nothing new is begun; call `stop` again, or `kill`.
+        If the call is cancelled the stop goes on; another call waits for it.
         """
-        async with self._door:  # not in the middle of a start, and once
-            if self._office is not None:
-                await self._finish(self._office)
+        await self._to_the_end(self._stop())
 
     async def kill(self) -> None:
         """Stop at once. What is in flight may be sent again by whoever takes the lanes next."""
         if self._office is not None:
-            await self._tear_down(self._office, polite=False)
+            await self._to_the_end(self._tear_down(self._office, polite=False))
 
     async def wait(self) -> None:
         """Wait until the relay has stopped; raises the error if one of its parts broke down."""
@@ -150,8 +149,13 @@ class Relay:
             (at_once if asked.is_set() else asked).set()
 
         signals = (signal.SIGTERM, signal.SIGINT)
-        for number in signals:
-            loop.add_signal_handler(number, on_signal)
+        try:
+            for number in signals:
+                loop.add_signal_handler(number, on_signal)
+        except (NotImplementedError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                "run() listens to signals and needs the main thread; use start() and stop() here"
+            ) from error
         try:
             await self._start_patiently(asked)
             if await _first(asked.wait(), self._stopped.wait()) == 0:
@@ -167,7 +171,11 @@ class Relay:
         return in_peace
 
     async def drain(self) -> Counts:
-        """Send what is due now, stop, return the counts; ends early if the destination is away."""
+        """Send what is due now, stop, return the counts; ends early if the destination is away.
+
+        What lies in the lanes of another relay is left to it, also if it died within its lease.
+        Raises what broke the relay down, and StoreError if the store is away for a whole lease.
+        """
         await self.start()
         office = self._office
         assert office is not None
@@ -305,6 +313,18 @@ class Relay:
                 pause = min(pause * 2, 10.0)
             else:
                 return
+
+    async def _to_the_end(self, ending: Coroutine[Any, Any, None]) -> None:
+        """Run it in a task of its own: whoever asks may be a handler, which ends with the relay."""
+        task = asyncio.create_task(ending)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+        await asyncio.shield(task)
+
+    async def _stop(self) -> None:
+        async with self._door:  # not in the middle of a start, and once
+            if self._office is not None:
+                await self._finish(self._office)
 
     async def _finish(self, office: Office) -> None:
         office.stopping = True

@@ -67,7 +67,9 @@ class Tender(Service):
         self.settled_in = True
 
     def _hung_lanes(self, now: float) -> set[int]:
-        before = now - _HUNG_LEASES * self._office.settings.lease_seconds
+        settings = self._office.settings  # what has a time limit of its own gets its chance first
+        lease, limit = settings.lease_seconds, settings.publish_seconds
+        before = now - max(_HUNG_LEASES * lease, limit + lease)
         hung = set[int]()
         for flight in self._office.flights:
             flight.note_progress(now)

@@ -52,9 +52,7 @@ _ADAPTERS = {
     "asyncpg.pool.PoolConnectionProxy": _Adapter(
         "asyncpg.pool.PoolConnectionProxy", "asyncpg", "AsyncpgTransaction", is_async=True
     ),
-    "pymysql.connections.Connection": _Adapter(
-        "pymysql.Connection", "mysql", "PymysqlTransaction"
-    ),
+    "pymysql.connections.Connection": _Adapter("pymysql.Connection", "mysql", "PymysqlTransaction"),
     "MySQLdb.connections.Connection": _Adapter(
         "MySQLdb.Connection", "mysql", "MysqlclientTransaction"
     ),

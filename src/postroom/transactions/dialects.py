@@ -146,9 +146,12 @@ class Postgresql:
         return new
 
     def count_up(self, driver: Driver, counters: Sequence[Counter]) -> Steps[list[int]]:
-        if len(counters) == 1:
-            found = yield driver.fetch(self._count_up.sql, self._counter(counters[0]))
-            return [found[0][0]]
+        if len(counters) == 1 or any(counter.step < 0 for counter in counters):
+            lasts: list[int] = []
+            for counter in counters:
+                found = yield driver.fetch(self._count_up.sql, self._counter(counter))
+                lasts.append(found[0][0])
+            return lasts
         columns = [list(column) for column in zip(*counters, strict=True)]
         found = yield driver.fetch(self._count_up_many.sql, self._counters(columns))
         values = {(topic, bytes(hashed)): last for topic, hashed, last in found}

@@ -72,17 +72,17 @@ class DjangoDriver:
     def change(self, sql: str, values: Values = ()) -> int:
         with self.target.cursor() as cursor:
             cursor.execute(sql, values or None)
-            return cursor.rowcount
+            return int(cursor.rowcount)
 
     def change_many(self, sql: str, values: Sequence[Values]) -> int:
         with self.target.cursor() as cursor:
             cursor.executemany(sql, values)
-            return cursor.rowcount
+            return int(cursor.rowcount)
 
     def fetch(self, sql: str, values: Values = ()) -> list[Any]:
         with self.target.cursor() as cursor:
             cursor.execute(sql, values or None)
-            return cursor.fetchall()
+            return list(cursor.fetchall())
 
 
 class DjangoTransaction(SyncStatements):

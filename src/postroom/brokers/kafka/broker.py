@@ -12,7 +12,8 @@ from postroom.brokers.kafka.lanes import Lanes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import MOST_BESIDES, Writer, writer
 from postroom.brokers.kafka.parcel import Parcel
-from postroom.brokers.kafka.sessions import Sessions
+from postroom.brokers.kafka.session import Session
+from postroom.brokers.kafka.sessions import Sessions, Use
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import AwayError, Standing, Topics
 from postroom.brokers.kafka.verdicts import Loss
@@ -125,7 +126,7 @@ class KafkaBroker:
         try:
             way = self._there()
             known = await way.topics.look(names)
-            session = None if way.lanes else await way.sessions.ready("batch")
+            session = await way.ready("batch")
         except AwayError as away:
             report_outage(batch, desk, str(away))
             return
@@ -144,7 +145,7 @@ class KafkaBroker:
             try:
                 way = self._there()
                 standing = (await way.topics.look([name]))[name]
-                session = None if way.lanes else await way.sessions.ready("alone")
+                session = await way.ready("alone")
             except AwayError as away:
                 report_outage([record], desk, str(away))
                 return
@@ -230,7 +231,7 @@ class _Way:
 
     def __init__(self, settings: KafkaSettings, write: Writer) -> None:
         lines = LogLines(settings)
-        self.topics = Topics(settings)
+        self.topics = Topics(settings, lines)
         self.sessions = Sessions(settings, self.topics, write, lines)
         self.lanes = Lanes(settings, lines) if settings.delivery == "transactional" else None
         if self.lanes is None:
@@ -243,6 +244,14 @@ class _Way:
         if self.lanes is not None:
             await self.lanes.close()
         await self.topics.close()
+
+    async def ready(self, use: Use) -> Session | None:
+        """Return a session, or None if lanes have their own, once it is known to be of use."""
+        if self.lanes is None:
+            return await self.sessions.ready(use)
+        if self.topics.is_away:
+            await self.topics.ask()
+        return None
 
     async def reason(self, losses: Sequence[Loss]) -> str:
         """Return why nothing can be sent at all, if that is so."""

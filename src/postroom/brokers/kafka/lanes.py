@@ -79,26 +79,16 @@ class LaneProducer:
                 producer.produce(topic, value, key, on_delivery=report, headers=headers)
             _repeat(producer.commit_transaction, deadline)
         except Exception as error:
-            loss = _loss(error)
-            if not self._aborted(producer):
-                self._producer = None  # its next life fences this one, or ends what it began
-            return [problems.get(i, loss) for i in range(len(messages))]
+            # Even after an abort its sequence has a gap; the next life of this id starts afresh.
+            self._producer = None
+            _abort(producer, error)
+            return [problems.get(i, _loss(error)) for i in range(len(messages))]
         return None
 
     def _begun(self, deadline: float) -> Producer:
         producer = Producer(self._config)
         _repeat(producer.init_transactions, deadline)
         return producer
-
-    def _aborted(self, producer: Producer) -> bool:
-        """Say whether what was begun is undone, and the producer as good as new."""
-        try:
-            producer.purge(blocking=False)
-            _repeat(producer.abort_transaction, monotonic() + ABORT_SECONDS)
-            producer.poll(0)
-        except KafkaException:
-            return False
-        return True
 
 
 class Lanes:
@@ -149,6 +139,16 @@ class Lanes:
             if not producer.in_use:
                 del self._producers[name]
                 self._threads.submit(producer.close)
+
+
+def _abort(producer: Producer, error: Exception) -> None:
+    """Undo what was begun, so that nobody waits for it to run out. Without an answer it will."""
+    if isinstance(error, KafkaException) and error.args[0].fatal():
+        return  # the broker has done so already
+    with suppress(KafkaException):
+        producer.purge(blocking=False)
+        producer.abort_transaction(ABORT_SECONDS)
+        producer.poll(0)
 
 
 def _repeat(step: Callable[[float], None], deadline: float) -> None:

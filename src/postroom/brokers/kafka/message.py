@@ -12,8 +12,8 @@ from postroom.record import Record
 
 Headers = list[tuple[str, str | bytes | None]]
 
-MOST_BESIDES = 25_000
-"""A message has never more than so many bytes besides its payload."""
+MOST_BESIDES = 100_000
+"""A message has never more than so many bytes besides its payload: below, no need to count."""
 _FRAME = 120  # of a batch with one message, and of a message in it
 _FRAME_OF_HEADER = 6
 

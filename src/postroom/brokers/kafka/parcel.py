@@ -88,7 +88,7 @@ class Parcel:
 
     def lose(self, i: int, loss: Loss) -> None:
         """This one was not confirmed: neither is what waits behind it."""
-        if i not in self._open or self._abandoned:
+        if i not in self._open or i in self.losses or self._abandoned:
             return
         self._stopped.add(self.records[i].key_hash)
         self.losses[i] = loss

@@ -35,6 +35,7 @@ _GUARDED: Mapping[str, str] = {
     "batch.size": "use batch_bytes",
     "batch.num.messages": "use batch_bytes",
     "message.max.bytes": "the topic's own limit counts",
+    "allow.auto.create.topics": "use create_topics",
     "error_cb": "errors are told by the relay",
     "on_delivery": "outcomes are told by the relay",
     "logger": "lines go to the logger postroom.brokers.kafka",
@@ -110,6 +111,8 @@ class KafkaSettings:
             "socket.timeout.ms": _milliseconds(self.publish_seconds),
             **self.config,
             "bootstrap.servers": self.servers,
+            # It is made for consumers, and works here: to ask for a topic must not create it.
+            "allow.auto.create.topics": False,
         }
 
     def producer(self) -> dict[str, Any]:

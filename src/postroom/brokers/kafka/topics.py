@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import Future
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
@@ -21,12 +21,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.settings import KafkaSettings
 
-T = TypeVar("T")
+Key = TypeVar("Key")
 
 GOOD_SECONDS = 60.0
 BAD_SECONDS = 5.0
+_TIMES = 3
 _MARGIN = 0.9  # what a batch may have of the topic's limit
 
 
@@ -52,16 +54,19 @@ class Topics:
     """Asks the cluster. Every question has a time limit; no answer raises AwayError.
 
     batch_bytes     no batch may be larger, by the limits of all topics seen so far (K2)
+    answered_at     when the cluster gave its last answer, by the monotonic clock
+    is_away         the last question had no answer
     """
 
-    def __init__(self, settings: KafkaSettings) -> None:
+    def __init__(self, settings: KafkaSettings, lines: LogLines) -> None:
         self._settings = settings
         self._known: dict[str, Standing] = {}
         self._asking = asyncio.Lock()
         self._error = ""
-        config: dict[str, Any] = {**settings.client(), "log_level": 0, "error_cb": self._noticed}
+        config: dict[str, Any] = {**settings.client(), "error_cb": self._noticed, "logger": lines}
         self._admin: AdminClient | None = AdminClient(config)
         self.answered_at = float("-inf")
+        self.is_away = False
         self.batch_bytes = settings.batch_bytes
 
     async def close(self) -> None:
@@ -76,8 +81,22 @@ class Topics:
 
     # -- questions ----------------------------------------------------------------------------
     async def ask(self) -> None:
-        """Return if anybody is there."""
-        await self._answer(self._client().describe_cluster(request_timeout=self._patience))
+        """Return if anybody is there. Also learns anew which brokers there are.
+
+        One that hangs may be asked first; its connection is given up then, and another is asked.
+        """
+        admin = self._client()
+        known = next((name for name, topic in self._known.items() if not topic.trouble), None)
+        reason = ""
+        for _ in range(_TIMES):
+            try:
+                await asyncio.to_thread(admin.list_topics, known, self._patience / _TIMES)
+            except KafkaException as error:
+                reason = error.args[0].str()
+            else:
+                self._answered()
+                return
+        raise self._away(reason)
 
     async def look(self, names: Collection[str]) -> Mapping[str, Standing]:
         """Return what is known of these topics; asks for what is not known, or not any more."""
@@ -114,7 +133,7 @@ class Topics:
                 where = f"partition {partition.id} of {name!r}"
                 if partition.leader is None:
                     found[name, partition.id] = f"{where} has no leader"
-                elif len(partition.isr) < standing.min_replicas:
+                elif len(partition.isr) < min(standing.min_replicas, len(partition.replicas)):
                     found[name, partition.id] = (
                         f"{where} has {len(partition.isr)} in-sync replicas; min.insync.replicas "
                         f"asks for {standing.min_replicas}"
@@ -138,44 +157,53 @@ class Topics:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._error:
             self._error = error.str()
 
-    async def _answer(self, asked: Future[T]) -> T:
-        """Wait for an answer. Errors that are no answer raise AwayError, with the reason."""
-        admin = self._client()
-        try:
-            async with asyncio.timeout(self._patience + 1):
-                answer = await asyncio.wrap_future(asked)
-        except KafkaException as error:
-            problem: KafkaError = error.args[0]
-            if problem.code() >= 0 and problem.code() != KafkaError.SASL_AUTHENTICATION_FAILED:
-                self.answered_at = monotonic()  # the broker itself has said so
-                raise
-            reason = problem.str()
-        except TimeoutError:
-            reason = "no answer"
-        else:
-            self._error = ""
-            self.answered_at = monotonic()
-            return answer
-        admin.poll(0)  # librdkafka tells there why connections fail
-        reason = self._error or reason
-        raise AwayError(self._settings.mask(f"Kafka does not answer: {reason}"))
+    def _answered(self) -> None:
+        self._error = ""
+        self.answered_at = monotonic()
+        self.is_away = False
 
-    async def _answers(self, asked: Mapping[str, Future[Any]]) -> dict[str, Any]:
-        """Wait for all answers; an error of the broker about one name is its answer."""
-        found: dict[str, Any] = {}
-        for name, future in asked.items():
-            try:
-                found[name] = await self._answer(future)
-            except KafkaException as error:
-                found[name] = error.args[0]
+    def _away(self, reason: str) -> AwayError:
+        self._client().poll(0)  # librdkafka tells there why connections fail
+        self.is_away = True
+        return AwayError(
+            self._settings.mask(f"Kafka does not answer: {self._error or reason or 'no reason'}")
+        )
+
+    async def _answers(self, ask: Callable[[], Mapping[Key, Future[Any]]]) -> dict[Key, Any]:
+        """Ask about several things; an error of the broker about one of them is its answer.
+
+        Such questions go to the broker that leads the cluster. If it hangs, the cluster has chosen
+        another, of which the client knows nothing before it asks who is there.
+        """
+        found, reason = await self._try(ask())
+        if reason:
+            await self.ask()
+            found, reason = await self._try(ask())
+        if reason:
+            raise self._away(reason)
+        self._answered()
         return found
 
+    async def _try(self, asked: Mapping[Key, Future[Any]]) -> tuple[dict[Key, Any], str]:
+        """Wait for answers. The text says why there is none to some of the questions."""
+        found: dict[Key, Any] = {}
+        reason = ""
+        for thing, future in asked.items():
+            try:
+                async with asyncio.timeout(self._patience + 1):
+                    found[thing] = await asyncio.wrap_future(future)
+            except KafkaException as error:
+                found[thing] = error.args[0]
+                if found[thing].code() < KafkaError.UNKNOWN:  # an error of the client's own
+                    reason = found[thing].str()
+            except TimeoutError:
+                reason = "no answer"
+        return found, reason
+
     async def _describe(self, names: Collection[str]) -> dict[str, Any]:
-        # Not `list_topics`: asked for one topic it makes the broker create it.
+        wanted = TopicCollection(list(names))
         return await self._answers(
-            self._client().describe_topics(
-                TopicCollection(list(names)), request_timeout=self._patience
-            )
+            lambda: self._client().describe_topics(wanted, request_timeout=self._patience)
         )
 
     async def _refresh(self, names: Collection[str]) -> dict[str, Any]:
@@ -203,7 +231,7 @@ class Topics:
             NewTopic(name, settings.partitions or -1, settings.replication or -1) for name in names
         ]
         made = await self._answers(
-            self._client().create_topics(wanted, request_timeout=self._patience)
+            lambda: self._client().create_topics(wanted, request_timeout=self._patience)
         )
         failed = {
             name: error
@@ -225,17 +253,16 @@ class Topics:
         """Return max.message.bytes and min.insync.replicas, where we are allowed to see them."""
         if not names:
             return {}
-        asked = self._client().describe_configs(
-            [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names],
-            request_timeout=self._patience,
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        found = await self._answers(
+            lambda: self._client().describe_configs(wanted, request_timeout=self._patience)
         )
-        found = await self._answers({place.name: future for place, future in asked.items()})
         return {
-            name: (
+            topic.name: (
                 int(entries["max.message.bytes"].value),
                 int(entries["min.insync.replicas"].value),
             )
-            for name, entries in found.items()
+            for topic, entries in found.items()
             if not isinstance(entries, KafkaError)
         }
 
@@ -246,19 +273,16 @@ class Topics:
         if not places:
             return []
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = self._client().list_offsets(
-            {TopicPartition(name, number or 0): latest for name, number in places},
-            request_timeout=self._patience,
+        wanted = {TopicPartition(name, number or 0): latest for name, number in places}
+        found, _ = await self._try(
+            self._client().list_offsets(wanted, request_timeout=self._patience)
         )
-        silent: list[tuple[str, int | None]] = []
-        for place, future in asked.items():
-            try:
-                await self._answer(future)
-            except AwayError:
-                silent.append((place.topic, place.partition))
-            except KafkaException:
-                continue
-        return silent
+        answered = {
+            (place.topic, place.partition)
+            for place, answer in found.items()
+            if not isinstance(answer, KafkaError) or answer.code() >= KafkaError.UNKNOWN
+        }
+        return [place for place in places if place not in answered]
 
 
 def _is(answer: object, code: int) -> bool:

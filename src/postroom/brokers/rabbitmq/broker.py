@@ -87,9 +87,7 @@ class RabbitBroker:
     async def close(self) -> None:
         self._closed = True
         links, self._link, self._ward = (self._link, self._ward), None, None
-        for link in links:
-            if link is not None:
-                await link.close()
+        await asyncio.gather(*(link.close() for link in links if link is not None))
 
     async def health(self) -> None:
         """Make a round trip within `connect_seconds`; raises ConnectionError otherwise."""

@@ -81,7 +81,13 @@ class Link:
                 connection = aiormq.Connection(
                     address, context=context, transport_factory=transport
                 )
-                await connection.connect()
+                try:
+                    await connection.connect()
+                except aiormq.exceptions.InvalidFrameError as error:  # all that aiormq says of it
+                    raise AwayError(
+                        f"RabbitMQ hung up over the virtual host {connection.vhost!r}: it is not "
+                        "there, or this user may not use it"
+                    ) from error
         except BaseException:
             transport.abort()
             raise
@@ -147,7 +153,7 @@ class Link:
 
     def _discard(self, channel: Channel) -> None:
         async def close() -> None:
-            with suppress(Exception):  # it is gone, or goes with its connection
+            with ours(), suppress(Exception):  # it is gone, or goes with its connection
                 await channel.close()
 
         closing = asyncio.create_task(close())
@@ -215,7 +221,7 @@ async def within(seconds: float, doing: str) -> AsyncIterator[None]:
         with ours():
             async with asyncio.timeout(seconds):
                 yield
-    except aiormq.exceptions.ChannelClosed:
+    except (aiormq.exceptions.ChannelClosed, AwayError):
         raise
     except TimeoutError as error:
         raise AwayError(f"{doing}: no answer within {seconds:g} s") from error

@@ -45,7 +45,7 @@ class MemoryStore:
         self.locks: dict[Hashable, asyncio.Future[None]] = {}
         self._seq = 0
         self._identity = str(uuid4())
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in a fixed order, for simulations
 
     @classmethod
     def from_url(cls, url: str) -> MemoryStore:
@@ -222,7 +222,8 @@ class MemoryStore:
                     tables.block(record)
         for stored in rows(settlement.parked):
             block = tables.blocks.get((stored.row.stream, stored.row.key_hash))
-            if stored.stage == Stage.READY and block is not None and stored.seq > block.barrier:
+            ready = stored.stage == Stage.READY and stored.state != State.PROCESSING
+            if ready and block is not None and stored.seq > block.barrier:
                 tables.move(stored, Stage.PARKED)
         for record in settlement.freed(lanes):
             if tables.is_broken(record.stream, record.key_hash):
@@ -417,14 +418,14 @@ class MemoryStore:
 
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.add(waiting)
+        self._waiting[waiting] = None
         try:
             async with asyncio.timeout(timeout_seconds):
                 await waiting
         except TimeoutError:
             return False
         finally:
-            self._waiting.discard(waiting)
+            del self._waiting[waiting]
         return True
 
     @asynccontextmanager

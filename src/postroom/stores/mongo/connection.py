@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, TypeVar
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from bson.binary import Binary
 from bson.int64 import Int64
@@ -34,16 +35,38 @@ from postroom.transactions.pymongo import (
 )
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Session = AsyncClientSession | None
 Collection = AsyncCollection[Document]
 
 _TRIES = 5
 _FIRST_PAUSE = 0.002
+_LONGEST_PAUSE = 0.1
+_GRACE_SECONDS = 2.0
 _COMMIT_SECONDS = 10.0
 _KEPT_SESSIONS = 8
 
 _SNAPSHOT = ReadConcern("snapshot")
 _MAJORITY_READ = ReadConcern("majority")
+
+
+def faithful(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+    """Raise CancelledError if the caller was cancelled, even if the driver has swallowed it.
+
+    pymongo connects by `asyncio.wait_for`, which before Python 3.12 drops a cancellation that comes
+    at the moment of success; a relay that is stopped would then never end.
+    """
+
+    @wraps(call)
+    async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        task = asyncio.current_task()
+        before = task.cancelling() if task is not None else 0
+        result = await call(*args, **kwargs)
+        if task is not None and task.cancelling() > before:
+            raise asyncio.CancelledError
+        return result
+
+    return checked
 
 
 class Connection:
@@ -96,16 +119,31 @@ class Connection:
         """The ids of the sessions whose transactions may be left open if this process dies."""
         return [Binary(one, 4) for one in self._session_ids]
 
-    async def transact(self, work: Callable[[Session], Awaitable[T]]) -> T:
+    async def transact(self, work: Callable[[Session], Awaitable[T]], *, tries: int = _TRIES) -> T:
         """Do work in a transaction, again after a conflict; without one where there are none.
 
-        Raises StoreConflictError if nothing was changed, StoreLostError if nobody knows.
+        Raises StoreConflictError if nothing was changed, StoreLostError if nobody knows. A caller
+        who is cancelled leaves after the work has ended: a statement that is still on its way to
+        the server would open the transaction again that an abort has just ended.
         """
+        task = asyncio.ensure_future(self._transact(work, tries))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if not task.done():
+                await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+            if not task.done():
+                task.cancel()
+            elif not task.cancelled():
+                task.exception()
+            raise
+
+    async def _transact(self, work: Callable[[Session], Awaitable[T]], tries: int) -> T:
         if not self.transactions:
             with translated(harmless=False):
                 return await work(None)
         pause = _FIRST_PAUSE
-        for more in reversed(range(_TRIES)):
+        for more in reversed(range(tries)):
             try:
                 async with self.borrowed() as session:
                     return await self._attempt(session, work)
@@ -113,7 +151,7 @@ class Connection:
                 if not (more and is_transient(error)):
                     raise translate(error, harmless=True) from error
             await asyncio.sleep(pause * (0.5 + random.random()))
-            pause *= 2
+            pause = min(pause * 2, _LONGEST_PAUSE)
         raise StoreConflictError("MongoDB: the transaction met a conflict each time")
 
     async def _attempt(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -20,6 +21,7 @@ from postroom.transaction import Counter, Mark, Row
 from postroom.transactions.pymongo import MAJORITY, AsyncBareWrites, in_database
 
 _SNAPSHOT = ReadConcern("snapshot")
+_ON_ITS_WAY_SECONDS = 0.05
 _ENDED = (
     "the handler ended its transaction itself; leave commit and abort to postroom, or its effects "
     "and the record of them part"
@@ -41,14 +43,22 @@ async def lend(db: Connection) -> AsyncIterator[AsyncClientSession | Errand]:
             await session.start_transaction(_SNAPSHOT, MAJORITY, ReadPreference.PRIMARY)
         try:
             yield session
-        except BaseException:
-            if session.in_transaction:
-                await session.abort_transaction()
+        except BaseException as error:
+            await _abort(db, session, cancelled=not isinstance(error, Exception))
             raise
         if not session.in_transaction:
             raise TransactionError(_ENDED)
         with translated(harmless=True):
             await commit(session)
+
+
+async def _abort(db: Connection, session: AsyncClientSession, *, cancelled: bool) -> None:
+    if session.in_transaction:
+        await session.abort_transaction()
+    if cancelled:
+        # A statement may be on its way to the server still, and would open the transaction anew.
+        await asyncio.sleep(_ON_ITS_WAY_SECONDS)
+        await db.end_sessions([session.session_id["id"]])
 
 
 class Errand:

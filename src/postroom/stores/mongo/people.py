@@ -29,6 +29,7 @@ from postroom.stores.mongo.settling import NO_LEASE, UNFINISHED, dead
 from postroom.stores.mongo.troubles import translated
 from postroom.transactions.pymongo import NEVER
 
+_TRIES = 50  # a busy relay writes the same leases all the time
 _OPEN = ("ready", "waiting", "parked")
 _OLDEST = 200  # ready events among which the longest waiting one is looked for
 _AGAIN: Document = {
@@ -161,7 +162,7 @@ async def replay(db: Connection, ids: Sequence[str], *, new_id: bool) -> int:
             await db.outbox.bulk_write(changes, session=session)
         return len(chosen)
 
-    return await db.transact(work)
+    return await db.transact(work, tries=_TRIES)
 
 
 async def bury(db: Connection, ids: Sequence[str], reason: str) -> int:
@@ -179,7 +180,7 @@ async def bury(db: Connection, ids: Sequence[str], reason: str) -> int:
             await write(db, session, blocks)
         return len(chosen)
 
-    return await db.transact(work)
+    return await db.transact(work, tries=_TRIES)
 
 
 async def skip(db: Connection, event_id: str, reason: str) -> None:
@@ -210,7 +211,7 @@ async def skip(db: Connection, event_id: str, reason: str) -> None:
         blocks.advance(event["key_hash"])
         await write(db, session, blocks, changes)
 
-    await db.transact(work)
+    await db.transact(work, tries=_TRIES)
 
 
 async def _choose(

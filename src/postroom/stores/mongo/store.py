@@ -25,7 +25,7 @@ from postroom.store import (
 )
 from postroom.stores.mongo import leasing, people, reading, schema, settling
 from postroom.stores.mongo.address import Address, read_address
-from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.connection import Connection, faithful
 from postroom.stores.mongo.lending import SyncLender, lend
 from postroom.stores.mongo.troubles import translated
 from postroom.stores.mongo.waking import Ear
@@ -88,6 +88,7 @@ class MongoStore:
         return self._address.database
 
     # -- life ---------------------------------------------------------------------------------
+    @faithful
     async def open(self) -> None:
         if self._db is not None:
             return
@@ -110,6 +111,7 @@ class MongoStore:
             await db.close()
         await asyncio.to_thread(self._sync.close)
 
+    @faithful
     async def migrate(self) -> int:
         db = self._connect()
         try:
@@ -117,6 +119,7 @@ class MongoStore:
         finally:
             await db.close()
 
+    @faithful
     async def schema(self) -> Schema:
         db = self._connect()
         try:
@@ -130,78 +133,98 @@ class MongoStore:
         """Return what `migrate` would run, as text for mongosh."""
         return schema.script_after(self.prefix, after)
 
+    @faithful
     async def identity(self) -> str:
         with translated(harmless=True):
             return await schema.identity(self._opened)
 
     # -- lanes --------------------------------------------------------------------------------
+    @faithful
     async def beat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Roster:
         return await leasing.beat(self._opened, stream, member, lease_seconds, held)
 
+    @faithful
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
         return await leasing.take(self._opened, stream, owner, lanes, lease_seconds)
 
+    @faithful
     async def retake(
         self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
     ) -> dict[int, int]:
         return await leasing.retake(self._opened, stream, owner, held, lease_seconds)
 
+    @faithful
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
         await leasing.release(self._opened, stream, owner, held)
 
+    @faithful
     async def leave(self, stream: str, owner: str) -> None:
         await leasing.leave(self._opened, stream, owner)
 
+    @faithful
     async def leases(self, stream: str) -> Roster:
         return await leasing.leases(self._opened, stream)
 
     # -- events -------------------------------------------------------------------------------
+    @faithful
     async def read(self, question: Read) -> list[Record]:
         found = await reading.read(self._opened, question)
         if found and self._ear is not None:
             self._ear.found_work()
         return found
 
+    @faithful
     async def settle(self, settlement: Settlement) -> set[int]:
         return await settling.settle(self._opened, settlement)
 
+    @faithful
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         return await reading.stage(self._opened, stream, lanes, limit)
 
+    @faithful
     async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
         return await settling.mend(self._opened, stream, owner, leases, limit)
 
+    @faithful
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         streams = await people.streams(self._opened)
         return await reading.prune(self._opened, streams, older_than_seconds, limit)
 
     # -- people -------------------------------------------------------------------------------
+    @faithful
     async def get(self, event_id: str) -> Record | None:
         return await people.get(self._opened, event_id)
 
+    @faithful
     async def find(self, wanted: Filter) -> list[Record]:
         return await people.find(self._opened, wanted)
 
+    @faithful
     async def stats(self, stream: str | None = None) -> Stats:
         return await people.stats(self._opened, stream)
 
+    @faithful
     async def streams(self) -> list[str]:
         return await people.streams(self._opened)
 
+    @faithful
     async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
         return await people.replay(self._opened, ids, new_id=new_id)
 
+    @faithful
     async def bury(self, ids: Sequence[str], reason: str) -> int:
         return await people.bury(self._opened, ids, reason)
 
+    @faithful
     async def skip(self, event_id: str, reason: str) -> None:
         await people.skip(self._opened, event_id, short_error(reason))
 
     # -- waking and handlers ------------------------------------------------------------------
+    @faithful
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         """Return True once an event may have been committed, by whoever.
 

@@ -40,7 +40,7 @@ async def examine(store: MysqlStore) -> list[Finding]:
     """Return all that is worth telling; an empty list if there is nothing."""
     async with store.session() as session:
         variables = {name.lower(): value for name, value in await session.rows("check_variables")}
-        found = [
+        return [
             *check_numbers(variables),
             *check_writable(variables),
             *check_packet(variables),
@@ -50,7 +50,6 @@ async def examine(store: MysqlStore) -> list[Finding]:
             *await check_clock(session),
             *await check_transactions(session),
         ]
-    return found
 
 
 def check_numbers(variables: Mapping[str, str]) -> Iterator[Finding]:

@@ -41,9 +41,9 @@ async def beat(
             lease=lease,
         )
         roster, silence = await _look(session, stream)
-        # By name, and only if there are any: a DELETE that looks for them waits for the others.
-        if forgotten := tuple(owner for owner, since in silence.items() if since > long_ago):
-            session.later("beat_forget", stream=stream, owners=forgotten, long_ago=long_ago)
+    for owner, since in silence.items():
+        if since > long_ago:  # one by one and with nothing else locked: no deadlock with others
+            await session.run("beat_forget", stream=stream, owner=owner, long_ago=long_ago)
     if len(roster.leases) < LANES:
         await make_lanes(session, stream)
         roster, _ = await _look(session, stream)

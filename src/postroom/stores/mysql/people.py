@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from postroom.codec import encode_json
@@ -76,8 +76,9 @@ async def identity(session: Session) -> str:
 
 
 async def replay(session: Session, ids: Sequence[str], *, new_id: bool) -> int:
+    lanes = await _lanes(session, ids, finished=True)
     async with session.change():
-        chosen = await _choose(session, ids, finished=True)
+        chosen = await _choose(session, ids, lanes, finished=True)
         in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
         if in_place:
             session.later("replay", seqs=tuple(in_place))
@@ -95,8 +96,9 @@ async def replay(session: Session, ids: Sequence[str], *, new_id: bool) -> int:
 
 
 async def bury(session: Session, ids: Sequence[str], reason: str) -> int:
+    lanes = await _lanes(session, ids, finished=False)
     async with session.change():
-        chosen = await _choose(session, ids, finished=False)
+        chosen = await _choose(session, ids, lanes, finished=False)
         if chosen:
             session.later("bury", seqs=tuple(e.seq for e in chosen), reason=reason)
         for stream, hashed in sorted({(e.stream, e.key_hash) for e in chosen}):
@@ -105,8 +107,9 @@ async def bury(session: Session, ids: Sequence[str], reason: str) -> int:
 
 
 async def skip(session: Session, event_id: str, reason: str) -> None:
+    lanes = await _lanes(session, [event_id], finished=False)
     async with session.change():
-        chosen = await _choose(session, [event_id], finished=False)
+        chosen = await _choose(session, [event_id], lanes, finished=False)
         if not chosen:
             raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
         (event,) = chosen
@@ -117,24 +120,42 @@ async def skip(session: Session, event_id: str, reason: str) -> None:
         await advance(session, event.stream, event.key_hash)
 
 
-async def _choose(session: Session, ids: Sequence[str], *, finished: bool) -> list[_Chosen]:
-    """Return the named events, finished or not, and take their lanes from whoever has them.
-
-    The lanes first, in the order in which a settle locks them; then the events, as they are then.
-    """
-    if not ids:
-        return []
-    wanted = {"ids": tuple(dict.fromkeys(ids)), "finished": finished}
+async def _lanes(
+    session: Session, ids: Sequence[str], *, finished: bool
+) -> Mapping[str, Collection[int]]:
+    """Return stream → lanes of the named events, and make rows of lanes that were never leased."""
     lanes = defaultdict[str, set[int]](set)
-    for row in await session.rows("chosen", **wanted):
-        event = _Chosen._make(row)
-        lanes[event.stream].add(event.lane)
-    for stream in sorted(lanes):
+    if ids:
+        for row in await session.rows("chosen", ids=_unique(ids), finished=finished):
+            event = _Chosen._make(row)
+            lanes[event.stream].add(event.lane)
+    for stream in lanes:
         await make_lanes(session, stream)
+    return lanes
+
+
+async def _choose(
+    session: Session,
+    ids: Sequence[str],
+    lanes: Mapping[str, Collection[int]],
+    *,
+    finished: bool,
+) -> list[_Chosen]:
+    """Take the lanes from whoever has them, and return the named events as they are then (L7).
+
+    The lanes are locked first, in the order in which a settle locks them.
+    """
+    for stream in sorted(lanes):
         await session.run("fence_lanes", stream=stream, lanes=tuple(sorted(lanes[stream])))
-    rows = await session.rows("chosen_now", **wanted) if lanes else ()
+    if not lanes:
+        return []
+    rows = await session.rows("chosen_now", ids=_unique(ids), finished=finished)
     chosen = [_Chosen._make(row) for row in rows]
-    return [event for event in chosen if event.lane in lanes[event.stream]]
+    return [event for event in chosen if event.lane in lanes.get(event.stream, ())]
+
+
+def _unique(ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(ids))
 
 
 def _copy(

@@ -1,4 +1,4 @@
-"""Opening connections: limits that the server keeps, and a second try where a pooler forbids them."""
+"""Opening connections, with limits that the server keeps, or none where a pooler forbids them."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = of
 class Session:
     """A connection with the statements it knows by name."""
 
-    def __init__(self, connection: AsyncConnection[Any], sql: Mapping[str, Query]) -> None:
+    def __init__(self, connection: RelayConnection, sql: Mapping[str, Query]) -> None:
         self.connection = connection
         self.undone = False
         """A connection that is lost now takes everything back."""
@@ -104,16 +104,14 @@ class Database:
 
         READ COMMITTED, so that what waited for a lock sees what its holder has committed.
         """
-        async with self._session() as session:
-            async with self._transaction(session, _CHANGE):
-                yield session
+        async with self._session() as session, self._transaction(session, _CHANGE):
+            yield session
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Session]:
         """Let several statements see one state."""
-        async with self._session() as session:
-            async with self._transaction(session, _SNAPSHOT):
-                yield session
+        async with self._session() as session, self._transaction(session, _SNAPSHOT):
+            yield session
 
     @asynccontextmanager
     async def _transaction(self, session: Session, begin: str) -> AsyncIterator[None]:
@@ -148,7 +146,7 @@ class Database:
         finally:
             await self._pool.putconn(connection)
 
-    async def _take(self) -> AsyncConnection[Any]:
+    async def _take(self) -> RelayConnection:
         try:
             return await self._pool.getconn()
         except Exception as error:
@@ -159,7 +157,7 @@ class Database:
                 ) from error
             raise translate(error) from error
 
-    async def _check(self, connection: AsyncConnection[Any]) -> None:
+    async def _check(self, connection: RelayConnection) -> None:
         """Try a connection that has been idle since another one was lost: it may be dead too."""
         seen = getattr(connection, "_postroom_failures", None)
         if seen != self._failures:
@@ -194,6 +192,8 @@ class Limit:
 
     def _shut(self) -> None:
         self.over = True
-        with suppress(OSError, psycopg.Error):
-            with socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as copy:
-                copy.shutdown(socket.SHUT_RDWR)
+        with (
+            suppress(OSError, psycopg.Error),
+            socket.socket(fileno=os.dup(self._connection.pgconn.socket)) as copy,
+        ):
+            copy.shutdown(socket.SHUT_RDWR)

@@ -72,7 +72,10 @@ class Floors:
         """Return who took each lane through this Store, and with which token."""
         known = self._streams.get(stream, {})
         found = [known.get(lane) for lane in lanes]
-        return [lane and lane.owner for lane in found], [lane and lane.token for lane in found]
+        return (
+            [None if lane is None else lane.owner for lane in found],
+            [None if lane is None else lane.token for lane in found],
+        )
 
     def of(self, stream: str, lanes: Sequence[int]) -> str | None:
         """Return the floors of these lanes as an array, or None if there are none."""

@@ -1,4 +1,4 @@
-"""Leases and members (rules L1 to L5). Lease rows are locked in the order of their lanes, always."""
+"""Leases and members (rules L1 to L5). Lease rows are always locked in the order of their lanes."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Lender:
                 cursor = await connection.execute(self._commit)
                 added = await cursor.fetchone()
         finally:
-            connection.row_factory = tuple_row  # type: ignore[assignment] # as it was given
+            connection.row_factory = tuple_row  # as it was given
             assert self._pool is not None
             await self._pool.putconn(connection)
         if added != (0,):
@@ -102,7 +102,7 @@ class Lender:
             with _translated(connection, undone=False):
                 added = connection.execute(self._commit).fetchone()
         finally:
-            connection.row_factory = tuple_row  # type: ignore[assignment] # as it was given
+            connection.row_factory = tuple_row  # as it was given
             pool.putconn(connection)
         if added != (0,):
             self._on_add()

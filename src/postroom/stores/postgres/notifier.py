@@ -26,8 +26,8 @@ class PostgresNotifier:
 
     `notify` only leaves a note: it never blocks, never raises and never touches the caller's
     transaction; NOTIFY there would make all commits of the database wait for one another. Many
-    kicks become one NOTIFY. If the server is away the last kick is told when it is back. Give it the
-    URL of the relay's store, with the same `prefix` and `schema`.
+    kicks become one NOTIFY. If the server is away the last kick is told when it is back.
+    Give it the URL of the relay's store, with the same `prefix` and `schema`.
     """
 
     def __init__(self, url: str | Url | Options) -> None:

@@ -1,4 +1,4 @@
-"""How to reach a PostgreSQL server, and how long to wait for it: from a URL or libpq's own words."""
+"""How to reach a PostgreSQL server, and how long to wait for it: from a URL or libpq's words."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Options:
         parsed = Url.parse(url)
         if parsed.scheme not in SCHEMES:
             raise ConfigError(f"not a PostgreSQL URL: {parsed}; write postgresql://host/database")
-        known = {**_OURS, **dict.fromkeys(_libpq_options(), str)}
+        known: dict[str, Callable[[str], Any]] = {**dict.fromkeys(_libpq_options(), str), **_OURS}
         options: dict[str, Any] = parsed.options(known)
         ours = {name: options.pop(name) for name in _OURS if name in options}
         return cls(conninfo=_conninfo(parsed, options), **ours)
@@ -159,9 +159,8 @@ def _conninfo(url: Url, options: Mapping[str, Any]) -> str:
         parts["host"] = ",".join(host.name for host in url.hosts)
         if any(host.port for host in url.hosts):
             parts["port"] = ",".join(str(host.port or 5432) for host in url.hosts)
-    for name, value in (("user", url.user), ("password", url.password), ("dbname", url.database)):
-        if value:
-            parts[name] = value
+    given = {"user": url.user, "password": url.password, "dbname": url.database}
+    parts |= {name: value for name, value in given.items() if value}
     try:
         return make_conninfo("", **parts)
     except psycopg.Error as error:

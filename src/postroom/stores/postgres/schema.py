@@ -96,7 +96,7 @@ async def version(connection: AsyncConnection[Any], options: Options) -> int:
     if not await _there(connection, "to_regclass", name):
         return 0
     rows = await connection.execute(
-        f"SELECT value FROM {name} WHERE name = %s",  # type: ignore[arg-type] # checked identifiers
+        f"SELECT value FROM {name} WHERE name = %s",
         (_VERSION,),
     )
     row = await rows.fetchone()
@@ -112,7 +112,8 @@ async def _there(connection: AsyncConnection[Any], look: str, name: str) -> bool
 async def _check_server(connection: psycopg.AsyncConnection[Any]) -> None:
     if connection.info.server_version < _OLDEST_SERVER:
         raise SchemaError(
-            f"PostgreSQL {connection.info.server_version // 10_000} is too old; 14 or newer is needed"
+            "this PostgreSQL server is too old; 14 or newer is needed, and it is "
+            f"{connection.info.server_version // 10_000}"
         )
     rows = await connection.execute("SHOW server_encoding")
     row = await rows.fetchone()

@@ -1,2 +1,2 @@
-UPDATE postroom_lease SET until = UTC_TIMESTAMP(6) + INTERVAL :lease MICROSECOND
+UPDATE postroom_lease FORCE INDEX (PRIMARY) SET until = UTC_TIMESTAMP(6) + INTERVAL :lease MICROSECOND
 WHERE stream = :stream AND lane IN :lanes AND (lane, token) IN :held AND owner = :owner

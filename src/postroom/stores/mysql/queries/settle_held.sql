@@ -1,2 +1,2 @@
-SELECT lane FROM postroom_lease
+SELECT lane FROM postroom_lease FORCE INDEX (PRIMARY)
 WHERE stream = :stream AND lane IN :lanes AND (lane, token) IN :held AND owner = :owner AND until > UTC_TIMESTAMP(6)

@@ -1,5 +1,5 @@
 -- What is locked is being settled, renewed or taken, and is not free; a transaction in limbo holds up its own lanes
 -- only.
-SELECT lane, token FROM postroom_lease
+SELECT lane, token FROM postroom_lease FORCE INDEX (PRIMARY)
 WHERE stream = :stream AND lane IN :lanes AND (owner IS NULL OR until <= UTC_TIMESTAMP(6))
 ORDER BY lane FOR UPDATE SKIP LOCKED

@@ -14,6 +14,8 @@ AS $body$ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::big
 --   in_floors             where to begin in each lane, if the server has run since in_epoch; null: at its lowest entry
 --   in_bytes              the answer ends before the first event that does not fit, but holds at least one
 --   in_exclude            keys to leave out
+-- Instants are 30 years late: PostgreSQL counts from 2000, Record from 1970. So the binary form of an instant is the
+-- number of microseconds that a Record holds, and nothing has to be computed with it.
 CREATE FUNCTION postroom_read(
     in_stream text, in_lanes smallint[], in_owner text, in_tokens bigint[], in_floors bigint[],
     in_epoch bigint, in_per_lane integer, in_rows integer, in_bytes bigint, in_exclude bytea[])
@@ -55,8 +57,9 @@ WITH chosen AS MATERIALIZED (
 )
 SELECT o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
     coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,
-    o.causation_path, o.schema_version, o.kseq, o.occurred_at, o.created_at, o.state, o.attempts,
-    o.next_attempt_at, o.last_error,
+    o.causation_path, o.schema_version, o.kseq,
+    o.occurred_at + interval '946684800 s', o.created_at + interval '946684800 s', o.state, o.attempts,
+    o.next_attempt_at + interval '946684800 s', o.last_error,
     CASE WHEN (SELECT EXISTS (  -- once for the whole read: mostly nothing is blocked
         SELECT 1 FROM postroom_block AS b WHERE b.stream = in_stream AND b.lane = ANY (in_lanes)))
     THEN (

@@ -1,4 +1,4 @@
--- 946,684,800 s: see read.sql.
+-- Instants are moved by the seconds from 1970 to 2000: see the function postroom_read.
 SELECT
     o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
     coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,

@@ -1,4 +1,4 @@
--- As `count_up`, for many counters in one statement, locked in the order given.
+-- As `count_up`, for many counters in one statement, locked in the order given. No step is negative here.
 INSERT INTO postroom_counter AS c (topic, key_hash, last)
 SELECT r.topic, r.key_hash, r.step
 FROM unnest(CAST(:topic AS text[]), CAST(:key_hash AS bytea[]), CAST(:step AS bigint[]))

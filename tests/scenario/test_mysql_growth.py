@@ -1,0 +1,190 @@
+"""What cannot go now costs nothing: big tables around a small backlog, on MariaDB.
+
+One database for all: 1,000,000 done rows, 500,000 scheduled ones, 100,000 parked followers of a
+blocked key, and statistics that were taken when it was empty. The server counts the rows that each
+statement touches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from postroom.event import Event
+from postroom.outbox import Outbox
+from postroom.record import key_hash, lane_of
+from postroom.store import Filter, Read, State
+from postroom.stores.mysql import MysqlStore
+from postroom.testing.store_hand import ALL, FAR, Hand
+from tests.contract.mysql_database import own_database
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mysql_growth")]
+
+DONE, SCHEDULED, FOLLOWERS, READY = 1_000_000, 500_000, 100_000, 5_000
+BLOCKED = key_hash(None, "blocked", "")
+COLUMNS = (
+    "id, lane, key_hash, type, topic, `key`, payload, content_type, size, occurred_at, created_at, "
+    "state, stage, next_attempt_at, settled_at"
+)
+NOW, NEVER = "UTC_TIMESTAMP(6)", "'9999-12-31'"
+
+
+@pytest.fixture(scope="module")
+def database(mariadb_url):
+    with own_database(mariadb_url) as database:
+        asyncio.run(MysqlStore.from_url(database.url).migrate())
+        database.run(
+            "ALTER TABLE postroom_outbox STATS_AUTO_RECALC = 0, STATS_PERSISTENT = 1",
+            "ANALYZE TABLE postroom_outbox",
+        )
+        crowd(database, "done", DONE, "'done'", "'over'", "NULL", NOW)
+        crowd(
+            database, "later", SCHEDULED, "'pending'", "'waiting'", f"{NOW} + INTERVAL 1 DAY", NEVER
+        )
+        head = (
+            f"INSERT INTO postroom_outbox ({COLUMNS}) VALUES ('head', {lane_of(BLOCKED)}, "
+            f"0x{BLOCKED.hex()}, 't', 't', 'blocked', '{{}}', 'application/json', 2, {NOW}, {NOW}, "
+            f"'failed', 'waiting', {NOW} + INTERVAL 1 DAY, {NEVER})"
+        )
+        block = (
+            "INSERT INTO postroom_block (stream, key_hash, lane, barrier, `key`, since) SELECT "
+            f"stream, key_hash, lane, seq, `key`, {NOW} FROM postroom_outbox WHERE id = 'head'"
+        )
+        database.run(head, block)
+        crowd(
+            database, "follower", FOLLOWERS, "'pending'", "'parked'", "NULL", NEVER,
+            hashed=f"0x{BLOCKED.hex()}", key="'blocked'",
+        )  # fmt: skip
+        crowd(database, "ready", READY, "'pending'", "'ready'", "NULL", NEVER)
+        yield database
+
+
+def crowd(database, name, count, state, stage, due, settled, hashed=None, key=None):
+    hashed = hashed or "UNHEX(MD5(CONCAT(CHAR(0), 'k', seq % 1000)))"
+    key = key or "CONCAT('k', seq % 1000)"
+    database.run(
+        f"INSERT INTO postroom_outbox ({COLUMNS}) SELECT CONCAT('{name}-', seq), "
+        f"ASCII({hashed}) % 64, {hashed}, 't', 't', {key}, '{{\"a\":1}}', 'application/json', 7, "
+        f"{NOW}, {NOW}, {state}, {stage}, {due}, {settled} FROM seq_1_to_{count}"
+    )
+
+
+async def touched(session, call):
+    """Return what a call answers, and how many rows the server has looked at for it."""
+    before = await _reads(session)
+    answer = await call
+    return answer, await _reads(session) - before
+
+
+async def _reads(session):
+    rows = await session.query("SHOW SESSION STATUS LIKE 'Handler_read%'")
+    return sum(int(count) for _, count in rows)
+
+
+async def test_a_read_touches_little_more_than_it_brings(database):
+    from postroom.stores.mysql.reading import read
+
+    async with database.store() as store:
+        held = await store.take("main", "anna", ALL, FAR)
+        question = Read("main", ALL, 16, 500, 10**7, (), "anna", held)
+        async with store.session() as session:
+            records, rows = await touched(session, read(session, question))
+            assert len(records) == 500
+            assert {r.id.partition("-")[0] for r in records} == {"ready"}
+            # 64 × 16 candidates through two temporary tables, 500 rows, 500 looks at blocks.
+            assert rows < 12 * 500
+        await store.release("main", "anna", held)
+
+
+async def test_a_read_that_finds_nothing_touches_next_to_nothing(database):
+    from postroom.stores.mysql.reading import read
+
+    async with database.store() as store, store.session() as session:
+        records, rows = await touched(session, read(session, Read("empty", ALL, 16, 500, 10**7)))
+        assert records == []
+        assert rows < 200
+
+
+async def test_a_look_of_an_idle_relay_touches_a_few_rows_for_each_lane(database):
+    from postroom.stores.mysql.events import stage
+
+    async with database.store() as store, store.session() as session:
+        staged, rows = await touched(session, stage(session, "main", ALL, 1_000))
+        assert staged.moved == 0
+        assert staged.ready
+        assert 0 < staged.next_due_seconds <= 86_400
+        assert rows < 5 * 64
+
+
+async def test_a_settle_touches_what_it_settles(database):
+    from postroom.stores.mysql.events import settle
+
+    async with database.store() as store:
+        hand = await Hand(store).take()
+        records = await hand.read(rows=500, per_lane=16)
+        async with store.session() as session:
+            held, rows = await touched(session, settle(session, hand.settlement(done=records)))
+        assert held == set(ALL)
+        assert rows < 3 * 500
+        await store.replay([r.id for r in records])
+        await store.leave("main", "anna")
+
+
+async def test_prune_touches_what_it_deletes(database):
+    from postroom.stores.mysql.events import prune
+
+    async with database.store() as store, store.session() as session:
+        removed, rows = await touched(session, prune(session, FAR * 24, 1_000))
+        assert removed == 0
+        assert rows < 100
+        removed, rows = await touched(session, prune(session, -60.0, 1_000))
+        assert removed == 1_000
+        assert rows < 4_000
+
+
+async def test_people_find_the_few_among_the_many(database):
+    from postroom.stores.mysql.people import find, streams
+
+    async with database.store() as store, store.session() as session:
+        found, rows = await touched(session, find(session, Filter(state=State.FAILED)))
+        assert [r.id for r in found] == ["head"]
+        assert rows < 20
+        found, rows = await touched(session, find(session, Filter(state=State.DEAD)))
+        assert found == []
+        assert rows < 20
+        found, rows = await touched(session, streams(session))
+        assert found == ["main"]
+        assert rows < 300
+
+
+async def test_the_blocked_key_goes_on_in_steps(database):
+    from postroom.stores.mysql.events import advance
+
+    async with database.store() as store, store.session() as session:
+        database.run("UPDATE postroom_block SET barrier = 0")
+        async with session.change():
+            moved, rows = await touched(session, advance(session, "main", BLOCKED))
+            assert moved
+            assert rows < 1_000
+        database.run(
+            "UPDATE postroom_outbox SET stage = 'parked' WHERE id LIKE 'follower-%' AND stage = 'ready'"
+        )
+        database.run(
+            "UPDATE postroom_block SET barrier = (SELECT seq FROM postroom_outbox WHERE id = 'head')"
+        )
+
+
+async def test_a_backlog_behind_a_few_lanes_is_not_sorted(database):
+    """A relay that owns a part of the lanes does not pay for the rest."""
+    async with database.writing() as connection:
+        await Outbox().add_many(
+            connection, [Event("t", id=f"one-{n}", key="one") for n in range(50)]
+        )
+    from postroom.stores.mysql.reading import read
+
+    lane = lane_of(key_hash(None, "one", ""))
+    async with database.store() as store, store.session() as session:
+        records, rows = await touched(session, read(session, Read("main", [lane], 20, 20, 10**7)))
+        assert len(records) == 20
+        assert rows < 400

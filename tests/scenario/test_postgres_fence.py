@@ -1,0 +1,239 @@
+"""Nobody else can own a lane from the check of a settle to its commit (G5), on PostgreSQL.
+
+Every test here fails when the fence is weakened; the mutants named `pg-…` do so one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+import psycopg
+import pytest
+
+from postroom.outbox import Outbox
+from postroom.record import LANES
+from postroom.store import Filter, Member
+from postroom.stores.postgres import leasing
+from postroom.stores.postgres.statements import numbers
+from postroom.testing.store_hand import ALL, FAR, Hand, event, keys_of_lane, names, patience, until
+from tests.scenario.postgres_place import opened, own_schema, writing
+
+(KEY,) = keys_of_lane(7, 1)
+
+
+@pytest.fixture(params=["postgres_url", "postgres18_url"])
+def url(request):
+    with own_schema(request.getfixturevalue(request.param)) as url:
+        yield url
+
+
+@pytest.fixture
+async def store(url):
+    async with opened(url) as store:
+        yield store
+
+
+@pytest.fixture
+async def other(url, store):
+    async with opened(url, migrate=False) as store:
+        yield store
+
+
+async def add(url, *events):
+    async with writing(url) as connection:
+        await Outbox().add_many(connection, events)
+
+
+async def settle_done(session, hand, records):
+    """What the store does for a settlement in which all went well, but in a transaction."""
+    return await session.rows(
+        "settle", stream="main", owner=hand.owner, lanes=numbers(hand.held),
+        tokens=numbers(hand.held.values()), seqs=numbers(r.seq for r in records), keep=True,
+    )  # fmt: skip
+
+
+async def settle_others(session, hand, records):
+    """What the store does first for any other settlement."""
+    lanes = await leasing.fence(session, "main", hand.owner, hand.held)
+    assert lanes == set(hand.held)
+    return await session.run("settle_done", seqs=numbers(r.seq for r in records))
+
+
+both_settles = pytest.mark.parametrize("settle", [settle_done, settle_others])
+
+
+async def expired(store, lane):
+    return not (await store.leases("main")).leases[lane].live
+
+
+async def waits_or_ends(url, task):
+    """Return once the task has ended, or once somebody waits for a lock in this schema."""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as look:
+
+        async def seen():
+            rows = await look.execute(
+                "SELECT 1 FROM pg_locks AS w JOIN pg_locks AS r USING (pid) WHERE NOT w.granted "
+                "AND r.relation = CAST('postroom_lease' AS regclass)"
+            )
+            return task.done() or await rows.fetchone()
+
+        await until(seen)
+
+
+@both_settles
+@pytest.mark.req("S2.3")
+@pytest.mark.promise("G5", "L2")
+async def test_a_lane_cannot_be_taken_between_the_check_and_the_commit(url, store, other, settle):
+    await add(url, event("e", KEY))
+    anna = await Hand(store).take([7], 0.4)
+    records = await anna.read([7])
+    async with store._db.change() as session:
+        await settle(session, anna, records)
+        await until(lambda: expired(other, 7))
+        taking = asyncio.create_task(other.take("main", "bert", [7], FAR))
+        await waits_or_ends(url, taking)
+        assert not taking.done(), "the lane was taken before the settle had committed"
+    async with patience():
+        assert await taking == {7: anna.held[7] + 1}
+    assert await Hand(other, "bert").read([7]) == []
+
+
+@both_settles
+@pytest.mark.promise("G5", "L2", "L3")
+async def test_a_settle_waits_for_who_takes_its_lane_and_then_changes_nothing(
+    url, store, other, settle
+):
+    """The lease row is locked by an operator's verb that has not committed: the old token is in
+    force in every snapshot, and yet it must not be believed.
+    """
+    await add(url, event("e", KEY))
+    anna = await Hand(store).take([7])
+    records = await anna.read([7])
+    async with other._db.change() as session:
+        await session.rows("fence_lock", ids=["e"])
+        await session.run("fence_lanes", seqs=numbers([records[0].seq]))
+        outcomes = {"done": records} if settle is settle_done else {"parked": [], "dead": []}
+        if settle is settle_others:
+            settling = asyncio.create_task(anna.settle(returned=records, done=records))
+        else:
+            settling = asyncio.create_task(anna.settle(**outcomes))
+        await waits_or_ends(url, settling)
+        assert not settling.done(), "the settle did not look at the lock"
+    async with patience():
+        assert await settling == set()
+    assert [r.state for r in await store.find(Filter())] == ["pending"]
+
+
+@pytest.mark.promise("G5", "L2")
+async def test_a_lease_that_runs_out_while_the_settle_waits_is_not_held(url, store, other):
+    """The clock is the one at the check: now() would stand still at the start of the wait."""
+    await add(url, event("e", KEY))
+    anna = await Hand(store).take([7], 0.4)
+    records = await anna.read([7])
+    async with other._db.change() as session:
+        # A renewal of the same token, which ends the lease instead.
+        await session.rows("lock_owned", stream="main", owner="anna")
+        await session.run("beat_renew", stream="main", lanes="{7}", seconds=0.3)
+        settling = asyncio.create_task(anna.settle(done=records))
+        await waits_or_ends(url, settling)
+        rows = await session.connection.execute(
+            "SELECT pg_sleep_until((SELECT until FROM postroom_lease WHERE lane = 7))"
+        )
+        await rows.fetchall()
+    async with patience():
+        assert await settling == set()
+    assert [r.state for r in await store.find(Filter())] == ["pending"]
+
+
+@pytest.mark.promise("L2", "L3")
+async def test_a_renewal_takes_no_lane_from_a_settle(url, store, other):
+    """Renewals commit all the time; every settle sees all its lanes, and nobody deadlocks."""
+    await add(url, *(event(f"e{n}", f"k{n}") for n in range(300)))
+    anna = await Hand(store).take()
+    member, stop = Member("anna", healthy=True), asyncio.Event()
+
+    async def renew(through):
+        while not stop.is_set():
+            await through.beat("main", member, FAR, anna.held)
+
+    async with patience(), asyncio.TaskGroup() as group:
+        group.create_task(renew(store))
+        group.create_task(renew(other))
+        for _ in range(150):
+            if records := await anna.read(rows=2):
+                assert await anna.settle(done=records[:1]) == set(ALL)
+                assert await anna.settle(returned=records, parked=records) == set(ALL)
+        stop.set()
+
+
+@pytest.mark.slow
+@pytest.mark.req("S2.3")
+@pytest.mark.promise("G5", "L1", "L2")
+async def test_two_owners_never_hold_one_lane(url, store):
+    """Owners with very short leases fight for lanes; each writes down what it does in its lane.
+
+    In a lane everything under one token must come before everything under the next.
+    """
+    with psycopg.connect(url) as connection:
+        connection.execute(
+            "CREATE TABLE deeds (n bigint GENERATED ALWAYS AS IDENTITY, lane int, token bigint)"
+        )
+    fought, seconds = range(0, LANES, 16), 4.0
+    loop = asyncio.get_running_loop()
+    until_time = loop.time() + seconds
+
+    async def fight(name):
+        chance = random.Random(name)
+        async with opened(url, migrate=False) as mine:
+            held = {}
+            while loop.time() < until_time:
+                held |= await mine.take("main", name, fought, chance.uniform(0.02, 0.1))
+                if not held:
+                    continue
+                async with mine._db.change() as session:
+                    lanes = await leasing.fence(session, "main", name, held)
+                    pause = chance.uniform(0, 0.06)
+                    await session.connection.execute("SELECT pg_sleep(%s)", (pause,))
+                    for lane in lanes:
+                        await session.connection.execute(
+                            "INSERT INTO deeds (lane, token) VALUES (%s, %s)", (lane, held[lane])
+                        )
+                held = {lane: token for lane, token in held.items() if lane in lanes}
+
+    async with asyncio.TaskGroup() as group:
+        for n in range(6):
+            group.create_task(fight(f"owner {n}"))
+    with psycopg.connect(url) as connection:
+        deeds = connection.execute("SELECT lane, token FROM deeds ORDER BY n").fetchall()
+    assert len(deeds) > 50
+    for lane in fought:
+        tokens = [token for at, token in deeds if at == lane]
+        assert tokens == sorted(tokens), f"lane {lane} had two owners at once"
+        assert len(set(tokens)) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.promise("G2", "G3", "G5")
+async def test_events_are_settled_once_under_hand_over(url, store):
+    """Several relays take, read and settle with leases that run out under them: what one has
+    settled, no later one reads, and nothing is forgotten.
+    """
+    await add(url, *(event(f"e{n}", f"k{n}") for n in range(600)))
+    settled = []
+
+    async def work(name):
+        chance = random.Random(name)
+        async with opened(url, migrate=False) as mine:
+            hand = Hand(mine, name)
+            while len(settled) < 600:
+                await hand.take(ALL, chance.uniform(0.05, 0.5))
+                records = await hand.read(rows=chance.randrange(1, 30))
+                lanes = await hand.settle(done=records)
+                settled.extend(r.id for r in records if r.lane in lanes)
+                hand.held = {n: t for n, t in hand.held.items() if n in lanes}
+
+    async with patience(), asyncio.TaskGroup() as group:
+        for n in range(4):
+            group.create_task(work(f"owner {n}"))
+    assert sorted(settled) == sorted(names(await store.find(Filter(limit=1_000))))
