@@ -7,6 +7,8 @@ export PYTHONPATH :=
 export POSTROOM_TEST_PYTHON := $(BIN)/python
 # More workers than cores do not help: the servers share them.
 WORKERS ?= 2
+# Its driver is built with the headers that come with the servers.
+NO_SERVERS := --ignore tests/contract/test_transactions_mysql.py
 
 .PHONY: help demo test test-faults test-fast test-pythons check format mutants bench sim servers clean
 .DEFAULT_GOAL := help
@@ -38,18 +40,19 @@ test-faults: $(VENV)/.dev servers  ## kills, freezes and cuts of real servers un
 	@$(BIN)/python -m pytest -n $(WORKERS) -m faults
 
 test-fast: $(VENV)/.dev  ## the tests that need no server, under a minute
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow"
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow" $(NO_SERVERS)
 
 test-pythons: $(VENV)/.dev  ## the tests without servers, on every Python from 3.11 on that is found
 	@for v in 3.11 3.12 3.13 3.14; do \
 	  if python$$v -c '' 2>/dev/null; then \
 	    echo "== Python $$v"; python$$v -m venv .venv-$$v && \
 	    .venv-$$v/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' && \
-	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow" || exit 1; \
+	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow" $(NO_SERVERS) || exit 1; \
 	  else echo "== Python $$v: not found"; fi; done
 
 servers: $(VENV)/.dev  ## install the real servers that the tests start (PostgreSQL, MariaDB, MongoDB, Kafka, RabbitMQ)
 	@$(BIN)/python -m tests.servers install
+	@$(BIN)/python -c 'import MySQLdb' 2>/dev/null || { echo "building mysqlclient …"; $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt mysqlclient; }
 
 check: $(VENV)/.dev  ## lint, types, layers
 	@$(BIN)/ruff check .

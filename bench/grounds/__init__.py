@@ -1,5 +1,6 @@
 """Where a benchmark runs: a database that is filled again for every round, and its bare loop."""
 
+from bench.grounds.mongo import MongoGround
 from bench.grounds.mysql import MysqlGround
 from bench.grounds.postgres import PostgresGround
 from bench.grounds.sqlite import SqliteGround
@@ -10,6 +11,7 @@ GROUNDS = {
     "postgres": PostgresGround,
     "mysql": MysqlGround,
     "mariadb": MysqlGround,
+    "mongodb": MongoGround,
 }
 
 

@@ -58,7 +58,7 @@ def test_version(tmp_path):
         (["status"], "postroom status: Missing option '--store' (env var: 'POSTROOM_STORE')."),
         (["status", "--store", "sqlite:///x.db", "--jsn"], "postroom status: No such option"),
         (["status", "--store", "app.db"], "not a URL"),
-        (["status", "--store", "sqlitee:///x.db"], "did you mean 'sqlite'? Known: memory, sqlite"),
+        (["status", "--store", "sqlitee:///x.db"], "did you mean 'sqlite'? Known: "),
         (["status", "--store", "sqlite:///x.db?prefx=a_"], "did you mean 'prefix'?"),
         (["status", "--store", "memory:"], "lives within one process"),
         (["status", "--store", "sqlite:///x.db", "--watch", "0"], "--watch: at least 0.1 seconds"),
@@ -107,10 +107,15 @@ def test_the_environment_stands_in_for_the_options(tmp_path):
 
 
 def test_secrets_are_never_printed(tmp_path):
-    for url in ("postgresql://u:s3cret@h/db", "postgresql://u:s3c@ret@h/db", "x://u:s3cret@h:pp/"):
+    urls = {
+        "postgresql://u:s3cret@127.0.0.1:1/db": 3,
+        "postgresql://u:s3c@ret@h/db": 2,
+        "x://u:s3cret@h:pp/": 2,
+    }
+    for url, code in urls.items():
         for mode in ([], ["--debug"]):
             done = call(*mode, "status", "--store", url, cwd=tmp_path)
-            assert done.returncode == 2
+            assert done.returncode == code
             assert "s3c" not in done.stdout + done.stderr
 
 

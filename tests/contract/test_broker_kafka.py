@@ -32,7 +32,7 @@ class TestKafka(BrokerContract):
     @pytest.fixture
     async def broker(self, place):
         _, url = place
-        broker = KafkaBroker(servers(url), publish_seconds=3, answer_seconds=1, **self.options)
+        broker = KafkaBroker(servers(url), publish_seconds=3, answer_seconds=2, **self.options)
         await broker.open()
         yield broker
         await broker.close()

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
+POSTGRES_FENCE = "tests/scenario/test_postgres_fence.py"
+POSTGRES_FLOOR = "tests/scenario/test_postgres_floor.py"
 
 
 @dataclass(frozen=True)
@@ -277,6 +279,57 @@ def _rewrite(name, old, new):
     queries[name] = queries[name].replace(old, new)
 
 
+def _rewrite_postgres(old, new):
+    """Change the text of the PostgreSQL store's statements and functions, wherever it stands."""
+    from postroom.stores import statements
+    from postroom.stores.postgres.statements import load_queries
+
+    queries, load = load_queries("postroom_"), statements.load_migrations
+    found = [name for name, query in queries.items() if old in query.sql]
+    for name in found:
+        queries[name] = queries[name]._replace(sql=queries[name].sql.replace(old, new))
+
+    def mutated(package, prefix):
+        return tuple(
+            step._replace(script=step.script.replace(old, new)) for step in load(package, prefix)
+        )
+
+    told = any(old in step.script for step in load("postroom.stores.postgres", "postroom_"))
+    assert found or told, f"nothing says {old!r} any more"
+    statements.load_migrations = mutated
+
+
+def _postgres_fence_without_lock():
+    _rewrite_postgres("FOR SHARE", "")
+
+
+def _postgres_fence_key_share():
+    _rewrite_postgres("FOR SHARE", "FOR KEY SHARE")
+
+
+def _postgres_fence_in_the_past():
+    _rewrite_postgres("until > clock_timestamp()", "until > transaction_timestamp()")
+
+
+def _postgres_take_without_lock():
+    _rewrite_postgres("ORDER BY lane FOR NO KEY UPDATE", "ORDER BY lane")
+
+
+def _postgres_naive_floor():
+    from postroom.stores.postgres import floor
+
+    async def nobody(db):
+        return frozenset()
+
+    floor._writers = nobody
+
+
+def _postgres_floor_forgets_what_comes_back():
+    from postroom.stores.postgres.floor import Floors
+
+    Floors.lower = lambda self, stream, lowest: None
+
+
 MUTANTS = {
     "no-fence": Mutant(
         "L2", "a relay past its lease settles all the same", _no_fence,
@@ -369,5 +422,29 @@ MUTANTS = {
     "unwell-for-ever": Mutant(
         "L4", "a relay that gave its lanes back never asks whether the broker is there again",
         _unhealthy_for_ever, sim=("outage", "join"),
+    ),
+    "pg-fence-exists": Mutant(
+        "L2", "the fence reads the lease rows without a lock", _postgres_fence_without_lock,
+        tests=(POSTGRES_FENCE,),
+    ),
+    "pg-fence-key-share": Mutant(
+        "L2", "the fence takes a lock that a change of the lease does not mind",
+        _postgres_fence_key_share, tests=(POSTGRES_FENCE,),
+    ),
+    "pg-fence-now": Mutant(
+        "L2", "the lease is judged by the clock at the start of the transaction",
+        _postgres_fence_in_the_past, tests=(POSTGRES_FENCE,),
+    ),
+    "pg-take-unlocked": Mutant(
+        "L2", "a lane is chosen first and taken later, without a lock in between",
+        _postgres_take_without_lock, tests=(POSTGRES_FENCE,),
+    ),
+    "pg-floor-naive": Mutant(
+        "R6", "the floor is the last number given, whoever is still writing",
+        _postgres_naive_floor, tests=(POSTGRES_FLOOR,),
+    ),
+    "pg-floor-forgets": Mutant(
+        "R6", "an event that comes back from waiting stays below the floor",
+        _postgres_floor_forgets_what_comes_back, tests=(POSTGRES_FLOOR,),
     ),
 }  # fmt: skip

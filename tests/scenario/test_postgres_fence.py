@@ -99,10 +99,10 @@ async def test_a_lane_cannot_be_taken_between_the_check_and_the_commit(url, stor
     assert await Hand(other, "bert").read([7]) == []
 
 
-@both_settles
+@pytest.mark.parametrize("outcomes", [("done",), ("done", "returned")])
 @pytest.mark.promise("G5", "L2", "L3")
 async def test_a_settle_waits_for_who_takes_its_lane_and_then_changes_nothing(
-    url, store, other, settle
+    url, store, other, outcomes
 ):
     """The lease row is locked by an operator's verb that has not committed: the old token is in
     force in every snapshot, and yet it must not be believed.
@@ -113,11 +113,7 @@ async def test_a_settle_waits_for_who_takes_its_lane_and_then_changes_nothing(
     async with other._db.change() as session:
         await session.rows("fence_lock", ids=["e"])
         await session.run("fence_lanes", seqs=numbers([records[0].seq]))
-        outcomes = {"done": records} if settle is settle_done else {"parked": [], "dead": []}
-        if settle is settle_others:
-            settling = asyncio.create_task(anna.settle(returned=records, done=records))
-        else:
-            settling = asyncio.create_task(anna.settle(**outcomes))
+        settling = asyncio.create_task(anna.settle(**dict.fromkeys(outcomes, records)))
         await waits_or_ends(url, settling)
         assert not settling.done(), "the settle did not look at the lock"
     async with patience():
@@ -144,6 +140,19 @@ async def test_a_lease_that_runs_out_while_the_settle_waits_is_not_held(url, sto
     async with patience():
         assert await settling == set()
     assert [r.state for r in await store.find(Filter())] == ["pending"]
+
+
+@pytest.mark.promise("L1", "L2")
+async def test_of_two_who_take_a_free_lane_one_gets_it(url, store, other):
+    await store.beat("main", Member("anna", healthy=True), FAR, {})  # makes the lanes
+    async with other._db.change() as session:
+        assert await session.rows("lock_free", stream="main", lanes="{7}") == [(7,)]
+        await session.rows("take", stream="main", owner="bert", lanes="{7}", seconds=FAR)
+        taking = asyncio.create_task(store.take("main", "anna", [6, 7, 8], FAR))
+        await waits_or_ends(url, taking)
+    async with patience():
+        assert await taking == {6: 1, 8: 1}
+    assert (await store.leases("main")).leases[7].owner == "bert"
 
 
 @pytest.mark.promise("L2", "L3")

@@ -176,9 +176,7 @@ async def test_a_relay_whose_work_hangs_gives_its_lanes_to_one_that_is_well(memo
 
         return made
 
-    anna = memory.relay(
-        handlers("anna"), lease_seconds=0.3, publish_seconds=0.1, stop_seconds=0.1
-    )
+    anna = memory.relay(handlers("anna"), lease_seconds=0.3, publish_seconds=0.1, stop_seconds=0.1)
     await anna.start()
     await memory.write(Event("t", id="e", key="k"))
     await until(lambda: ran)

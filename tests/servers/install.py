@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import threading
@@ -101,10 +102,22 @@ def missing_packages() -> list[str]:
         "default-jre-headless": lambda: programs.program("java"),
         "kcat": lambda: programs.program("kcat"),  # a reader of Kafka that was not written here
         "libcurl4": lambda: ctypes.CDLL("libcurl.so.4"),  # the MongoDB server is linked with it
+        # mysqlclient, which the tests write through, is built from source.
+        "libmariadb-dev": lambda: programs.program("mariadb_config"),
+        "gcc": lambda: programs.program("gcc"),
+        "pkg-config": lambda: programs.program("pkg-config"),
+        "python3-dev": _python_headers,
     }
     if not (found(programs.kafka_jars) and found(programs.postgres18_home)):
         needs["maven"] = lambda: programs.program("mvn")
     return [package for package, look in needs.items() if not found(look)]
+
+
+def _python_headers() -> Path:
+    header = Path(sysconfig.get_paths()["include"], "Python.h")
+    if not header.exists():
+        raise NotInstalledError(f"there is no {header}")
+    return header
 
 
 def install_packages(packages: Sequence[str]) -> None:

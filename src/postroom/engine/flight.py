@@ -24,14 +24,14 @@ class Run:
     """The events of one key that are under way, in order."""
 
     __slots__ = (
-        "alone", "closed", "early", "failed", "lane", "lost", "next", "progress", "records",
+        "alone", "closed", "early", "failed", "lane", "lost", "next", "records", "seen",
         "sent", "since",
     )  # fmt: skip
 
     def __init__(self, record: Record, since: float, *, alone: bool = False) -> None:
         self.records = [record]
         self.lane = record.lane
-        self.since, self.progress = since, 0  # admitted then, or seen to have gone on since
+        self.since, self.seen = since, 0  # admitted then, or seen to have gone on since
         self.next = 0  # index of the first record without an outcome
         self.early: dict[int, Outcome] | None = None  # outcomes that came before their turn
         self.failed: tuple[Record, Outcome] | None = None
@@ -109,9 +109,9 @@ class Flight:
     def note_progress(self, now: float) -> None:
         """See which runs have gone on since the last look: those do not hang."""
         for run in self._runs.values():
-            progress = 2 * run.next + self._is_begun(run)
-            if progress != run.progress:
-                run.progress, run.since = progress, now
+            seen = 2 * run.next + self._is_begun(run)
+            if seen != run.seen:
+                run.seen, run.since = seen, now
 
     def stuck(self, before: float) -> list[Run]:
         """Return the runs that are under way and have not gone on since that moment."""
@@ -364,11 +364,10 @@ class Flight:
             self._judge.forget(run.records)
         for record, granted in ticket.starts:
             counted = record.lane in lanes
-            if counted:
-                self._begun.add(record.seq)
             go = counted and may_start(record.lane)
-            if counted and not go:
-                self._begun.discard(record.seq)
+            if go:
+                self._begun.add(record.seq)
+            elif counted:
                 self._returned.append(record)
             if not granted.done():
                 granted.set_result(go)

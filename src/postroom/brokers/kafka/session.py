@@ -24,6 +24,8 @@ from postroom.brokers.kafka.verdicts import NEVER_LEFT, Loss
 from postroom.record import short_error
 
 POLL_SECONDS = 0.1
+IDLE_SECONDS = 0.2
+GATHER_SECONDS = 0.002
 LAST_REPORTS_SECONDS = 2.0
 FATAL_GRACE_SECONDS = 1.0
 
@@ -61,6 +63,7 @@ class Session:
         self._ending = False
         self._given_up: set[Parcel] = set()
         self._landed: list[_Report] = []
+        self._wanted = threading.Event()
         own = {"error_cb": self._noticed, "logger": lines}
         self._producer: Producer | None = Producer({**config, **own})
         threading.Thread(target=self._poll, name="postroom-kafka", daemon=True).start()
@@ -88,6 +91,7 @@ class Session:
                 parcel.lose(i, Loss(problem.code(), problem.str(), left=False))
             except Exception as error:  # its queue is full, or a header is no text
                 parcel.lose(i, Loss(KafkaError._FAIL, short_error(error), left=False))
+        self._wanted.set()  # not before: two threads would fight for the interpreter's lock
 
     def withdraw(self, parcel: Parcel) -> None:
         """A call is over; the last one of a retired session ends it."""
@@ -120,6 +124,7 @@ class Session:
             return
         self._ending = True
         self.away = away
+        self._wanted.set()
         if self._producer is not None:
             self._producer.purge(blocking=False)
 
@@ -141,7 +146,11 @@ class Session:
         assert producer is not None
         try:
             while not self._ending:
-                self._poll_once(producer, POLL_SECONDS)
+                self._wanted.wait(IDLE_SECONDS)
+                self._wanted.clear()
+                self._poll_once(producer, 0)  # an idle connection has news, too
+                while len(producer) and not self._ending:
+                    self._poll_once(producer, POLL_SECONDS)
             deadline = monotonic() + LAST_REPORTS_SECONDS
             producer.purge(blocking=False)  # again: what was on its way into the queue
             while len(producer) and monotonic() < deadline:
@@ -157,6 +166,10 @@ class Session:
     def _poll_once(self, producer: Producer, timeout_seconds: float) -> None:
         try:
             producer.poll(timeout_seconds)
+            if self._landed:  # others of the batch are about to come: one message to the loop
+                deadline = monotonic() + GATHER_SECONDS
+                while len(producer) and monotonic() < deadline:
+                    producer.poll(GATHER_SECONDS / 2)
         except KafkaException as error:
             self._tell(partial(self._broke, error.args[0].str()))
         if self._landed:

@@ -107,7 +107,7 @@ class KafkaSettings:
             "client.id": "postroom",
             # Short, so that a question after a long outage still finds the way in its own time.
             "reconnect.backoff.ms": 50,
-            "reconnect.backoff.max.ms": _milliseconds(self.answer_seconds / 4),
+            "reconnect.backoff.max.ms": _milliseconds(self.answer_seconds / 6),
             "socket.timeout.ms": _milliseconds(self.publish_seconds),
             **self.config,
             "bootstrap.servers": self.servers,

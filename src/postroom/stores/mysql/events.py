@@ -110,7 +110,7 @@ async def mend(
 async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
     """Delete old done events, a stream after the other; within each the oldest first."""
     older, removed = microseconds(older_than_seconds), 0
-    for (stream,) in await session.rows("streams"):
+    for stream in await streams(session):
         found = await session.rows("prune_old", stream=stream, older=older, limit=limit - removed)
         if found:
             async with session.change():
@@ -119,6 +119,16 @@ async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
         if removed >= limit:
             break
     return removed
+
+
+async def streams(session: Session) -> list[str]:
+    """Return the names that are in use, from one to the next over the index."""
+    found: list[str] = []
+    while True:
+        ((name,),) = await session.rows("streams_next", after=found[-1] if found else "")
+        if name is None:
+            return found
+        found.append(name)
 
 
 def _json(rows: Sequence[object]) -> str:

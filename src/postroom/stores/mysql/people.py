@@ -12,7 +12,7 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import LANES, Record, State, key_hash, lane_of
 from postroom.store import Filter, Stats
-from postroom.stores.mysql.events import advance
+from postroom.stores.mysql.events import advance, streams
 from postroom.stores.mysql.leasing import make_lanes
 from postroom.stores.mysql.reading import lanes_of
 from postroom.stores.mysql.session import Session
@@ -64,10 +64,6 @@ async def stats(session: Session, stream: str | None) -> Stats:
         )
         ages.append(age or 0)
     return Stats({str(k): n for k, n in counts.items()}, max(ages) / 1_000_000, seen["blocked"])
-
-
-async def streams(session: Session) -> list[str]:
-    return [name for (name,) in await session.rows("streams")]
 
 
 async def identity(session: Session) -> str:

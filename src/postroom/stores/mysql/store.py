@@ -233,7 +233,7 @@ class MysqlStore:
 
     async def streams(self) -> list[str]:
         async with self.session() as session:
-            return await people.streams(session)
+            return await events.streams(session)
 
     async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
         async with self.session() as session:

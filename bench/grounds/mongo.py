@@ -1,0 +1,119 @@
+"""MongoDB: each round copies prepared documents into an empty outbox."""
+
+import asyncio
+
+from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, rows
+
+STEP = 10_000
+
+
+class MongoGround:
+    name = "bare pymongo loop"
+    server = None
+
+    def __init__(self, url):
+        import pymongo
+
+        from postroom.stores.mongo import MongoStore
+
+        self.url = url
+        asyncio.run(MongoStore.from_url(url).migrate())
+        self._client = pymongo.MongoClient(url)
+        self._db = self._client.get_default_database()
+        self.version = f"MongoDB {self._client.server_info()['version']}"
+
+    def close(self):
+        self._client.close()
+        if self.server:
+            self.server.stop()
+
+    def store(self):
+        from postroom.stores.mongo import MongoStore
+
+        return MongoStore.from_url(self.url)
+
+    def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
+        from postroom.transactions.pymongo import without_transaction
+
+        for collection in ("outbox", "block"):
+            self._db[f"postroom_{collection}"].delete_many({})
+        if crowd:
+            self._crowd(crowd, number)
+        prepared, bare = list(rows(events, keys, hot)), without_transaction(self._db)
+        for first in range(0, events, STEP):
+            bare.insert(prepared[first : first + STEP])
+        for collection in ("outbox", "block"):
+            self._copy(f"postroom_{collection}", f"bench_{name}_{collection}")
+
+    def reset(self, name):
+        for collection in ("outbox", "block"):
+            self._copy(f"bench_{name}_{collection}", f"postroom_{collection}")
+        self._client.admin.command("fsync")
+
+    def _copy(self, source, target):
+        """`$out` keeps the indexes of what it replaces."""
+        self._db[source].aggregate([{"$out": target}])
+
+    def bare(self, batch):
+        """The limit: read in order, delete in one command."""
+        return asyncio.run(self._bare(batch))
+
+    async def _bare(self, batch):
+        import pymongo
+
+        sent = 0
+        async with pymongo.AsyncMongoClient(self.url) as client:
+            outbox = client.get_default_database()["postroom_outbox"]
+            while True:
+                cursor = outbox.find({"stage": "ready"}).sort({"ct": 1, "n": 1})
+                found = await cursor.limit(batch).batch_size(batch).to_list()
+                if not found:
+                    return sent
+                await outbox.delete_many({"_id": {"$in": [one["_id"] for one in found]}})
+                sent += len(found)
+
+    def _crowd(self, kind, number):
+        import datetime
+
+        from bson import Int64, Timestamp
+
+        from postroom.event import Event
+        from postroom.outbox import to_row
+        from postroom.transactions.pymongo import document, place_numbers
+
+        now = datetime.datetime.now(datetime.UTC)
+        tomorrow = now + datetime.timedelta(days=1)
+        row = to_row(Event("crowd", None, key="blocked"), "t")
+        (n,) = place_numbers(1, b"")
+        template = document(row, Timestamp(1, 1), n)["$mergeObjects"][0]["$literal"]
+        status, stage, awaits = {
+            "done": ("done", "over", now),
+            "scheduled": ("pending", "waiting", tomorrow),
+            "followers": ("pending", "parked", BLOCKED),
+        }[kind]
+        template |= {
+            "payload": PAYLOAD_TEXT, "size": 200, "created_at": now, "status": status,
+            "stage": stage, "awaits": awaits, "next_attempt_at": tomorrow,
+            "settled_at": now if kind == "done" else None,
+        }  # fmt: skip
+
+        def made(number):
+            own = {"lane": number % 64, "key_hash": number.to_bytes(16, "big")}
+            if kind == "followers":
+                own = {"lane": BLOCKED_LANE, "key_hash": BLOCKED}
+            place = {"_id": f"{kind}-{number}", "ct": Timestamp(1000 + number, 1), "n": Int64(n)}
+            return {**template, **own, **place}
+
+        outbox = self._db["postroom_outbox"]
+        if kind == "followers":
+            head = {**made(0), "_id": "head", "ct": Timestamp(1, 1), "stage": "waiting"}
+            outbox.insert_one({**head, "status": "failed", "awaits": tomorrow})
+            self._db["postroom_block"].insert_one(
+                {
+                    "_id": {"stream": "main", "key_hash": BLOCKED}, "stream": "main",
+                    "lane": BLOCKED_LANE, "key_hash": BLOCKED, "key": "blocked", "head": "head",
+                    "ct": Timestamp(1, 1), "n": Int64(n), "since": now,
+                }
+            )  # fmt: skip
+        for first in range(0, number, STEP):
+            outbox.insert_many([made(one) for one in range(first, min(first + STEP, number))])
