@@ -165,11 +165,10 @@ class Session:
 
     def _poll_once(self, producer: Producer, timeout_seconds: float) -> None:
         try:
-            producer.poll(timeout_seconds)
-            if self._landed:  # others of the batch are about to come: one message to the loop
-                deadline = monotonic() + GATHER_SECONDS
-                while len(producer) and monotonic() < deadline:
-                    producer.poll(GATHER_SECONDS / 2)
+            if timeout_seconds:
+                producer.flush(0.01)
+            else:
+                producer.poll(0)
         except KafkaException as error:
             self._tell(partial(self._broke, error.args[0].str()))
         if self._landed:

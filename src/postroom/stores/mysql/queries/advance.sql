@@ -1,1 +1,1 @@
-UPDATE postroom_outbox SET stage = 'ready' WHERE seq IN :seqs AND stage = 'parked'
+UPDATE postroom_outbox FORCE INDEX (PRIMARY) SET stage = 'ready' WHERE seq IN :seqs AND stage = 'parked'
