@@ -55,17 +55,21 @@ class Bench(SavepointBench):
     def __init__(self, place, alias, sync=True):
         self.place, self.alias, self.sync = place, alias, sync
         self.instant = place.instant
-        self.blocks = []
+        self.blocks, self.used = [], {}
         configure(alias, place.settings)
 
     @property
     def connection(self):
-        return connection if self.alias == "default" else connections[self.alias]
+        """The one of this context: a fixture has another than its test."""
+        if connections[self.alias].settings_dict is not connections.settings[self.alias]:
+            del connections[self.alias]  # that of another test
+        found = connections[self.alias]
+        self.used[id(found)] = found
+        return connection if self.alias == "default" else found
 
     def close(self):
-        while self.blocks:
-            self.end(rollback=True)
-        forget(self.alias)
+        for made in self.used.values():
+            made.close()
 
     def end(self, *, rollback=False):
         error = Undo() if rollback else None
@@ -73,8 +77,9 @@ class Bench(SavepointBench):
 
     async def begin(self):
         assert not self.blocks
+        found = self.connection
         self.enter()
-        return self.connection
+        return found
 
     def enter(self):
         block = transaction.atomic(using=self.alias)
@@ -116,11 +121,6 @@ def configure(alias, given):
     made = ConnectionHandler({"default": {}, alias: dict(given)}).settings[alias]
     connections.settings[alias] = made
     connections.settings.setdefault("default", made)
-
-
-def forget(alias):
-    connections[alias].close()
-    del connections[alias]
 
 
 @pytest.fixture(autouse=True)
@@ -216,7 +216,7 @@ class Both(TransactionContract, SavepointContract):
 
     @pytest.mark.promise("W1", "W3")
     async def test_transactions_by_hand(self, bench):
-        conn = connections[bench.alias]
+        conn = bench.connection
         conn.set_autocommit(False)
         await bench.add(conn, Event("t", id="e-1"))
         conn.rollback()
@@ -299,8 +299,8 @@ def two(tmp_path):
 async def test_an_atomic_block_of_another_alias_does_not_count(two):
     default, other = two
     tx = await default.begin()
-    with pytest.raises(AutocommitError, match="atomic\\(using='other'\\)"):
-        await default.add(connections["other"], Event("t"))
+    with pytest.raises(AutocommitError, match=r"atomic\(using='other'\)"):
+        await default.add(other.connection, Event("t"))
     await default.add(tx, Event("t", id="e-1"))
     await default.commit(tx)
     assert [row["id"] for row in await default.rows()] == ["e-1"]
@@ -330,7 +330,7 @@ def test_near_misses_get_a_hint(two):
         class Meta:
             app_label = "shop"
 
-    with connection.cursor() as cursor:
+    with two[0].connection.cursor() as cursor:
         for wrong in (Shop.objects, Shop(), Shop.objects.all(), connections, cursor):
             with pytest.raises(UnsupportedConnectionError, match="Pass django.db.connection"):
                 SyncOutbox().add(wrong, Event("t"))

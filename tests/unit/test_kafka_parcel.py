@@ -82,7 +82,7 @@ async def test_what_is_refused_stops_its_key_and_the_part_before_it_goes(desk):
     first = parcel.plan(topic_of, lambda r: refused if r.topic == "9" else None)
     assert first == [0, 3]
     assert outcomes(desk) == [("1", "misconfigured"), ("2", "unsent"), ("4", "misconfigured")]
-    assert parcel.may_send(0)
+    assert parcel.stopped == set()
     parcel.confirmed([0, 3])
     assert parcel.accounted.done()
 
@@ -111,8 +111,7 @@ async def test_nothing_of_a_lost_key_is_sent(desk):
     parcel = Parcel(batch("a1 a1 b1"), desk)
     parcel.plan(None, None)
     parcel.lose(0, Loss(KafkaError._QUEUE_FULL, "full", left=False))
-    assert not parcel.may_send(1)
-    assert parcel.may_send(2)
+    assert parcel.stopped == {parcel.records[1].key_hash}
 
 
 @pytest.mark.promise("K3")

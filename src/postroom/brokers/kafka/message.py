@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from postroom.brokers.cloudevent import need_sdk, to_cloudevent
 from postroom.brokers.kafka.settings import KafkaSettings
@@ -47,7 +47,7 @@ def writer(settings: KafkaSettings) -> Writer:
         need_sdk()
 
     def write(record: Record, outbox_id: str) -> Message:
-        headers: Headers = [*write_headers(record, outbox_id)]
+        headers = cast("Headers", write_headers(record, outbox_id))
         if source is not None:
             headers = [*_cloudevent(record, source), *headers]
         key = record.id if by_id else record.key

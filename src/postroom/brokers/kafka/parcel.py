@@ -19,6 +19,8 @@ class Parcel:
     a key goes on in another topic, that part waits until the part before it is confirmed.
 
     accounted   done as soon as each record is confirmed, lost, or was never sent
+    losses      what was not confirmed, and why
+    stopped     the keys of which something was lost: nothing more of them may be sent
     """
 
     def __init__(self, records: Sequence[Record], desk: Desk) -> None:
@@ -27,7 +29,7 @@ class Parcel:
         self.accounted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.losses: dict[int, Loss] = {}
         self._open = set(range(len(records)))
-        self._stopped: set[bytes] = set()
+        self.stopped: set[bytes] = set()
         self._next: dict[int, list[int]] = {}
         self._abandoned = False
 
@@ -68,10 +70,6 @@ class Parcel:
         self._check()
         return now
 
-    def may_send(self, i: int) -> bool:
-        """Say whether nothing of its key has been lost so far."""
-        return not self._stopped or self.records[i].key_hash not in self._stopped
-
     # -- in -----------------------------------------------------------------------------------
     def confirmed(self, indices: Sequence[int]) -> list[int]:
         """These are there; returns what can be sent now because of it."""
@@ -90,7 +88,7 @@ class Parcel:
         """This one was not confirmed: neither is what waits behind it."""
         if i not in self._open or i in self.losses or self._abandoned:
             return
-        self._stopped.add(self.records[i].key_hash)
+        self.stopped.add(self.records[i].key_hash)
         self.losses[i] = loss
         for behind in self._next.pop(i, ()):
             self.lose(behind, NEVER_LEFT)

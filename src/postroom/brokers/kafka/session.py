@@ -77,14 +77,16 @@ class Session:
                 parcel.lose(i, NEVER_LEFT)
             return
         self.parcels.add(parcel)
-        produce, write, outbox_id = producer.produce, self._write, parcel.desk.outbox_id
-        landed = partial(self._land, self._landed.append, parcel)
+        produce, write = producer.produce, self._write
+        records, outbox_id, stopped = parcel.records, parcel.desk.outbox_id, parcel.stopped
+        landed = partial(_land, self._landed.append, parcel)
         for i in indices:
-            if not parcel.may_send(i):
+            record = records[i]
+            if stopped and record.key_hash in stopped:
                 parcel.lose(i, NEVER_LEFT)
                 continue
             try:
-                topic, value, key, headers = write(parcel.records[i], outbox_id)
+                topic, value, key, headers = write(record, outbox_id)
                 produce(topic, value, key, on_delivery=partial(landed, i), headers=headers)
             except KafkaException as error:
                 problem = error.args[0]
@@ -165,29 +167,17 @@ class Session:
 
     def _poll_once(self, producer: Producer, timeout_seconds: float) -> None:
         try:
-            if timeout_seconds:
-                producer.flush(0.01)
-            else:
-                producer.poll(0)
+            producer.poll(timeout_seconds)
+            if self._landed:  # others of the batch are about to come: one message to the loop
+                deadline = monotonic() + GATHER_SECONDS
+                while len(producer) and monotonic() < deadline:
+                    producer.poll(GATHER_SECONDS / 2)
         except KafkaException as error:
             self._tell(partial(self._broke, error.args[0].str()))
         if self._landed:
             reports = self._landed[:]
             self._landed.clear()
             self._tell(partial(self._take, reports))
-
-    @staticmethod
-    def _land(
-        append: Callable[[_Report], None],
-        parcel: Parcel,
-        i: int,
-        error: KafkaError | None,
-        message: Delivered,
-    ) -> None:
-        if error is None:
-            append((parcel, i, None))
-        else:
-            append((parcel, i, Loss(error.code(), error.str(), message.partition())))
 
     def _noticed(self, error: KafkaError) -> None:
         """An error is mentioned: about a connection, most of the time."""
@@ -227,3 +217,17 @@ class Session:
     def _close_all(self) -> None:
         for parcel in self.parcels | self._given_up:
             parcel.close()
+
+
+def _land(
+    append: Callable[[_Report], None],
+    parcel: Parcel,
+    i: int,
+    error: KafkaError | None,
+    message: Delivered,
+) -> None:
+    """Note a delivery report. It has no headers: the place in its parcel tells whose it is (K4)."""
+    if error is None:
+        append((parcel, i, None))
+    else:
+        append((parcel, i, Loss(error.code(), error.str(), message.partition())))

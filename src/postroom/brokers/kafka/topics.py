@@ -138,7 +138,7 @@ class Topics:
                         f"{where} has {len(partition.isr)} in-sync replicas; min.insync.replicas "
                         f"asks for {standing.min_replicas}"
                     )
-        asked = [place for place in places if place not in found and (place[1] or 0) >= 0]
+        asked = [(name, n) for name, n in places - found.keys() if n is not None and n >= 0]
         for place in await self._silent(asked):
             found[place] = f"the leader of partition {place[1]} of {place[0]!r} does not answer"
         return found
@@ -266,14 +266,12 @@ class Topics:
             if not isinstance(entries, KafkaError)
         }
 
-    async def _silent(
-        self, places: Collection[tuple[str, int | None]]
-    ) -> list[tuple[str, int | None]]:
+    async def _silent(self, places: Collection[tuple[str, int]]) -> list[tuple[str, int]]:
         """Return the partitions whose leader does not answer."""
         if not places:
             return []
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        wanted = {TopicPartition(name, number or 0): latest for name, number in places}
+        wanted = {TopicPartition(name, number): latest for name, number in places}
         found, _ = await self._try(
             self._client().list_offsets(wanted, request_timeout=self._patience)
         )
