@@ -174,7 +174,7 @@ async def measure(args, contests):
     print(f"{args.rounds} rounds of {args.transactions} transactions each way", file=sys.stderr)
     found = {(name, kind): [] for name in contests for kind in ("hand", "add")}
     n = 0
-    for _name, contest in contests.items():  # statements prepared, pages in memory
+    for contest in contests.values():  # statements prepared, pages in memory
         for n in range(200):
             await contest.hand(n)
             await contest.add(n)
