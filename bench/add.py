@@ -22,9 +22,11 @@ import statistics
 import sys
 import tempfile
 import time
+from datetime import UTC, datetime
 from hashlib import md5
+from uuid import uuid4
 
-from postroom.event import Event, new_id
+from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
 from tests.contract.database import MariadbDatabase, PostgresDatabase
 
@@ -32,7 +34,7 @@ PAYLOAD = {"order": 4711, "total": 129.9, "items": ["a", "b", "c"], "note": "x" 
 COLUMNS = (
     "id, lane, key_hash, type, topic, key, payload, content_type, size, occurred_at, created_at"
 )
-SERVER = "INSERT INTO postroom_outbox ({columns}) VALUES ({marks}, {now}, {now})"
+SERVER = "INSERT INTO postroom_outbox ({columns}) VALUES ({marks}, {now})"
 ORDER = "INSERT INTO orders (name) VALUES ({mark})"
 
 
@@ -42,8 +44,8 @@ def by_hand(n):
     payload = json.dumps(PAYLOAD)
     hashed = md5(b"\x00" + key.encode(), usedforsecurity=False).digest()
     return (
-        new_id(), hashed[0] % 64, hashed, "order.created", "orders", key, payload,
-        "application/json", len(payload),
+        str(uuid4()), hashed[0] % 64, hashed, "order.created", "orders", key, payload,
+        "application/json", len(payload), datetime.now(UTC),
     )  # fmt: skip
 
 
@@ -110,7 +112,7 @@ class Async:
 
 
 def statements(mark, now, columns=COLUMNS):
-    marks = ", ".join(mark(n + 1) for n in range(9))
+    marks = ", ".join(mark(n + 1) for n in range(10))
     return SERVER.format(columns=columns, marks=marks, now=now), ORDER.format(mark=mark(1))
 
 
@@ -122,7 +124,13 @@ async def sqlite_contest(folder):
     conn = sqlite3.connect(path)
     conn.execute("CREATE TABLE orders (name TEXT)")
     insert, order = statements(lambda _: "?", "1700000000000000")
-    return {"sqlite3": Sync(conn, conn.execute, insert, order)}
+
+    def run(sql, values):
+        if len(values) > 1:
+            values = (*values[:-1], int(values[-1].timestamp() * 1_000_000))
+        conn.execute(sql, values)
+
+    return {"sqlite3": Sync(conn, run, insert, order)}
 
 
 async def postgres_contests(database):

@@ -65,7 +65,9 @@ class MongoGround:
         async with pymongo.AsyncMongoClient(self.url) as client:
             outbox = client.get_default_database()["postroom_outbox"]
             while True:
-                cursor = outbox.find({"stage": "ready"}).sort({"ct": 1, "n": 1})
+                cursor = outbox.find({"stage": "ready", "size": {"$gte": 0}}).sort(
+                    {"ct": 1, "n": 1}
+                )
                 found = await cursor.limit(batch).batch_size(batch).to_list()
                 if not found:
                     return sent

@@ -10,6 +10,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
@@ -25,6 +26,9 @@ _MAX_WRAPPINGS = 16  # an object may dump itself as an object, but not for ever
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
+
+_LEAVES = frozenset({str, bool, float, type(None)})
+_LARGE = 2**63
 
 _to_text = json.JSONEncoder(
     ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":")
@@ -53,6 +57,9 @@ def encode(payload: Any) -> tuple[bytes, str]:
 
 def encode_json(value: Any) -> bytes:
     """Encode a value as strict, compact UTF-8 JSON."""
+    if _is_plain(value, 0):
+        with suppress(ValueError):  # NaN, a lone surrogate: the slow way says where
+            return _to_text(value).encode()
     plain = _plain(value, "$", 0)
     try:
         return _to_text(plain).encode()
@@ -63,6 +70,30 @@ def encode_json(value: Any) -> bytes:
 def decode_json(body: bytes | str) -> Any:
     """Read JSON back, for handlers and people; the relay itself never decodes a payload."""
     return json.loads(body)
+
+
+def _is_plain(value: Any, depth: int) -> bool:
+    """Say whether a value is made of plain types only, as nearly all are."""
+    kind = type(value)
+    if kind in _LEAVES:
+        return True
+    if kind is int:
+        return -_LARGE < value < _LARGE  # type: ignore[no-any-return]
+    if depth >= MAX_DEPTH:
+        return False
+    if kind is dict:
+        for name, item in value.items():
+            if type(name) is not str or (
+                type(item) not in _LEAVES and not _is_plain(item, depth + 1)
+            ):
+                return False
+        return True
+    if kind is list or kind is tuple:
+        for item in value:
+            if type(item) not in _LEAVES and not _is_plain(item, depth + 1):
+                return False
+        return True
+    return False
 
 
 def _plain(value: Any, path: str, depth: int, wrappings: int = 0) -> Any:

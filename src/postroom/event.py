@@ -14,7 +14,7 @@ from postroom.errors import CausationError, EventError
 if sys.version_info >= (3, 14):
     from uuid import uuid7
 else:
-    from uuid_utils.compat import uuid7
+    from uuid_utils import uuid7  # only its text is used: no need for `compat`, which is slower
 
 MAX_ID_BYTES = 100
 MAX_NAME_BYTES = 255
@@ -96,7 +96,8 @@ class Event(_Fields):
             _check_instant("available_at", self.available_at)
         # Copies: what was checked must still be what is stored later.
         object.__setattr__(self, "headers", _check_headers(self.headers))
-        object.__setattr__(self, "causation_path", check_causation(self.causation_path))
+        if self.causation_path != ():
+            object.__setattr__(self, "causation_path", check_causation(self.causation_path))
 
 
 def check_text(name: str, value: object, limit: int) -> None:
@@ -120,6 +121,8 @@ def check_text(name: str, value: object, limit: int) -> None:
 
 
 def _check_instant(name: str, value: object) -> None:
+    if type(value) is datetime and value.tzinfo is UTC:  # as nearly all are
+        return
     if not isinstance(value, datetime):
         raise EventError(name, f"must be a datetime, not {type(value).__name__}")
     if value.tzinfo is None or value.utcoffset() is None:
@@ -131,12 +134,12 @@ def _check_instant(name: str, value: object) -> None:
 
 
 def _check_headers(headers: object) -> dict[str, str]:
+    if headers == {}:
+        return {}
     if not isinstance(headers, Mapping):
         raise EventError(
             "headers", f"must be a mapping of text to text, not {type(headers).__name__}"
         )
-    if not headers:
-        return {}
     total = 0
     for name, value in headers.items():
         check_text("headers (a name)", name, MAX_NAME_BYTES)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
@@ -50,31 +50,31 @@ def to_row(event: Event, topic: str) -> Row:
     is_json = encoded_as == JSON
     headers = _to_text(dict(event.headers)) if event.headers else None
     hashed = key_hash(event.aggregate_type, event.key, event.id)
-    return Row(
-        id=event.id,
-        stream=event.stream,
-        lane=lane_of(hashed),
-        key_hash=hashed,
-        type=event.type,
-        topic=topic,
-        key=event.key,
-        aggregate_type=event.aggregate_type,
-        aggregate_id=event.aggregate_id,
-        payload=body.decode() if is_json else None,
-        payload_bytes=None if is_json else body,
-        content_type=event.content_type or encoded_as,
-        headers=headers,
-        correlation_id=event.correlation_id,
-        causation_path=_to_text(event.causation_path) if event.causation_path else None,
-        schema_version=event.schema_version,
-        kseq=None,
-        occurred_us=to_microseconds(event.occurred_at),
-        available_us=None if event.available_at is None else to_microseconds(event.available_at),
-        size=len(body) + (len(headers.encode()) if headers else 0),
+    return Row(  # by place, which is quicker
+        event.id,
+        event.stream,
+        lane_of(hashed),
+        hashed,
+        event.type,
+        topic,
+        event.key,
+        event.aggregate_type,
+        event.aggregate_id,
+        body.decode() if is_json else None,
+        None if is_json else body,
+        event.content_type or encoded_as,
+        headers,
+        event.correlation_id,
+        _to_text(event.causation_path) if event.causation_path else None,
+        event.schema_version,
+        None,  # kseq
+        to_microseconds(event.occurred_at),
+        None if event.available_at is None else to_microseconds(event.available_at),
+        len(body) + (len(headers.encode()) if headers else 0),
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class _Kick:
     """A kick to come after a commit; equal ones are one."""
 
@@ -145,6 +145,14 @@ class _Writer:
             raise DuplicateEventError(i for i, n in Tally(row.id for row in rows).items() if n > 1)
         return rows
 
+    def _added(
+        self, conn: object, tx: AsyncTransaction | SyncTransaction, row: Row, new: int
+    ) -> None:
+        """End the add of one event: few steps, since it stands in every business transaction."""
+        self._remember(conn, tx, (row,))
+        if not new:
+            raise DuplicateEventError((row.id,))
+
     def _write(
         self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
     ) -> Steps[None]:
@@ -159,7 +167,7 @@ class _Writer:
             raise DuplicateEventError(duplicates)
 
     def _remember(
-        self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
+        self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: Sequence[Row]
     ) -> None:
         """Have these streams kicked after the commit, if we come to know of it."""
         streams = {row.stream for row in rows}
@@ -275,8 +283,13 @@ class Outbox(_Writer):
         is there already. The transaction is still usable after each of them; after a cancelled
         add it must be rolled back, since nobody knows what has been written.
         """
-        rows = [self._row(event)]
-        await run_async(self._write(conn, resolve(conn, self._prefix), rows))
+        row = self._row(event)
+        tx = resolve(conn, self._prefix)
+        if self._strict:
+            await run_async(self._write(conn, tx, [row]))
+        else:
+            tx.check()
+            self._added(conn, tx, row, await tx.insert((row,)))
         return event
 
     async def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
@@ -306,8 +319,13 @@ class SyncOutbox(_Writer):
 
     def add(self, conn: Any, event: Event) -> Event:
         """Write an event into the transaction that is open on `conn`; see `Outbox.add`."""
-        rows = [self._row(event)]
-        run(self._write(conn, resolve_sync(conn, self._prefix), rows))
+        row = self._row(event)
+        tx = resolve_sync(conn, self._prefix)
+        if self._strict:
+            run(self._write(conn, tx, [row]))
+        else:
+            tx.check()
+            self._added(conn, tx, row, tx.insert((row,)))
         return event
 
     def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:

@@ -8,6 +8,7 @@ from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
 from postroom.stores.mongo.store import REPLICA_SET, STANDALONE
 from postroom.stores.mysql import MysqlStore
+from postroom.stores.postgres import PostgresStore
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store import StoreContract
 from tests.contract.test_store_memory import TestMemoryStore as Memory
@@ -15,6 +16,8 @@ from tests.contract.test_store_mongo import TestReplicaSetOfOne as MongoOne
 from tests.contract.test_store_mongo import TestReplicaSetOfThree as MongoThree
 from tests.contract.test_store_mongo import TestStandalone as MongoAlone
 from tests.contract.test_store_mysql import TestMysqlStore as Mysql
+from tests.contract.test_store_postgres import TestPostgres15Store as Postgres15
+from tests.contract.test_store_postgres import TestPostgres18Store as Postgres18
 from tests.contract.test_store_sqlite import TestSqliteStore as Sqlite
 
 ALL_TESTS = {name for name in dir(StoreContract) if name.startswith("test_")}
@@ -47,6 +50,14 @@ def test_mysql():
         "test_without_a_commit_the_wait_ends_by_itself",
         "test_a_cancelled_wait_leaves_the_store_usable",
     }
+
+
+@pytest.mark.promise("G5")
+def test_postgres():
+    assert PostgresStore.capabilities == Capabilities(
+        transactions=True, concurrent_writers=True, server_clock=True, notify=True, shared=True
+    )
+    assert left_out(Postgres15) == left_out(Postgres18) == set()
 
 
 def test_memory():

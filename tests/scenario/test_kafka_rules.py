@@ -197,6 +197,27 @@ async def test_a_refused_batch_makes_suspects_and_the_culprit_alone_is_rejected(
         assert [i for i in seen if i in ids] == ids
 
 
+@pytest.mark.promise("K3", "P3")
+async def test_a_suspect_takes_nobody_with_it(behind_a_proxy, make, desk):
+    """While a bad one is tried alone, a batch for the same partition goes its way."""
+    proxy, url = behind_a_proxy
+    topic = make_topic(url, partitions=1, cleanup_policy="compact")
+    broker = await make(url)
+    await broker.publish(run(topic, 1, ["a"]), desk)
+    await broker.publish_alone(run(topic, 1, ["a"], first=2)[0], desk)
+    culprit, batch = make_record(3, topic=topic), run(topic, 50, ["a", "b"], first=10)
+    proxy.delay(0.2)
+    try:
+        trying = asyncio.create_task(broker.publish_alone(culprit, desk))
+        await asyncio.sleep(0)  # it is on its way
+        await broker.publish(batch, desk)
+        await trying
+    finally:
+        proxy.heal()
+    assert desk.verdict(culprit) is Verdict.REJECTED
+    assert [desk.verdict(r) for r in batch] == [Verdict.CONFIRMED] * 50
+
+
 @pytest.mark.promise("K1", "K3")
 async def test_nothing_passes_a_refused_message_within_its_partition(kafka_url, make, desk):
     topic = make_topic(kafka_url, partitions=1, cleanup_policy="compact")

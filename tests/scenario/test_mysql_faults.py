@@ -305,7 +305,8 @@ async def test_who_is_frozen_in_a_settle_is_put_out_by_the_server(database, monk
 
         monkeypatch.setattr(events, "fence", frozen)
         settling = asyncio.create_task(hand.settle(done=await hand.read()))
-        await stop.reached.wait()
+        async with asyncio.timeout(10):
+            await stop.reached.wait()
         await until(lambda: other.take("main", "bert", ALL, 60))
         stop.released.set()
         with pytest.raises(StoreError):

@@ -70,7 +70,7 @@ async def test_a_lane_cannot_be_taken_between_the_check_and_the_commit(
     anna = Hand(store)
     anna.held = await store.take("main", "anna", [7], 0.3)
     settling = asyncio.create_task(anna.settle(done=await anna.read([7])))
-    await held_up.reached.wait()
+    await reached(held_up)
     await until(lambda: expired(other, 7))
     assert await other.take("main", "bert", [7], FAR) == {}
     assert [r.state for r in await other.find(Filter())] == ["pending"]
@@ -114,7 +114,7 @@ async def test_a_retake_waits_for_the_transaction_in_limbo(database, store, othe
     await add(database, event("e", KEY))
     anna = await Hand(store).take()
     settling = asyncio.create_task(anna.settle(done=await anna.read()))
-    await held_up.reached.wait()
+    await reached(held_up)
     retaking = asyncio.create_task(other.retake("main", "anna", anna.held, FAR))
     await until(lambda: waits_for_a_lock(database))
     assert not retaking.done()
@@ -145,7 +145,7 @@ async def test_an_operator_waits_for_a_settle_and_changes_what_it_left(
     anna = await Hand(store).take()
     sent, _ = await anna.read()
     settling = asyncio.create_task(anna.settle(done=[sent]))
-    await held_up.reached.wait()
+    await reached(held_up)
     burying = asyncio.create_task(other.bury(["sent", "unsent"], "by hand"))
     await until(lambda: waits_for_a_lock(database))
     held_up.released.set()
@@ -170,7 +170,7 @@ async def test_an_operator_fences_also_a_lane_that_was_never_leased(database, st
     Session.rows = slow
     try:
         burying = asyncio.create_task(store.bury(["e"], "by hand"))
-        await stop.reached.wait()
+        await reached(stop)
         assert 7 not in await other.take("main", "bert", ALL, FAR)
         stop.released.set()
         assert await burying == 1
@@ -302,6 +302,11 @@ async def test_members_that_are_long_gone_are_forgotten_without_a_deadlock(datab
             (b"anna",),
             (b"bert",),
         ]
+
+
+async def reached(stop):
+    async with asyncio.timeout(10):
+        await stop.reached.wait()
 
 
 async def expired(store, lane):

@@ -88,7 +88,7 @@ async def test_a_lane_cannot_be_taken_between_the_check_and_the_commit(url, stor
     await add(url, event("e", KEY))
     anna = await Hand(store).take([7], 0.4)
     records = await anna.read([7])
-    async with store._db.change() as session:
+    async with store.database.change() as session:
         await settle(session, anna, records)
         await until(lambda: expired(other, 7))
         taking = asyncio.create_task(other.take("main", "bert", [7], FAR))
@@ -110,7 +110,7 @@ async def test_a_settle_waits_for_who_takes_its_lane_and_then_changes_nothing(
     await add(url, event("e", KEY))
     anna = await Hand(store).take([7])
     records = await anna.read([7])
-    async with other._db.change() as session:
+    async with other.database.change() as session:
         await session.rows("fence_lock", ids=["e"])
         await session.run("fence_lanes", seqs=numbers([records[0].seq]))
         settling = asyncio.create_task(anna.settle(**dict.fromkeys(outcomes, records)))
@@ -127,7 +127,7 @@ async def test_a_lease_that_runs_out_while_the_settle_waits_is_not_held(url, sto
     await add(url, event("e", KEY))
     anna = await Hand(store).take([7], 0.4)
     records = await anna.read([7])
-    async with other._db.change() as session:
+    async with other.database.change() as session:
         # A renewal of the same token, which ends the lease instead.
         await session.rows("lock_owned", stream="main", owner="anna")
         await session.run("beat_renew", stream="main", lanes="{7}", seconds=0.3)
@@ -145,7 +145,7 @@ async def test_a_lease_that_runs_out_while_the_settle_waits_is_not_held(url, sto
 @pytest.mark.promise("L1", "L2")
 async def test_of_two_who_take_a_free_lane_one_gets_it(url, store, other):
     await store.beat("main", Member("anna", healthy=True), FAR, {})  # makes the lanes
-    async with other._db.change() as session:
+    async with other.database.change() as session:
         assert await session.rows("lock_free", stream="main", lanes="{7}") == [(7,)]
         await session.rows("take", stream="main", owner="bert", lanes="{7}", seconds=FAR)
         taking = asyncio.create_task(store.take("main", "anna", [6, 7, 8], FAR))
@@ -200,7 +200,7 @@ async def test_two_owners_never_hold_one_lane(url, store):
                 held |= await mine.take("main", name, fought, chance.uniform(0.02, 0.1))
                 if not held:
                     continue
-                async with mine._db.change() as session:
+                async with mine.database.change() as session:
                     lanes = await leasing.fence(session, "main", name, held)
                     pause = chance.uniform(0, 0.06)
                     await session.connection.execute("SELECT pg_sleep(%s)", (pause,))

@@ -34,7 +34,7 @@ def url(request):
 async def store(url):
     """A store that goes on with a proof at every read, as if all of them were slow."""
     async with opened(url) as store:
-        store._floors = Floors(slow_seconds=0.0, pause=0.0)
+        store._floors = Floors(slow_seconds=0.0, slow_reads=1, pause=0.0)
         yield store
 
 
@@ -328,8 +328,8 @@ async def test_a_long_transaction_elsewhere_does_not_slow_reads_down_in_the_end(
 async def test_a_role_that_may_not_look_at_the_sequence_reads_all_the_same(url, store, monkeypatch):
     await add(url, event("e", KEY))
     anna = await Owner(store).take()
-    query = store._db._sql["floor_number"]
-    monkeypatch.setitem(store._db._sql, "floor_number", query._replace(sql="SELECT 1 / 0, 0"))
+    query = store.database._sql["floor_number"]
+    monkeypatch.setitem(store.database._sql, "floor_number", query._replace(sql="SELECT 1 / 0, 0"))
     assert names(await anna.read()) == ["e"]
     assert floor_of(store, 7) == 0
 

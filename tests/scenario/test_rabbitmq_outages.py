@@ -17,7 +17,7 @@ from tests.servers.proxy import Proxy
 from tests.servers.rabbitmq import RabbitMQ
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-KEYS = [f"order-{n}" for n in range(20)]
+KEYS = [f"order-{n}" for n in range(50)]
 IMPATIENT = {"confirm_seconds": 1.0, "connect_seconds": 1.0}
 PATIENCE = 90.0
 
@@ -69,8 +69,8 @@ class Production:
         self.events += made
 
     async def run(self):
-        while self._going and len(self.events) < 20_000:
-            await self.write(40)
+        while self._going and len(self.events) < 3_000:
+            await self.write(25)
 
     def by_key(self):
         return {key: [e.id for e in self.events if e.key == key] for key in KEYS}
@@ -113,15 +113,16 @@ def destination(url):
     return name, broker
 
 
-async def strike(place, notes, broker, fault, heal):
+async def strike(place, notes, broker, fault, heal, prepare=bool):
     """Let a relay work, strike while it does, go on writing, heal, and let it finish."""
     async with place.relay(broker, observers=[notes], publish_seconds=5) as relay:
+        await broker.health()
+        await asyncio.to_thread(prepare)
         async with Production.of(place) as production:
             await until(lambda: relay.counts.done > 200, PATIENCE)
             await asyncio.to_thread(fault)
-            await until(lambda: "open" in changes(notes), PATIENCE)
-            before = len(production.events)
-            await until(lambda: len(production.events) > before + 100, PATIENCE)
+        await production.write(200)
+        await until(lambda: "open" in changes(notes), PATIENCE)
         assert relay.is_running
         await asyncio.to_thread(heal)
         await until(place.all_done, PATIENCE)
@@ -153,13 +154,14 @@ async def test_away_at_start(server, place, notes):
 async def test_killed_and_restarted(server, place, notes):
     name, broker = destination(server.url)
 
-    def kill():
-        # RabbitMQ writes the names of quorum queues down after a moment. Killed before, it has
-        # forgotten the queue, and with it what it had confirmed: no client can do anything there.
+    def write_down_the_queue():
+        # RabbitMQ does so after a moment. Killed before, it has forgotten a quorum queue, and with
+        # it what it had confirmed: no client can do anything about that.
         server.ctl("eval", "[dets:sync(Table) || Table <- dets:all()].")
-        server.kill()
 
-    production = await strike(place, notes, broker, kill, server.restart)
+    production = await strike(
+        place, notes, broker, server.kill, server.restart, write_down_the_queue
+    )
     assert in_turns(notes)
     await check(production, place, server.url, name)
 

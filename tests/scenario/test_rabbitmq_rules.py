@@ -115,6 +115,29 @@ async def test_the_default_exchange_routes_to_queues(rabbitmq_url, name, tap, br
     assert await sent(tap, name) == ["e1"]
 
 
+@pytest.mark.promise("Q1", "P2")
+async def test_a_nack_is_no_confirm_and_no_attempt(rabbitmq_url, name, tap, brokers, desk, kind):
+    """A full queue refuses: an outage, unless others are taken meanwhile."""
+    full = fresh("full")
+    await tap.queue(full, kind="classic", x_max_length=2, x_overflow="reject-publish")
+    broker = await brokers(rabbitmq_url)
+    filling = batch(*[full] * 5)
+    await broker.publish(filling, desk)
+    assert [desk.verdict(r).value for r in filling] == ["confirmed"] * 2 + ["outage"] * 3
+    assert desk.outcome(filling[4]).error == (
+        "refused (nack): a queue behind the default exchange for the routing key "
+        f"'{full}' is full or not available"
+    )
+    desk.reports.clear()
+    mixed = batch(full, name, full, name)
+    await broker.publish(mixed, desk)
+    assert [desk.verdict(r).value for r in mixed] == ["misconfigured", "confirmed"] * 2
+    desk.reports.clear()
+    await broker.publish_alone(mixed[0], desk)
+    assert desk.verdict(mixed[0]) is Verdict.OUTAGE
+    assert await sent(tap, full) == ["e1", "e2"]
+
+
 # -- Q2 ---------------------------------------------------------------------------------------
 @pytest.mark.promise("Q2", "P3")
 async def test_a_late_answer_is_not_taken_for_that_of_a_second_try(
@@ -153,6 +176,29 @@ async def test_a_channel_with_an_open_question_is_not_used_again(
     await broker.publish([two], desk)
     assert desk.verdict(two) is Verdict.CONFIRMED
     assert used not in broker._link._idle
+
+
+@pytest.mark.promise("P2")
+async def test_a_connection_that_says_nothing_is_given_up(
+    rabbitmq_url, name, tap, brokers, desk, proxy, kind
+):
+    broker = await brokers(
+        proxy.url_for(rabbitmq_url), exchange=name, confirm_seconds=0.3, connect_seconds=0.3
+    )
+    one, two, three = batch("ok.1", "ok.2", "ok.3")
+    await broker.publish([one], desk)
+    silent = broker._link
+    proxy.swallow("replies")
+    await broker.publish([two], desk)
+    assert desk.verdict(two) is Verdict.UNKNOWN  # it may have arrived
+    await broker.publish([three], desk)
+    assert desk.verdict(three) is Verdict.OUTAGE  # nothing has left
+    await until(lambda: silent.is_broken)
+    assert broker._link is None
+    proxy.heal()
+    desk.reports.clear()
+    await broker.publish([two, three], desk)
+    assert desk.ids(Verdict.CONFIRMED) == ["e2", "e3"]
 
 
 # -- Q4 ---------------------------------------------------------------------------------------

@@ -98,6 +98,7 @@ def missing_packages() -> list[str]:
     needs: dict[str, Callable[[], object]] = {
         f"postgresql-{programs.POSTGRES_VERSION}": programs.postgres_bin,
         "mariadb-server": lambda: programs.program("mariadbd"),
+        "pgbouncer": lambda: programs.program("pgbouncer"),
         "rabbitmq-server": programs.rabbitmq_bin,
         "default-jre-headless": lambda: programs.program("java"),
         "kcat": lambda: programs.program("kcat"),  # a reader of Kafka that was not written here

@@ -21,6 +21,7 @@ import pytest
 
 from tests.servers.catalog import SERVERS
 from tests.servers.keeper import ProcessState, is_running, signal_all
+from tests.servers.pgbouncer import PgBouncer
 from tests.servers.process import Running, ServerError, data_root, wait_until_gone
 
 FIXTURES = {f"{name}_url": name for name in SERVERS}
@@ -130,6 +131,13 @@ def postgres_url(pytestconfig: pytest.Config) -> str:
 def postgres18_url(pytestconfig: pytest.Config) -> str:
     """PostgreSQL 18."""
     return _url_or_fail(pytestconfig, "postgres18")
+
+
+@pytest.fixture(scope="session")
+def pgbouncer_url(pytestconfig: pytest.Config, postgres_url: str) -> Iterator[str]:
+    """PgBouncer in transaction mode, in front of PostgreSQL 15; one for each worker, it is light."""
+    with PgBouncer(postgres_url, owner=pytestconfig.stash[RUN].owner) as bouncer:
+        yield bouncer.url
 
 
 @pytest.fixture(scope="session")

@@ -7,15 +7,13 @@ whether it would commit by itself; the dialects know what to say; the rest is he
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from postroom.transaction import Counter, Mark, Row
 from postroom.transactions.dialects import dialect_of
 from postroom.transactions.driver import Driver
 from postroom.transactions.failures import explain
 from postroom.transactions.steps import Steps, run, run_async
-
-T = TypeVar("T")
 
 
 class _Statements:
@@ -55,14 +53,10 @@ class _Statements:
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         return (yield from dialect.accept(driver, mark))
 
-    def _explained(self, steps: Steps[T], rights: str, table: str) -> Steps[T]:
+    def _explain(self, error: Exception, rights: str, table: str) -> None:
         """Say what to do about missing tables and rights; other errors stay the driver's own."""
-        try:
-            return (yield from steps)
-        except Exception as error:
-            told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
-            if told is None:
-                raise
+        told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
+        if told is not None:
             raise told from error
 
 
@@ -70,26 +64,47 @@ class SyncStatements(_Statements):
     """A SyncTransaction over any SQL driver whose calls return results."""
 
     def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
-        return run(self._explained(self._insert(rows, whole), "INSERT", "outbox"))
+        try:
+            return run(self._insert(rows, whole))
+        except Exception as error:
+            self._explain(error, "INSERT", "outbox")
+            raise
 
     def count_up(self, counters: Sequence[Counter]) -> list[int]:
-        steps = self._count_up(counters)
-        return run(self._explained(steps, "SELECT, INSERT, UPDATE", "counter"))
+        try:
+            return run(self._count_up(counters))
+        except Exception as error:
+            self._explain(error, "SELECT, INSERT, UPDATE", "counter")
+            raise
 
     def accept(self, mark: Mark) -> bool:
-        return run(self._explained(self._accept(mark), "SELECT, INSERT, UPDATE", "inbox"))
+        try:
+            return run(self._accept(mark))
+        except Exception as error:
+            self._explain(error, "SELECT, INSERT, UPDATE", "inbox")
+            raise
 
 
 class AsyncStatements(_Statements):
     """An AsyncTransaction over any SQL driver whose calls are awaited."""
 
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
-        return await run_async(self._explained(self._insert(rows, whole), "INSERT", "outbox"))
+        try:
+            return await run_async(self._insert(rows, whole))
+        except Exception as error:
+            self._explain(error, "INSERT", "outbox")
+            raise
 
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
-        steps = self._count_up(counters)
-        return await run_async(self._explained(steps, "SELECT, INSERT, UPDATE", "counter"))
+        try:
+            return await run_async(self._count_up(counters))
+        except Exception as error:
+            self._explain(error, "SELECT, INSERT, UPDATE", "counter")
+            raise
 
     async def accept(self, mark: Mark) -> bool:
-        steps = self._accept(mark)
-        return await run_async(self._explained(steps, "SELECT, INSERT, UPDATE", "inbox"))
+        try:
+            return await run_async(self._accept(mark))
+        except Exception as error:
+            self._explain(error, "SELECT, INSERT, UPDATE", "inbox")
+            raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from inspect import isawaitable
+from types import CoroutineType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,10 +31,11 @@ async def run_async(steps: Steps[T]) -> T:
         call = next(steps)
         while True:
             try:
-                result = (await call) if isawaitable(call) else call
+                if type(call) is CoroutineType or (call is not None and isawaitable(call)):
+                    call = await call
             except BaseException as error:
                 call = steps.throw(error)
             else:
-                call = steps.send(result)
+                call = steps.send(call)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]

@@ -55,7 +55,6 @@ class Session:
         self.shaken = False
         self.retired = False
         self.away = ""
-        self.error = ""
         self._write = write
         self._on_shaken = on_shaken
         self._loop = asyncio.get_running_loop()
@@ -172,8 +171,8 @@ class Session:
                 deadline = monotonic() + GATHER_SECONDS
                 while len(producer) and monotonic() < deadline:
                     producer.poll(GATHER_SECONDS / 2)
-        except KafkaException as error:
-            self._tell(partial(self._broke, error.args[0].str()))
+        except KafkaException:
+            self._tell(self._broke)  # why is in the log, and in the reports
         if self._landed:
             reports = self._landed[:]
             self._landed.clear()
@@ -182,11 +181,9 @@ class Session:
     def _noticed(self, error: KafkaError) -> None:
         """An error is mentioned: about a connection, most of the time."""
         if error.fatal():
-            self._tell(partial(self._broke, error.str()))
+            self._tell(self._broke)
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
             self._tell(self._shook)
-        else:
-            self.error = error.str()
 
     def _tell(self, news: Callable[[], object]) -> None:
         self._loop.call_soon_threadsafe(news)
@@ -209,9 +206,8 @@ class Session:
         self.shaken = True
         self._on_shaken(self)
 
-    def _broke(self, error: str) -> None:
+    def _broke(self) -> None:
         """A fatal error: the producer is of no use any more. What is in flight gets a moment."""
-        self.error = error
         self.retire(FATAL_GRACE_SECONDS)
 
     def _close_all(self) -> None:

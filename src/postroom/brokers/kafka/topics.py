@@ -29,6 +29,7 @@ Key = TypeVar("Key")
 GOOD_SECONDS = 60.0
 BAD_SECONDS = 5.0
 _TIMES = 3
+_JUST_NOW_SECONDS = 0.5
 _MARGIN = 0.9  # what a batch may have of the topic's limit
 
 
@@ -62,7 +63,9 @@ class Topics:
         self._settings = settings
         self._known: dict[str, Standing] = {}
         self._asking = asyncio.Lock()
-        self._error = ""
+        self._error = ""  # what the client said last about its connections
+        self._reason = ""  # why the last question had no answer
+        self._away_until = 0.0
         config: dict[str, Any] = {**settings.client(), "error_cb": self._noticed, "logger": lines}
         self._admin: AdminClient | None = AdminClient(config)
         self.answered_at = float("-inf")
@@ -104,6 +107,8 @@ class Topics:
         known = self._known
         if any(name not in known or known[name].until < now for name in names):
             async with self._asking:
+                if self._away_until > monotonic():  # who asked before has found out just now
+                    raise AwayError(self._reason)
                 old = [n for n in names if n not in known or known[n].until < monotonic()]
                 if old:
                     await self._refresh(old)
@@ -160,14 +165,16 @@ class Topics:
     def _answered(self) -> None:
         self._error = ""
         self.answered_at = monotonic()
+        self._away_until = 0.0
         self.is_away = False
 
     def _away(self, reason: str) -> AwayError:
         self._client().poll(0)  # librdkafka tells there why connections fail
+        said = f"Kafka does not answer: {self._error or reason or 'no answer in time'}"
+        self._reason = self._settings.mask(said)
+        self._away_until = monotonic() + _JUST_NOW_SECONDS
         self.is_away = True
-        return AwayError(
-            self._settings.mask(f"Kafka does not answer: {self._error or reason or 'no reason'}")
-        )
+        return AwayError(self._reason)
 
     async def _answers(self, ask: Callable[[], Mapping[Key, Future[Any]]]) -> dict[Key, Any]:
         """Ask about several things; an error of the broker about one of them is its answer.

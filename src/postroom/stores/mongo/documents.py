@@ -38,15 +38,6 @@ _fields = itemgetter(
 _more = itemgetter(
     "content_type", "headers", "correlation_id", "causation_path", "schema_version", "kseq"
 )
-UNREAD: Document = {
-    "available_at": 0,
-    "stage": 0,
-    "awaits": 0,
-    "lease_owner": 0,
-    "lease_until": 0,
-    "settled_at": 0,
-}
-"""What a read leaves behind: fields that are for people and for the index."""
 
 
 class Place(NamedTuple):

@@ -25,6 +25,7 @@ from postroom.stores.mongo.documents import (
     seq_of,
 )
 from postroom.stores.mongo.leasing import depose
+from postroom.stores.mongo.reading import lanes_with
 from postroom.stores.mongo.settling import NO_LEASE, UNFINISHED, dead
 from postroom.stores.mongo.troubles import translated
 from postroom.transactions.pymongo import NEVER
@@ -57,6 +58,7 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
         "key": wanted.key,
     }
     where: Document = {name: value for name, value in names.items() if value is not None}
+    where["size"] = {"$gte": 0}  # all: only who says so is served by the index `place`
     if wanted.state is not None:
         where["status"] = str(wanted.state)
         where |= await _where_to_look(db, wanted)
@@ -71,9 +73,9 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
 
 async def _where_to_look(db: Connection, wanted: Filter) -> Document:
     """Return what lets the index `work` serve: no walk over the done events for others."""
-    if wanted.state is State.DONE:
+    if wanted.state == State.DONE:
         return {"stage": "over"}
-    if wanted.state is not State.DEAD:
+    if wanted.state != State.DEAD:
         return {"stage": {"$in": list(_OPEN)}}
     of = [wanted.stream] if wanted.stream is not None else await streams(db)
     lanes = {"$in": list(range(LANES))}
@@ -110,10 +112,11 @@ async def stats(db: Connection, stream: str | None) -> Stats:
 
 async def _lag(db: Connection, session: Session, stream: str) -> float:
     """Return the age of the longest waiting of the oldest ready events."""
-    ready = {"stage": "ready", "stream": stream, "lane": {"$in": list(range(LANES))}}
+    ready = {"stage": "ready", "stream": stream, "awaits": NEVER}
+    lanes = await lanes_with(db, ready, session)
     cursor = await db.outbox.aggregate(
         [
-            {"$match": {**ready, "awaits": NEVER}},
+            {"$match": {**ready, "lane": {"$in": lanes}}},
             {"$sort": {"ct": 1, "n": 1}},
             {"$limit": _OLDEST},
             {

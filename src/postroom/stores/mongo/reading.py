@@ -1,8 +1,13 @@
 """Reading, staging and pruning (rules R and W7).
 
-The index `work` holds stage, stream, lane, what the event awaits, and its place. For events that
-are ready MongoDB merges the lanes in the order of the places, and so looks at as many entries as it
+The index `work` holds stage, stream, lane, what the event awaits, and its place. For lanes that
+have events MongoDB merges them in the order of the places, and so looks at as many entries as it
 returns, whatever else is in the outbox and whoever owns the other lanes.
+
+Two things about MongoDB are behind the form of the questions. Entries that were deleted within its
+history window (five minutes) are still walked over. So, first, lanes without events are left out:
+for each of them the walk would go on to the next entry of any lane. And second, no other index can
+serve: where there is a choice MongoDB tries all, and if there is nothing to find, to the end.
 """
 
 from __future__ import annotations
@@ -12,11 +17,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bson.int64 import Int64
+
 from postroom.record import LANES, Record
 from postroom.store import Read, Staged
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import (
-    UNREAD,
     Document,
     key_id,
     milliseconds,
@@ -32,35 +38,91 @@ _ORDER = {"ct": 1, "n": 1}
 
 
 async def read(db: Connection, question: Read) -> list[Record]:
-    """Return what may be sent, in one snapshot; mostly in one round trip."""
+    """Return what may be sent, in one snapshot; mostly in two round trips."""
     if not question.lanes:
         return []
     async with db.snapshot() as session:
-        harvest = await _gather(db, question, session)
-        if harvest.unseen or harvest.room_left:
-            await _gather_more(db, question, harvest, session)
-        chosen = harvest.choose(question)
+        outline = await _outline(db, question, session)
+        if not outline.lanes:
+            return []
+        harvest = _Harvest(question)
+        await _gather(db, harvest, outline.lanes, session)
+        if harvest.room_left(outline.lanes):
+            await _gather_more(db, harvest, outline.lanes, session)
+        chosen = harvest.choose()
         if not db.transactions:  # no snapshot: what is asked last counts (B2)
-            await _ask_again(db, question, harvest)
-        barriers = await _barriers(db, question.stream, harvest, chosen, session)
-        held = harvest.held
+            outline = await _outline(db, question, session)
+        barriers = await _barriers(db, question.stream, outline, chosen, session)
         return [
             record_of(found, barriers.get(found["key_hash"]))
             for found in chosen
-            if held is None or found["lane"] in held
+            if outline.is_held(found["lane"])
         ]
 
 
 @dataclass(slots=True)
+class _Outline:
+    """What a read looks at before it reads: lanes with events, leases, blocks."""
+
+    lanes: list[int] = field(default_factory=list)
+    held: set[int] | None = None
+    blocks: list[Document] = field(default_factory=list)
+
+    def is_held(self, lane: int) -> bool:
+        return self.held is None or lane in self.held
+
+
+async def _outline(db: Connection, question: Read, session: Session) -> _Outline:
+    outline = _Outline()
+    here = {"stream": question.stream, "lane": {"$in": list(question.lanes)}}
+    blocks = [
+        {"$match": here},
+        {"$limit": _FEW_BLOCKS + 1},
+        {"$project": {"_id": 0, "key_hash": 1, "ct": 1, "n": 1}},
+    ]
+    pipeline: list[Document] = [
+        *_first_of_lanes(_ready(question.stream, question.lanes)),
+        {"$unionWith": {"coll": db.block.name, "pipeline": blocks}},
+    ]
+    if question.owner is not None:
+        leases = [
+            {"$match": {**here, "owner": question.owner}},
+            {"$project": {"_id": 0, "lane": 1, "token": 1}},
+        ]
+        pipeline.append({"$unionWith": {"coll": db.lease.name, "pipeline": leases}})
+        outline.held = set()
+    cursor = await db.outbox.aggregate(
+        pipeline, session=session, batchSize=2 * LANES + _FEW_BLOCKS + 2
+    )
+    for found in await cursor.to_list():
+        if "token" in found:
+            if outline.held is not None and question.tokens.get(found["lane"]) == found["token"]:
+                outline.held.add(found["lane"])
+        elif "key_hash" in found:
+            outline.blocks.append(found)
+        else:
+            outline.lanes.append(found["_id"])
+    if outline.held is not None:
+        outline.lanes = [lane for lane in outline.lanes if lane in outline.held]
+    return outline
+
+
+def _first_of_lanes(where: Document) -> list[Document]:
+    """Return stages that find the first entry of each lane, by one walk over the index."""
+    return [
+        {"$match": where},
+        {"$sort": {"lane": 1, "awaits": 1, **_ORDER}},
+        {"$group": {"_id": "$lane", "first": {"$first": "$awaits"}}},
+    ]
+
+
+@dataclass(slots=True)
 class _Harvest:
-    """What a read has found so far."""
+    """The events that a read has found so far."""
 
     question: Read
     found: list[Document] = field(default_factory=list)  # in order, and no lane beyond its share
     of_lane: Counter[int] = field(default_factory=Counter)
-    heads: dict[int, int] = field(default_factory=dict)  # lane → its lowest, of all keys
-    held: set[int] | None = None
-    blocks: list[Document] = field(default_factory=list)
     seen: int = 0
     weight: int = 0
     full: bool = False  # as many bytes as may be
@@ -85,18 +147,21 @@ class _Harvest:
         """There may be more than was looked at."""
         return not self.full and self.seen >= self.question.rows
 
-    @property
-    def unseen(self) -> list[int]:
-        """Lanes that have events, but only such as are younger than all that were found."""
-        return [lane for lane in self.heads if not self.of_lane[lane]] if self.is_cut else []
+    def unseen(self, lanes: Iterable[int]) -> list[int]:
+        """Return lanes with events that are all younger than those found."""
+        return [lane for lane in lanes if not self.of_lane[lane]] if self.is_cut else []
 
     @property
-    def room_left(self) -> bool:
-        """One lane brought so much more than its share that the batch is half empty."""
+    def is_thin(self) -> bool:
+        """One lane had so much more than its share that the batch is half empty."""
         return self.is_cut and len(self.found) < self.question.rows // 2
 
-    def choose(self, question: Read) -> list[Document]:
+    def room_left(self, lanes: Iterable[int]) -> bool:
+        return bool(self.is_thin or self.unseen(lanes))
+
+    def choose(self) -> list[Document]:
         """Return the first of each lane, then the oldest of the rest, in their order."""
+        question = self.question
         if len(self.found) <= question.rows:
             return self.found
         first: dict[int, Document] = {}
@@ -122,75 +187,40 @@ def _ready(stream: str, lanes: Iterable[int], exclude: Collection[bytes] = ()) -
     return where
 
 
-async def _gather(db: Connection, question: Read, session: Session) -> _Harvest:
-    """Ask for everything at once: leases, blocks, the head of each lane, and the oldest events."""
-    harvest = _Harvest(question)
-    here = {"stream": question.stream, "lane": {"$in": list(question.lanes)}}
-    events = [
-        {"$match": _ready(question.stream, question.lanes, question.exclude)},
-        {"$sort": _ORDER},
-        {"$limit": max(question.rows, 1)},
-        {"$project": UNREAD},
-    ]
-    heads = [
-        {"$match": _ready(question.stream, question.lanes)},
-        {"$sort": {"lane": 1, "awaits": 1, **_ORDER}},
-        {"$group": {"_id": "$lane", "ct": {"$first": "$ct"}}},
-    ]
-    pipeline: list[Document] = [
-        {"$match": here},
-        {"$limit": _FEW_BLOCKS + 1},
-        {"$project": {"_id": 0, "key_hash": 1, "ct": 1, "n": 1, "barrier": {"$literal": True}}},
-        {"$unionWith": {"coll": db.outbox.name, "pipeline": heads}},
-        {"$unionWith": {"coll": db.outbox.name, "pipeline": events}},
-    ]
-    if question.owner is not None:
-        leases = [
-            {"$match": {**here, "owner": question.owner}},
-            {"$project": {"_id": 0, "lane": 1, "token": 1}},
-        ]
-        pipeline.insert(3, {"$unionWith": {"coll": db.lease.name, "pipeline": leases}})
-        harvest.held = set()
-    cursor = await db.block.aggregate(
-        pipeline, session=session, batchSize=question.rows + 3 * LANES + _FEW_BLOCKS
-    )
-    async with cursor:
+async def _gather(
+    db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
+) -> None:
+    """Read the oldest events of these lanes."""
+    question = harvest.question
+    events = _ready(question.stream, lanes, question.exclude)
+    cursor = db.outbox.find(events, session=session).sort(_ORDER).limit(max(question.rows, 1))
+    async with cursor.batch_size(question.rows + 1):
         while not harvest.full and (chunk := await cursor.to_list(_CHUNK)):
             for document in chunk:
-                if "payload" in document:
-                    harvest.put(document)
-                elif "token" in document:
-                    _note_lease(harvest, document)
-                elif "barrier" in document:
-                    harvest.blocks.append(document)
-                else:
-                    harvest.heads[document["_id"]] = 1
-    return harvest
+                harvest.put(document)
 
 
-def _note_lease(harvest: _Harvest, lease: Document) -> None:
-    assert harvest.held is not None
-    if harvest.question.tokens.get(lease["lane"]) == lease["token"]:
-        harvest.held.add(lease["lane"])
-
-
-async def _gather_more(db: Connection, question: Read, harvest: _Harvest, session: Session) -> None:
-    """Ask for the heads of lanes that came too short, and for more of those with room left."""
-    parts: list[list[Document]] = []
-    for lane in harvest.unseen:
-        head = _ready(question.stream, [lane], question.exclude)
-        parts.append([{"$match": head}, {"$sort": _ORDER}, {"$limit": 1}, {"$project": UNREAD}])
-    if harvest.room_left:
-        open_lanes = [n for n in question.lanes if harvest.of_lane[n] < question.per_lane]
-        more = _ready(question.stream, open_lanes, question.exclude)
-        more["ct"] = {"$gte": harvest.last}  # within one snapshot: below it all has been seen
-        limit = {"$limit": question.rows}
-        parts.append([{"$match": more}, {"$sort": _ORDER}, limit, {"$project": UNREAD}])
-    pipeline = parts[0] + [
-        {"$unionWith": {"coll": db.outbox.name, "pipeline": part}} for part in parts[1:]
+async def _gather_more(
+    db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
+) -> None:
+    """Read the heads of lanes that came too short, and more of those with room left."""
+    question = harvest.question
+    parts = [
+        _oldest(_ready(question.stream, [lane], question.exclude), 1)
+        for lane in harvest.unseen(lanes)
     ]
+    if harvest.is_thin:
+        with_room = [lane for lane in lanes if harvest.of_lane[lane] < question.per_lane]
+        more = _ready(question.stream, with_room, question.exclude)
+        more["ct"] = {"$gte": harvest.last}  # within one snapshot: below it all has been seen
+        parts.append(_oldest(more, question.rows))
+    first, *others = parts
+    cursor = await db.outbox.aggregate(
+        first + [{"$unionWith": {"coll": db.outbox.name, "pipeline": part}} for part in others],
+        session=session,
+        batchSize=question.rows + LANES,
+    )
     known = {document["_id"] for document in harvest.found}
-    cursor = await db.outbox.aggregate(pipeline, session=session, batchSize=question.rows + LANES)
     async with cursor:
         while not harvest.full and (chunk := await cursor.to_list(_CHUNK)):
             for document in chunk:
@@ -200,25 +230,20 @@ async def _gather_more(db: Connection, question: Read, harvest: _Harvest, sessio
     harvest.found.sort(key=seq_of)
 
 
-async def _ask_again(db: Connection, question: Read, harvest: _Harvest) -> None:
-    here = {"stream": question.stream, "lane": {"$in": list(question.lanes)}}
-    if harvest.held is not None:
-        harvest.held.clear()
-        async for lease in db.lease.find({**here, "owner": question.owner}):
-            _note_lease(harvest, lease)
-    harvest.blocks = await db.block.find(here).limit(_FEW_BLOCKS + 1).to_list()
+def _oldest(where: Document, limit: int) -> list[Document]:
+    return [{"$match": where}, {"$sort": _ORDER}, {"$limit": limit}]
 
 
 async def _barriers(
     db: Connection,
     stream: str,
-    harvest: _Harvest,
+    outline: _Outline,
     chosen: Sequence[Document],
     session: Session,
 ) -> dict[bytes, int]:
     """Return the barriers of the keys that were chosen."""
-    if len(harvest.blocks) <= _FEW_BLOCKS:
-        return {block["key_hash"]: seq_of(block) for block in harvest.blocks}
+    if len(outline.blocks) <= _FEW_BLOCKS:
+        return {block["key_hash"]: seq_of(block) for block in outline.blocks}
     keys = {document["key_hash"] for document in chosen}
     ids = [key_id(stream, key) for key in keys]
     found = db.block.find({"_id": {"$in": ids}}, session=session)
@@ -227,39 +252,37 @@ async def _barriers(
 
 # -- staging and pruning ---------------------------------------------------------------------------
 async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-    """Move what is due; one question, and two more if there is something to move."""
+    """Move what is due; one question, and more only if there is something to move."""
     with translated(harmless=False):
-        found = await _look(db, stream, lanes)
+        outlook = await _look(db, stream, lanes)
         moved = 0
-        if found.is_due:
-            due = _waiting(stream, lanes)
-            due["awaits"] = {"$lte": found.now}
-            ids = [
-                one["_id"]
-                async for one in db.outbox.find(due, {"_id": 1})
-                .sort({"awaits": 1, **_ORDER})
-                .limit(limit)
-            ]
+        if outlook.due_lanes:
+            due = {**_waiting(stream, outlook.due_lanes), "awaits": {"$lte": outlook.now}}
+            cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **_ORDER}).limit(limit)
+            still = {"_id": {"$in": [one["_id"] async for one in cursor]}, "stage": "waiting"}
             change = {"$set": {"stage": "ready", "awaits": NEVER}}
-            still = {"_id": {"$in": ids}, "stage": "waiting"}
             moved = (await db.outbox.update_many(still, change)).modified_count
-            found = await _look(db, stream, lanes)
-    return Staged(moved, found.wait_seconds, found.ready)
+            outlook = await _look(db, stream, lanes)
+    return Staged(moved, outlook.wait_seconds, outlook.ready)
 
 
 @dataclass(slots=True)
 class _Outlook:
+    """Whether anything is ready, and when the first waiting event of each lane is due."""
+
     ready: bool = False
-    due: Any = None
     now: Any = None
+    due: dict[int, Any] = field(default_factory=dict)
 
     @property
-    def is_due(self) -> bool:
-        return self.due is not None and int(self.due) <= int(self.now)
+    def due_lanes(self) -> list[int]:
+        return [lane for lane, due in self.due.items() if int(due) <= int(self.now)]
 
     @property
     def wait_seconds(self) -> float | None:
-        return None if self.due is None else max(0.0, (int(self.due) - int(self.now)) / 1000)
+        if not self.due:
+            return None
+        return max(0.0, (min(map(int, self.due.values())) - int(self.now)) / 1000)
 
 
 def _waiting(stream: str, lanes: Iterable[int]) -> Document:
@@ -267,30 +290,35 @@ def _waiting(stream: str, lanes: Iterable[int]) -> Document:
 
 
 async def _look(db: Connection, stream: str, lanes: Sequence[int]) -> _Outlook:
-    """Say whether anything is ready, and when the next waiting event is due."""
     outlook = _Outlook()
     if not lanes:
         return outlook
-    next_one = [
-        {"$match": _waiting(stream, lanes)},
-        {"$sort": {"awaits": 1}},
-        {"$limit": 1},
-        {"$project": {"_id": 0, "due": "$awaits", "now": "$$NOW"}},
+    waiting = [
+        *_first_of_lanes(_waiting(stream, lanes)),
+        {"$project": {"due": "$first", "now": "$$NOW"}},
     ]
     cursor = await db.outbox.aggregate(
         [
             {"$match": _ready(stream, lanes)},
             {"$limit": 1},
             {"$project": {"_id": 0, "stage": 1}},
-            {"$unionWith": {"coll": db.outbox.name, "pipeline": next_one}},
+            {"$unionWith": {"coll": db.outbox.name, "pipeline": waiting}},
         ]
     )
-    async for found in cursor:
+    for found in await cursor.to_list():
         if "due" in found:
-            outlook.due, outlook.now = found["due"], found["now"]
+            outlook.now = found["now"]
+            outlook.due[found["_id"]] = found["due"]
         else:
             outlook.ready = True
     return outlook
+
+
+async def lanes_with(db: Connection, where: Document, session: Session = None) -> list[int]:
+    """Return the lanes that have events of this stage and stream, by one walk over the index."""
+    everywhere = {**where, "lane": {"$in": list(range(LANES))}}
+    cursor = await db.outbox.aggregate(_first_of_lanes(everywhere), session=session)
+    return [found["_id"] for found in await cursor.to_list()]
 
 
 async def prune(
@@ -310,24 +338,18 @@ async def prune(
 
 
 async def _old(db: Connection, stream: str, seconds: float, limit: int) -> list[str]:
-    """Return the ids of the oldest done events; those of a lane lie together in the index."""
+    """Return the ids of the oldest done events, by the clock of the server."""
+    done: Document = {"stage": "over", "stream": stream, "awaits": {"$type": "date"}}
+    lanes = await lanes_with(db, done)
+    if not lanes:
+        return []
+    before = {"$subtract": ["$$NOW", Int64(milliseconds(seconds))]}
     cursor = await db.outbox.aggregate(
         [
-            {
-                "$match": {
-                    "stage": "over",
-                    "stream": stream,
-                    "lane": {"$in": list(range(LANES))},
-                    "awaits": {"$type": "date"},
-                }
-            },
+            {"$match": {**done, "lane": {"$in": sorted(lanes)}}},
             {"$sort": {"awaits": 1, **_ORDER}},
             {"$limit": limit},
-            {
-                "$project": {
-                    "old": {"$lt": ["$awaits", {"$subtract": ["$$NOW", milliseconds(seconds)]}]}
-                }
-            },
+            {"$project": {"old": {"$lt": ["$awaits", before]}}},
         ],
         batchSize=limit,
     )

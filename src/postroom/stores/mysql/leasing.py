@@ -51,8 +51,9 @@ async def beat(
 
 
 async def make_lanes(session: Session, stream: str) -> None:
-    """Make the lanes of a stream, where they are missing."""
-    await session.run("beat_lanes", stream=stream, lanes=_ALL)
+    """Make the lanes of a stream if they are missing; those that are there are not locked."""
+    if len(await session.rows("leases", stream=stream)) < LANES:
+        await session.run("beat_lanes", stream=stream, lanes=_ALL)
 
 
 async def take(
@@ -60,8 +61,7 @@ async def take(
 ) -> dict[int, int]:
     if not lanes:
         return {}
-    if len(await session.rows("leases", stream=stream)) < LANES:
-        await make_lanes(session, stream)
+    await make_lanes(session, stream)
     return await _take(session, "take_free", stream, owner, lease_seconds, {"lanes": tuple(lanes)})
 
 

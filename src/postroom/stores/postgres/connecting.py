@@ -24,31 +24,33 @@ class Connector:
         """Why the last attempt failed; None if it did not."""
         self._bare = False  # a pooler stands between that takes no settings
 
-    async def connect(self, **more: Any) -> AsyncConnection[tuple[Any, ...]]:
-        """Open a plain connection in autocommit mode."""
+    async def connect(self, seconds: float | None = None) -> AsyncConnection[tuple[Any, ...]]:
+        """Open a plain connection in autocommit mode; `seconds` replaces its time limits."""
         while True:
             try:
                 with self.noting():
-                    return await AsyncConnection.connect(**self.parameters(**more))
+                    return await AsyncConnection.connect(**self.parameters(seconds=seconds))
             except psycopg.Error as error:
                 if not self._can_do_without(error):
                     raise
 
-    def connect_sync(self, **more: Any) -> Connection[tuple[Any, ...]]:
+    def connect_sync(self) -> Connection[tuple[Any, ...]]:
         """Open the same for a thread."""
         while True:
             try:
                 with self.noting():
-                    return Connection.connect(**self.parameters(**more))
+                    return Connection.connect(**self.parameters())
             except psycopg.Error as error:
                 if not self._can_do_without(error):
                     raise
 
-    def parameters(self, **more: Any) -> dict[str, Any]:
+    def parameters(self, *, limited: bool = True, seconds: float | None = None) -> dict[str, Any]:
         """Return the arguments of psycopg's `connect`."""
-        given = {**self.options.parameters(), **more}
-        if not self._bare:
-            given.setdefault("options", self.options.settings())
+        given = self.options.parameters()
+        if limited and not self._bare:
+            given["options"] = self.options.settings(seconds)
+        elif self.options.server_options is not None:
+            given["options"] = self.options.server_options
         # Prepared statements do not work behind pgbouncer in transaction mode; the statements that
         # count have their plans kept by functions of the database.
         return {**given, "autocommit": True, "prepare_threshold": None}
@@ -79,7 +81,7 @@ class RelayConnection(AsyncConnection[tuple[Any, ...]]):
         cls, _conninfo: str = "", *, connector: Connector, **more: Any
     ) -> Self:
         with connector.noting():
-            connection = await super().connect(**connector.parameters(**more))
+            connection = await super().connect(**{**connector.parameters(), **more})
         # On the wire an instant is a whole number of microseconds since 2000, and the statements
         # add what lies between 1970 and 2000: exact, and no datetime is made for each row.
         connection.adapters.register_loader("timestamptz", Int8BinaryLoader)

@@ -23,6 +23,8 @@ _MISSING = (
 _AGAIN = ("40", "53", "57014", "55P03", "55006", "25006", "57P03", "57P04")
 """States that pass: a conflict, a lack of room, a time limit, a server that is not yet or no longer
 the primary."""
+_RIGHTS = {"meta": "SELECT", "counter": "SELECT, INSERT, UPDATE", "inbox": "SELECT, INSERT, UPDATE"}
+_ALL_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
 
 def translate(error: BaseException, *, broken: bool = False, undone: bool = False) -> PostroomError:
@@ -81,10 +83,8 @@ def needed_grant(error: errors.InsufficientPrivilege) -> str:
     said = first_line(error)
     name = said.rpartition(" ")[2].strip('"')
     if "for table" in said:
-        return (
-            f"The relay needs: GRANT SELECT, INSERT, UPDATE, DELETE ON {name} TO the role; "
-            "a writer needs INSERT on the outbox"
-        )
+        rights = next((r for end, r in _RIGHTS.items() if name.endswith(end)), _ALL_RIGHTS)
+        return f"A relay needs: GRANT {rights} ON {name} TO its role"
     if "for sequence" in said:
         return f"Run: GRANT SELECT ON SEQUENCE {name} TO the role"
     if "for function" in said:

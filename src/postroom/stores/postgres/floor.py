@@ -28,6 +28,7 @@ from postroom.stores.postgres.database import Database
 from postroom.stores.postgres.statements import numbers
 
 SLOW_SECONDS = 0.02
+SLOW_READS = 5  # in a row; a busy machine has a slow one now and then
 PAUSE_SECONDS = 0.25
 
 
@@ -50,9 +51,16 @@ class _Proof(NamedTuple):
 class Floors:
     """The floors of the lanes that were taken through one Store."""
 
-    def __init__(self, slow_seconds: float = SLOW_SECONDS, pause: float = PAUSE_SECONDS) -> None:
+    def __init__(
+        self,
+        slow_seconds: float = SLOW_SECONDS,
+        slow_reads: int = SLOW_READS,
+        pause: float = PAUSE_SECONDS,
+    ) -> None:
         self._slow_seconds = slow_seconds
+        self._slow_reads = slow_reads
         self._pause = pause
+        self._slow = 0  # reads in a row
         self._streams: dict[str, dict[int, _Lane]] = {}
         self._proof: _Proof | None = None
         self._next_look = 0.0
@@ -124,9 +132,12 @@ class Floors:
                 self._moves += 1
 
     async def noticed(self, db: Database, question: Read, seconds: float) -> None:
-        """A read took so long: if that is slow, go on with a proof, and use it once it is done."""
+        """A read took so long: if all of them do, go on with a proof; use it once it is done."""
+        if question.owner is None:
+            return
+        self._slow = self._slow + 1 if seconds >= self._slow_seconds else 0
         now = monotonic()
-        if seconds < self._slow_seconds or question.owner is None or now < self._next_look:
+        if self._slow < self._slow_reads or now < self._next_look:
             return
         self._next_look = now + self._pause  # before the first await: one at a time is enough
         proof = await self._proven(db)

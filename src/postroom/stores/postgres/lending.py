@@ -44,7 +44,7 @@ class Lender:
             f"(CAST('{options.tables}outbox' AS regclass)); COMMIT"
         ).encode()
         self._settings: dict[str, Any] = {
-            "kwargs": connector.parameters(options=options.server_options),
+            "kwargs": connector.parameters(limited=False),
             "min_size": 0,
             "max_size": options.pool_size,
             "name": f"{options.application_name}-handlers",

@@ -11,6 +11,7 @@ from contextlib import suppress
 import psycopg
 
 from postroom.stores.postgres.connecting import Connector
+from postroom.stores.postgres.failures import first_line
 from postroom.stores.postgres.options import Options
 from postroom.url import Url
 
@@ -34,7 +35,8 @@ class PostgresNotifier:
         options = url if isinstance(url, Options) else Options.from_url(url)
         self._connector = Connector(options)
         self._channel = options.channel
-        self._wanted = threading.Event()
+        self._wanted = False
+        self._stirred = threading.Event()
         self._closed = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -43,16 +45,17 @@ class PostgresNotifier:
     def notify(self, streams: Collection[str] | None = None) -> None:  # noqa: ARG002 - any stream
         """Tell the relays that there is something; returns at once."""
         if self._process != os.getpid():  # forked: threads did not come along
-            self._wanted, self._lock = threading.Event(), threading.Lock()
+            self._stirred, self._lock = threading.Event(), threading.Lock()
             self._process, self._thread = os.getpid(), None
-        self._wanted.set()
+        self._wanted = True
+        self._stirred.set()
         if self._thread is None and not self._closed.is_set():
             self._start()
 
     def close(self) -> None:
         """Send what is wanted and end; twice is safe. A later `notify` does nothing."""
         self._closed.set()
-        self._wanted.set()
+        self._stirred.set()
         thread = self._thread
         if thread is not None and self._process == os.getpid():
             thread.join(_CLOSE_SECONDS)
@@ -72,22 +75,25 @@ class PostgresNotifier:
         connection: psycopg.Connection[tuple[object, ...]] | None = None
         told = False
         while True:
-            self._wanted.wait()
+            self._stirred.wait()
             closing = self._closed.is_set()
-            self._wanted.clear()
+            self._stirred.clear()
+            wanted, self._wanted = self._wanted, False
             try:
-                connection = connection or self._connector.connect_sync()
-                connection.execute(_NOTIFY, (self._channel,))
-                told = False
+                if wanted:
+                    connection = connection or self._connector.connect_sync()
+                    connection.execute(_NOTIFY, (self._channel,))
+                    told = False
             except Exception as error:
                 if not told:
-                    _log.warning("relays elsewhere are not woken; they poll: %s", error)
+                    _log.warning("relays elsewhere are not woken; they poll: %s", first_line(error))
                 told = True
                 if connection is not None:
                     with suppress(psycopg.Error):
                         connection.close()
                 connection = None
-                self._wanted.set()
+                self._wanted = True
+                self._stirred.set()
             if closing:
                 break
             self._closed.wait(_GAP_SECONDS if connection is not None else _RETRY_SECONDS)

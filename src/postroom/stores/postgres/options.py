@@ -70,7 +70,7 @@ class Options:
         # libpq would cut a longer one; its end tells one from another.
         return name if len(name) <= _CHANNEL_BYTES else name[-_CHANNEL_BYTES:]
 
-    def parameters(self, **more: Any) -> dict[str, Any]:
+    def parameters(self) -> dict[str, Any]:
         """Return what to connect with; what the URL says goes before our defaults."""
         given = conninfo_to_dict(self.conninfo)
         ours: dict[str, Any] = {
@@ -80,7 +80,7 @@ class Options:
             **_KEEPALIVE,
             "tcp_user_timeout": round(self.statement_seconds * 1000),
         }
-        return {**ours, **more, **{k: v for k, v in given.items() if k != "options"}}
+        return {**ours, **{k: v for k, v in given.items() if k != "options"}}
 
     def settings(self, seconds: float | None = None) -> str:
         """Return the limits that the server keeps, as libpq's `options`.

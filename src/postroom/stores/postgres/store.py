@@ -108,74 +108,74 @@ class PostgresStore:
         return migration_sql(self.options.prefix, self.options.schema, after)
 
     async def identity(self) -> str:
-        return await people.identity(self._db)
+        return await people.identity(self.database)
 
     # -- lanes --------------------------------------------------------------------------------
     async def beat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Roster:
-        return await leasing.beat(self._db, stream, member, lease_seconds, held)
+        return await leasing.beat(self.database, stream, member, lease_seconds, held)
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        tokens = await leasing.take(self._db, stream, owner, lanes, lease_seconds)
+        tokens = await leasing.take(self.database, stream, owner, lanes, lease_seconds)
         self._floors.taken(stream, owner, tokens)
         return tokens
 
     async def retake(
         self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
     ) -> dict[int, int]:
-        tokens = await leasing.retake(self._db, stream, owner, held, lease_seconds)
+        tokens = await leasing.retake(self.database, stream, owner, held, lease_seconds)
         self._floors.taken(stream, owner, tokens)
         return tokens
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        await leasing.release(self._db, stream, owner, held)
+        await leasing.release(self.database, stream, owner, held)
 
     async def leave(self, stream: str, owner: str) -> None:
-        await leasing.leave(self._db, stream, owner)
+        await leasing.leave(self.database, stream, owner)
 
     async def leases(self, stream: str) -> Roster:
-        return await leasing.leases(self._db, stream)
+        return await leasing.leases(self.database, stream)
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, question: Read) -> list[Record]:
-        return await events.read(self._db, self._floors, question)
+        return await events.read(self.database, self._floors, question)
 
     async def settle(self, settlement: Settlement) -> set[int]:
-        return await events.settle(self._db, self._floors, settlement)
+        return await events.settle(self.database, self._floors, settlement)
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-        return await events.stage(self._db, self._floors, stream, lanes, limit)
+        return await events.stage(self.database, self._floors, stream, lanes, limit)
 
     async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
-        return await events.mend(self._db, self._floors, stream, owner, leases, limit)
+        return await events.mend(self.database, self._floors, stream, owner, leases, limit)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        return await events.prune(self._db, older_than_seconds, limit)
+        return await events.prune(self.database, older_than_seconds, limit)
 
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
-        return await people.get(self._db, event_id)
+        return await people.get(self.database, event_id)
 
     async def find(self, wanted: Filter) -> list[Record]:
-        return await people.find(self._db, wanted)
+        return await people.find(self.database, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
-        return await people.stats(self._db, stream)
+        return await people.stats(self.database, stream)
 
     async def streams(self) -> list[str]:
-        return await people.streams(self._db)
+        return await people.streams(self.database)
 
     async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
-        return await people.replay(self._db, ids, new_id=new_id)
+        return await people.replay(self.database, ids, new_id=new_id)
 
     async def bury(self, ids: Sequence[str], reason: str) -> int:
-        return await people.bury(self._db, ids, short_error(reason))
+        return await people.bury(self.database, ids, short_error(reason))
 
     async def skip(self, event_id: str, reason: str) -> None:
-        await people.skip(self._db, event_id, short_error(reason))
+        await people.skip(self.database, event_id, short_error(reason))
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
@@ -184,7 +184,7 @@ class PostgresStore:
         Writers do that by a PostgresNotifier; commits of handlers' transactions do it by
         themselves. Never raises for a server that is away.
         """
-        self._db  # noqa: B018 - raises if it is not open
+        _ = self.database  # raises if it is not open
         return await self._listener.wait(timeout_seconds)
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
@@ -209,7 +209,8 @@ class PostgresStore:
         return self.options.shown
 
     @property
-    def _db(self) -> Database:
+    def database(self) -> Database:
+        """The relay's connections."""
         if self._database is None:
             raise StoreError("the store is not open; call `await store.open()` first")
         return self._database
@@ -224,8 +225,7 @@ class PostgresStore:
     async def _connected(self, *, migrating: bool = False) -> AsyncIterator[AsyncConnection[Any]]:
         """Use a connection that is not of the pool, which may not be open yet."""
         try:
-            more = {"options": self.options.settings(_MIGRATE_SECONDS)} if migrating else {}
-            connection = await self._connector.connect(**more)
+            connection = await self._connector.connect(_MIGRATE_SECONDS if migrating else None)
         except psycopg.Error as error:
             raise could_not_connect(error) from error
         try:

@@ -1,0 +1,214 @@
+"""What a doctor asks of a PostgreSQL server before people rely on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from postroom.clock import host_microseconds
+from postroom.stores.findings import Finding
+
+if TYPE_CHECKING:
+    from postroom.stores.postgres.database import Database
+    from postroom.stores.postgres.store import PostgresStore
+
+_CLOCK_SECONDS = 1.0
+_OLD_TRANSACTION_SECONDS = 300
+_INDEXES = ("pkey", "id_key", "ready", "waiting", "parked", "done", "other")
+
+
+class _Server(NamedTuple):
+    replica: bool
+    read_only: bool
+    isolation: str
+    synchronous_commit: str
+    fsync: bool
+    autovacuum: bool
+    clock_us: int
+
+
+async def examine(store: PostgresStore) -> list[Finding]:
+    """Return all that is worth telling; an empty list if there is nothing."""
+    db = store.database
+    before = host_microseconds()
+    ((*facts,),) = await db.rows("check_server")
+    after = host_microseconds()
+    server = _Server(*facts)
+    return [
+        *check_writable(server),
+        *check_durability(server),
+        *check_isolation(server),
+        *check_clock(server, before, after),
+        *await check_sequence(db),
+        *await check_indexes(db, store.options.prefix),
+        *await check_vacuum(db, server),
+        *await check_transactions(db),
+        *await check_slots(db),
+    ]
+
+
+def check_writable(server: _Server) -> list[Finding]:
+    """A replica shows the past, and nothing can be settled on it."""
+    if not (server.replica or server.read_only):
+        return []
+    what = "the server is a read replica" if server.replica else "transactions are read-only here"
+    return [
+        Finding(
+            "error",
+            what,
+            "a relay can neither take lanes nor settle there, and a replica is behind",
+            "connect to the primary, as with several hosts and target_session_attrs=read-write; "
+            "see default_transaction_read_only",
+        )
+    ]
+
+
+def check_durability(server: _Server) -> list[Finding]:
+    """A crash must not take back what was committed."""
+    found = []
+    if not server.fsync:
+        found.append(
+            Finding(
+                "error",
+                "fsync is off",
+                "a power cut may destroy the database, the outbox with it",
+                "ALTER SYSTEM SET fsync = on",
+            )
+        )
+    if server.synchronous_commit == "off":
+        found.append(
+            Finding(
+                "warning",
+                "synchronous_commit is off",
+                "a crash may take back the last moments: events that were sent are sent again, "
+                "and a consumer's effects may be undone after its message was acknowledged",
+                "ALTER ROLE … SET synchronous_commit = on, for the roles of relay and consumers",
+            )
+        )
+    return found
+
+
+def check_isolation(server: _Server) -> list[Finding]:
+    """The relay's own transactions are READ COMMITTED; a pooler may not pass that on."""
+    if server.isolation == "read committed":
+        return []
+    return [
+        Finding(
+            "warning",
+            f"the default isolation level is {server.isolation}",
+            "the relay asks for READ COMMITTED, but behind a pooler its single statements have "
+            "this one: settles that meet a renewal fail and are repeated",
+            "ALTER ROLE … SET default_transaction_isolation = 'read committed', for the relay",
+        )
+    ]
+
+
+def check_clock(server: _Server, before: int, after: int) -> list[Finding]:
+    """Leases are judged by the server's clock alone; events carry the time of their host."""
+    apart = max(before - server.clock_us, server.clock_us - after, 0) / 1_000_000
+    if apart < _CLOCK_SECONDS:
+        return []
+    return [
+        Finding(
+            "warning",
+            f"the clocks of this host and of the database are {apart:.1f} s apart",
+            "leases are safe, the database's clock decides; but occurred_at and available_at come "
+            "from hosts, and events look older or newer than they are",
+            "run NTP on both",
+        )
+    ]
+
+
+async def check_sequence(db: Database) -> list[Finding]:
+    """Numbers must be given one by one, in the order in which they are asked for."""
+    ((cache, step),) = await db.rows("check_sequence")
+    found = []
+    if cache > 1:
+        found.append(
+            Finding(
+                "error",
+                f"the sequence of the outbox has CACHE {cache}",
+                "each connection takes numbers in advance: an event that is written later may "
+                "have a lower one, and a key is sent out of order (G4)",
+                "ALTER TABLE … ALTER COLUMN seq SET CACHE 1, and let all writers reconnect",
+            )
+        )
+    if step != 1:
+        found.append(
+            Finding(
+                "error",
+                f"the sequence of the outbox has INCREMENT {step}",
+                "several primaries that number by turns do not keep the order of writing (G4), "
+                "and two relays on different primaries can own one lane (G5)",
+                "let all writers and relays of an outbox use the same primary",
+            )
+        )
+    return found
+
+
+async def check_indexes(db: Database, prefix: str) -> list[Finding]:
+    """Without its index a read walks the whole table."""
+    there = {name for (name,) in await db.rows("check_indexes")}
+    missing = [
+        f"{prefix}outbox_{name}" for name in _INDEXES if f"{prefix}outbox_{name}" not in there
+    ]
+    return [
+        Finding(
+            "error",
+            f"the index {name} is missing or not valid",
+            "reads, settles or looks walk the whole table instead, slower with every event",
+            f"DROP INDEX IF EXISTS {name}; then its line of `postroom migrate sql --from 0`, "
+            "with CREATE INDEX CONCURRENTLY",
+        )
+        for name in missing
+    ]
+
+
+async def check_vacuum(db: Database, server: _Server) -> list[Finding]:
+    """Every event leaves dead rows behind, and somebody has to remove them."""
+    ((off,),) = await db.rows("check_vacuum")
+    if server.autovacuum and not off:
+        return []
+    where = "for the outbox table" if server.autovacuum else "on this server"
+    return [
+        Finding(
+            "error",
+            f"autovacuum is off {where}",
+            "settled events stay in the table and in the index that reads walk, and the database "
+            "stops one day to save itself from running out of transaction numbers",
+            "ALTER TABLE … RESET (autovacuum_enabled), ALTER SYSTEM SET autovacuum = on",
+        )
+    ]
+
+
+async def check_transactions(db: Database) -> list[Finding]:
+    """An old transaction anywhere in the database keeps dead rows from being removed."""
+    rows: list[Any] = await db.rows("check_transactions")
+    if not rows or rows[0][3] < _OLD_TRANSACTION_SECONDS:
+        return []
+    pid, user, application, age = rows[0]
+    return [
+        Finding(
+            "warning",
+            f"process {pid} ({user}, {application or 'no application_name'}) has had a "
+            f"transaction open for {age:.0f} s",
+            "nothing that was settled since can be removed: the table grows, and reads have to "
+            "prove where to begin",
+            f"end it, or SELECT pg_terminate_backend({pid}); set "
+            "idle_in_transaction_session_timeout for its role",
+        )
+    ]
+
+
+async def check_slots(db: Database) -> list[Finding]:
+    """So does what is left of a replica, or of a transaction that was prepared and forgotten."""
+    return [
+        Finding(
+            "warning",
+            f"the {kind} {name!r} holds vacuum back ({age:,} transactions old)",
+            "nothing that was settled since can be removed, however many connections are closed",
+            "SELECT pg_drop_replication_slot(…), if nobody reads it any more"
+            if kind == "replication slot"
+            else f"COMMIT PREPARED or ROLLBACK PREPARED '{name}'",
+        )
+        for kind, name, age in await db.rows("check_slots")
+    ]

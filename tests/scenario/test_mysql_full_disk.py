@@ -1,0 +1,78 @@
+"""A disk that is full, on a MariaDB of its own: events are kept, and go on when there is room."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from postroom.brokers.memory import MemoryBroker
+from postroom.engine.relay import Relay
+from postroom.event import Event
+from postroom.outbox import Outbox
+from postroom.stores.mysql import MysqlStore
+from tests.contract.mysql_database import own_database
+from tests.scenario.place import QUICK, Notes, first_seen, until
+
+DISK, FILLER_STEP = "320m", 1_000_000
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", tmp_path], check=True)
+    tmp_path.chmod(0o777)
+    for folder in tmp_path.parents:
+        if folder.stat().st_mode & 0o005 != 0o005 and str(folder) != "/":
+            folder.chmod(folder.stat().st_mode | 0o005)  # the server runs as another user
+    yield tmp_path
+    subprocess.run(["umount", "-l", tmp_path], check=True)
+
+
+def fill(file):
+    with file.open("ab") as filler:
+        try:
+            while True:
+                filler.write(bytes(FILLER_STEP))
+                filler.flush()
+        except OSError:
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.req("S1.8")
+@pytest.mark.promise("G1", "G2")
+async def test_a_full_disk_loses_nothing(small_disk, own_server):
+    server, broker, notes = own_server("mariadb", under=small_disk), MemoryBroker(), Notes()
+    with own_database(server.url) as database:
+        await MysqlStore.from_url(database.url).migrate()
+        kept = [f"e{n}" for n in range(300)]
+        async with database.writing() as connection:
+            await Outbox().add_many(
+                connection, [Event("t", {"pad": "x" * 500}, id=i, key=f"k{i[-1]}") for i in kept]
+            )
+        filler = small_disk / "filler"
+        fill(filler)
+        refused = 0
+        for n in range(200):
+            try:
+                async with database.writing() as connection:
+                    big = Event("t", {"pad": "x" * 400_000}, id=f"big{n}", key="k")
+                    await Outbox().add(connection, big)
+            except Exception as error:
+                assert "full" in str(error) or "space" in str(error), error
+                refused += 1
+                if refused == 3:
+                    break
+            else:
+                kept.append(f"big{n}")
+        assert refused == 3
+        relay = Relay(database.url, broker, **QUICK, lease_seconds=3.0, observers=[notes])
+        async with relay:
+            await until(lambda: len(first_seen(broker)) > 200, 30)
+            filler.unlink()
+            await until(lambda: sorted(first_seen(broker)) == sorted(kept), 30)
+            await until(lambda: relay.counts.done == len(kept), 30)
+        for key in {i[-1] for i in kept if i[0] == "e"}:
+            mine = [i for i in first_seen(broker) if i[0] == "e" and i[-1] == key]
+            assert mine == [i for i in kept if i[0] == "e" and i[-1] == key]
+        assert database.run("SELECT COUNT(*) FROM postroom_outbox WHERE state <> 'done'") == [(0,)]

@@ -1,0 +1,271 @@
+"""What the statements of a batch touch on a large outbox: about the batch, whatever lies around it.
+
+A million done events, half a million scheduled ones, and a blocked key with a hundred thousand
+followers. The statistics are those of an empty table, and one connection made its plans when it
+was empty. `auto_explain` shows the plans inside of the functions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import psycopg
+import pytest
+
+from postroom.stores.postgres import PostgresStore
+from postroom.stores.postgres.database import _CHANGE
+from postroom.stores.postgres.statements import hashes, load_queries, numbers
+from tests.scenario.postgres_place import own_schema
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres-plans")]
+
+LANES = list(range(0, 64, 2))
+FILL = (
+    "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, key, payload, content_type, "
+    "size, occurred_at, created_at, state, stage, next_attempt_at, settled_at) "
+    "SELECT '{kind}-' || g, get_byte(h, 0) % 64, h, 't', 't', 'k', 'null', 'application/json', 4, "
+    "now(), now(), '{state}', '{stage}', {due}, {settled} "
+    "FROM generate_series(1, {count}) AS g, decode(md5({key}), 'hex') AS h"
+)
+EXPLAINING = (
+    "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;"
+    "SET auto_explain.log_buffers = on; SET auto_explain.log_timing = off;"
+    "SET auto_explain.log_nested_statements = on; SET auto_explain.log_format = json;"
+    "SET client_min_messages = log"
+)
+
+
+class Looker:
+    """A connection that keeps the plans of what it runs, those inside of functions too."""
+
+    def __init__(self, url):
+        self.url = url
+        self.connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+        self.plans = []
+        self.connection.execute(EXPLAINING)
+        self.connection.add_notice_handler(self._keep)
+
+    def _keep(self, notice):
+        self.plans.append(json.loads(notice.message_primary.partition("plan:")[2])["Plan"])
+
+    def explain(self, name, **values):
+        """Run a statement of the store; returns its nodes, as a flat list, and its rows."""
+        query = load_queries("postroom_")[name]
+        self.plans.clear()
+        cursor = psycopg.RawCursor(self.connection)
+        cursor.execute(query.sql, [values[name] for name in query.names])
+        rows = cursor.fetchall() if cursor.description else []
+        return [node for plan in self.plans for node in nodes_of(plan)], rows
+
+    def pages(self):
+        """How many pages the last statement touched, all plans together."""
+        return max(p["Shared Hit Blocks"] + p["Shared Read Blocks"] for p in self.plans)
+
+
+def nodes_of(plan):
+    yield plan
+    for part in plan.get("Plans", ()):
+        yield from nodes_of(part)
+
+
+def fill(connection, kind, count, *, stage, state="pending", due="NULL", settled="NULL", key):
+    connection.execute(
+        FILL.format(
+            kind=kind, count=count, stage=stage, state=state, due=due, settled=settled, key=key
+        )
+    )
+
+
+@pytest.fixture(scope="module", params=["postgres_url", "postgres18_url"])
+def outbox(request):
+    """A large outbox, two lookers: one from before it was filled, and one from after."""
+    with own_schema(request.getfixturevalue(request.param)) as url:
+        asyncio.run(PostgresStore.from_url(url).migrate())
+        early = Looker(url)
+        for _ in range(8):  # long enough for the server to settle on a plan
+            early.explain("read", **question())
+            early.explain("stage", **staging())
+            early.explain("settle", **settling([1]))
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("ALTER TABLE postroom_outbox SET (autovacuum_enabled = off)")
+            connection.execute("ANALYZE")
+            connection.execute(
+                "INSERT INTO postroom_lease (stream, lane, owner, token, until) "
+                "SELECT 'main', g, 'anna', 1, 'infinity' FROM generate_series(0, 63) AS g"
+            )
+            fill(
+                connection,
+                "done",
+                1_000_000,
+                stage="over",
+                state="done",
+                settled="now()",
+                key="g::text",
+            )
+            fill(
+                connection,
+                "later",
+                500_000,
+                stage="waiting",
+                due="now() + interval '1 day'",
+                key="g::text",
+            )
+            fill(
+                connection,
+                "head",
+                1,
+                stage="waiting",
+                state="failed",
+                due="now() + interval '1 day'",
+                key="'held'",
+            )
+            fill(connection, "follower", 100_000, stage="parked", key="'held'")
+            connection.execute(
+                "INSERT INTO postroom_block (stream, lane, key_hash, barrier, since) "
+                "SELECT stream, lane, key_hash, seq, now() FROM postroom_outbox WHERE id = 'head-1'"
+            )
+            fill(connection, "ready", 20_000, stage="ready", key="(g % 1000)::text")
+        yield {"early": early, "late": Looker(url)}
+        early.connection.close()
+
+
+@pytest.fixture(params=["early", "late"])
+def looker(request, outbox):
+    return outbox[request.param]
+
+
+def question(**changed):
+    return {
+        "stream": "main", "lanes": numbers(LANES), "owner": "anna",
+        "tokens": numbers([1] * len(LANES)), "floors": None, "epoch": None, "per_lane": 32,
+        "rows": 500, "size": 8_000_000, "exclude": None,
+    } | changed  # fmt: skip
+
+
+def settling(seqs, *, keep=True):
+    return {
+        "stream": "main", "owner": "anna", "lanes": numbers(LANES),
+        "tokens": numbers([1] * len(LANES)), "seqs": numbers(seqs), "keep": keep,
+    }  # fmt: skip
+
+
+def staging():
+    return {
+        "stream": "main", "lanes": numbers(range(64)), "owners": ["anna"] * 64,
+        "tokens": numbers([1] * 64), "floors": None, "epoch": None, "limit": 1_000,
+    }  # fmt: skip
+
+
+def removed(nodes):
+    """How many rows were looked at and thrown away."""
+    return sum(n.get("Rows Removed by Filter", 0) * n.get("Actual Loops", 1) for n in nodes)
+
+
+def indexes(nodes):
+    return {n["Index Name"] for n in nodes if n.get("Relation Name") == "postroom_outbox"}
+
+
+def assert_no_detours(nodes):
+    kinds = {n["Node Type"] for n in nodes if n.get("Relation Name") == "postroom_outbox"}
+    kinds -= {"ModifyTable"}
+    assert kinds <= {"Index Scan", "Index Only Scan"}, kinds
+    assert not [n for n in nodes if n["Node Type"] == "Bitmap Index Scan"]
+    assert all(n["Actual Rows"] <= 1_100 for n in nodes if n["Node Type"] == "Sort")
+
+
+@pytest.mark.req("S2.2", "S4.7")
+@pytest.mark.promise("D1", "D3", "D4")
+def test_a_read_touches_what_it_returns(looker):
+    nodes, rows = looker.explain("read", **question())
+    assert len(rows) == 500
+    assert_no_detours(nodes)
+    assert indexes(nodes) == {"postroom_outbox_ready", "postroom_outbox_pkey"}
+    assert removed(nodes) <= 100
+    # 1,024 candidates, one page each at most; 500 rows by a key of three levels, and a look for
+    # the block of each; 32 lanes.
+    assert looker.pages() < 500 * 8
+
+
+@pytest.mark.promise("D1", "R3")
+def test_so_does_a_read_that_leaves_out_keys_in_flight(looker):
+    with psycopg.connect(looker.url) as connection:
+        found = connection.execute(
+            "SELECT DISTINCT key_hash FROM postroom_outbox WHERE stage = 'ready' LIMIT 100"
+        ).fetchall()
+    exclude = hashes([key_hash for (key_hash,) in found])
+    nodes, rows = looker.explain("read", **question(exclude=exclude))
+    assert len(rows) == 500
+    assert_no_detours(nodes)
+    assert removed(nodes) <= 700
+    assert looker.pages() < 6_000
+
+
+@pytest.mark.promise("D1")
+def test_a_read_of_empty_lanes_touches_next_to_nothing(looker):
+    nodes, rows = looker.explain("read", **question(stream="other", owner=None))
+    assert rows == []
+    assert removed(nodes) == 0
+    assert looker.pages() < 400
+
+
+@pytest.mark.req("S2.2")
+@pytest.mark.promise("D3", "D4", "D5")
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_settle_touches_what_it_ends(looker, keep):
+    _, rows = looker.explain("read", **question())
+    connection = looker.connection
+    connection.execute("BEGIN")
+    try:
+        nodes, answer = looker.explain("settle", **settling([row[0] for row in rows], keep=keep))
+    finally:
+        connection.execute("ROLLBACK")
+    assert answer == [(LANES,)]
+    assert_no_detours(nodes)
+    assert removed(nodes) <= 100  # lease rows, not events
+    # A row is found by three pages; a new version goes into the table and three indexes.
+    assert looker.pages() < 500 * (30 if keep else 8)
+
+
+@pytest.mark.req("S4.7")
+@pytest.mark.promise("D3", "D4")
+def test_the_look_of_an_idle_relay_touches_next_to_nothing(looker):
+    nodes, rows = looker.explain("stage", **staging())
+    (moved, due, ready, _, _) = rows[0]
+    assert (moved, ready) == (0, True)
+    assert 3_600 < due < 86_401
+    assert_no_detours(nodes)
+    assert removed(nodes) == 0
+    assert looker.pages() < 64 * 8
+
+
+@pytest.mark.promise("B3", "D3", "D4")
+def test_freeing_a_key_touches_a_step_of_its_followers(looker):
+    connection = looker.connection
+    connection.execute(_CHANGE)
+    try:
+        connection.execute("DELETE FROM postroom_outbox WHERE id = 'head-1'")
+        held = connection.execute("SELECT key_hash FROM postroom_block").fetchone()
+        nodes, rows = looker.explain("advance", stream="main", keys=hashes(held), step=500)
+        barrier = connection.execute("SELECT barrier FROM postroom_block").fetchone()
+    finally:
+        connection.execute("ROLLBACK")
+    assert len(rows) == 1
+    assert barrier == (rows[0][1] + 499,)
+    assert_no_detours(nodes)
+    assert looker.pages() < 500 * 30
+
+
+@pytest.mark.promise("D4")
+def test_fresh_statistics_change_nothing(outbox):
+    """Last: it takes the others' premise away."""
+    late = outbox["late"]
+    late.connection.execute("SET auto_explain.log_min_duration = -1")
+    late.connection.execute("ANALYZE")
+    late.connection.execute("SET auto_explain.log_min_duration = 0")
+    nodes, rows = late.explain("read", **question())
+    assert len(rows) == 500
+    assert_no_detours(nodes)
+    assert indexes(nodes) == {"postroom_outbox_ready", "postroom_outbox_pkey"}
+    assert late.pages() < 500 * 8
+    late.connection.close()

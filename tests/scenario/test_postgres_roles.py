@@ -1,0 +1,180 @@
+"""Roles with no more rights than they need: one for writers, one for relays."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from postroom.brokers.memory import MemoryBroker
+from postroom.engine.relay import Relay
+from postroom.errors import StoreError
+from postroom.inbox import Inbox
+from postroom.outbox import Outbox
+from postroom.store import Filter, Read
+from postroom.stores.postgres import PostgresStore
+from postroom.stores.postgres.floor import Floors
+from postroom.testing.bench import Note
+from postroom.testing.store_hand import ALL, Hand, event, keys_of_lane, names
+from tests.scenario.place import QUICK, until
+from tests.scenario.postgres_place import opened, own_schema
+
+WRITER = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT INSERT ON {schema}.postroom_outbox TO {role};
+"""
+STRICT = "GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_counter TO {role};"
+CONSUMER = "GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_inbox TO {role};"
+RELAY = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON {schema}.postroom_meta TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE
+    ON {schema}.postroom_outbox, {schema}.postroom_lease, {schema}.postroom_member, {schema}.postroom_block
+    TO {role};
+GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_counter TO {role};
+GRANT SELECT ON SEQUENCE {schema}.postroom_outbox_seq_seq TO {role};
+"""
+
+
+@pytest.fixture(params=["postgres_url", "postgres18_url"])
+def server_url(request):
+    return request.getfixturevalue(request.param)
+
+
+@pytest.fixture
+async def admin_url(server_url):
+    with own_schema(server_url) as url:
+        await PostgresStore.from_url(url).migrate()
+        yield url
+
+
+@pytest.fixture
+def role(server_url, admin_url):
+    """Make a role with the rights of some grants; gives the URL to connect with as this role."""
+    schema = admin_url.rpartition("%3D")[2]
+    made = []
+
+    def role(*grants):
+        name = f"r_{uuid4().hex[:12]}"
+        with psycopg.connect(server_url, autocommit=True) as connection:
+            connection.execute(f"CREATE ROLE {name} LOGIN")
+            made.append(name)
+            for grant in grants:
+                connection.execute(grant.format(schema=schema, role=name))
+        return admin_url.replace("postgres@", f"{name}@")
+
+    yield role
+    with psycopg.connect(server_url, autocommit=True) as connection:
+        for name in made:
+            connection.execute(f"DROP OWNED BY {name}")
+            connection.execute(f"DROP ROLE {name}")
+
+
+async def write(url, *events, strict=False):
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        await Outbox(ordering="strict" if strict else "keyed").add_many(connection, events)
+
+
+@pytest.mark.promise("W5")
+async def test_a_writer_needs_insert_and_nothing_else(admin_url, role):
+    url = role(WRITER)
+    await write(url, event("one", "k"))
+    await write(url, event("two", "k"), event("three", "k"))
+    async with opened(admin_url, migrate=False) as store:
+        assert names(await store.find(Filter())) == ["one", "two", "three"]
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        for sql in ("SELECT * FROM postroom_outbox", "DELETE FROM postroom_outbox"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute(sql)
+            await connection.rollback()
+
+
+@pytest.mark.promise("W9")
+async def test_a_strict_writer_needs_the_counters_too(admin_url, role):
+    with pytest.raises(Exception, match="postroom_counter"):
+        await write(role(WRITER), event("one", "k"), strict=True)
+    await write(role(WRITER, STRICT), event("one", "k"), event("two", "k"), strict=True)
+    async with opened(admin_url, migrate=False) as store:
+        assert [r.kseq for r in await store.find(Filter())] == [1, 2]
+
+
+@pytest.mark.req("S5.4")
+async def test_a_consumer_needs_the_inbox(role):
+    url = role(WRITER, CONSUMER)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        assert await Inbox("payments").accept(connection, Note("m-1")) is True
+        assert await Inbox("payments").accept(connection, Note("m-1")) is False
+
+
+async def test_a_relay_needs_the_rights_that_are_written_down(admin_url, role):
+    url = role(RELAY)
+    await write(admin_url, *(event(f"e{n}", f"k{n % 5}") for n in range(20)), strict=True)
+    broker = MemoryBroker()
+    async with Relay(url, broker, **QUICK) as relay:
+        await until(lambda: relay.counts.done == 20)
+    async with opened(url, migrate=False) as store:
+        (key,) = keys_of_lane(7, 1)
+        await write(admin_url, event("a", key), event("b", key), strict=True)
+        hand = await Hand(store).take()
+        head, follower = await hand.read()
+        await hand.fail(head)
+        await hand.settle(parked=[follower])
+        await hand.stage()
+        await store.mend("main", "anna", hand.held, 10)
+        await store.skip("a", "not wanted")
+        await store.replay(["a"], new_id=True)
+        await store.bury(["b"], "neither")
+        assert await store.prune(0.0, 100) == 20
+        assert (await store.stats()).counts["dead"] == 2
+        store._floors = Floors(slow_seconds=0.0, slow_reads=1)
+        hand.held = await store.take("main", "anna", ALL, 60)
+        await store.read(Read("main", list(hand.held), 9, 9, 9, (), "anna", hand.held))
+        assert store._floors.epoch is not None
+
+
+@pytest.mark.parametrize(
+    ("missing", "told"),
+    [
+        ("GRANT SELECT ON {schema}.postroom_meta TO {role};", "GRANT SELECT ON postroom_meta"),
+        ("GRANT USAGE ON SCHEMA {schema} TO {role};", "missing|GRANT USAGE"),
+    ],
+)
+async def test_a_right_that_is_missing_at_the_start_is_named(role, missing, told):
+    url = role(RELAY.replace(missing, ""))
+    with pytest.raises(Exception, match=told):
+        await PostgresStore.from_url(url).open()
+
+
+@pytest.mark.parametrize(
+    ("revoked", "call", "told"),
+    [
+        (
+            "ALL ON postroom_outbox",
+            lambda store: store.find(Filter()),
+            (
+                "permission denied for table postroom_outbox. A relay needs: "
+                "GRANT SELECT, INSERT, UPDATE, DELETE ON postroom_outbox TO its role"
+            ),
+        ),
+        (
+            "UPDATE ON postroom_lease",
+            lambda store: store.take("main", "anna", ALL, 1),
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON postroom_lease",
+        ),
+        (
+            "EXECUTE ON FUNCTION postroom_read",
+            lambda store: Hand(store).read(),
+            "GRANT EXECUTE ON FUNCTION postroom_read",
+        ),
+    ],
+)
+async def test_a_right_that_is_taken_away_is_named(admin_url, role, revoked, call, told):
+    url = role(RELAY)
+    name = url.partition("//")[2].partition("@")[0]
+    async with opened(url, migrate=False) as store:
+        with psycopg.connect(admin_url, autocommit=True) as connection:
+            connection.execute(f"REVOKE {revoked} FROM {name}, PUBLIC")
+        with pytest.raises(StoreError) as raised:
+            await call(store)
+    assert told in str(raised.value)

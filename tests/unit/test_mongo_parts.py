@@ -1,0 +1,144 @@
+"""The parts of the MongoDB store that need no server: addresses, places, errors, the schema's text."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bson import Int64, Timestamp
+from pymongo.errors import (
+    AutoReconnect,
+    ConfigurationError,
+    NetworkTimeout,
+    NotPrimaryError,
+    OperationFailure,
+    ServerSelectionTimeoutError,
+    WTimeoutError,
+)
+
+from postroom.errors import ConfigError, StoreConflictError, StoreError, StoreLostError
+from postroom.stores.mongo import MongoStore
+from postroom.stores.mongo.address import read_address
+from postroom.stores.mongo.documents import Place
+from postroom.stores.mongo.troubles import is_transient, translate
+from postroom.transactions.pymongo import place_numbers
+from postroom.wiring import load_store
+
+URL = "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&prefix=billing_&w=majority"
+
+
+# -- addresses ---------------------------------------------------------------------------------
+def test_a_url_is_the_drivers_but_for_our_own_options():
+    address = read_address(URL)
+    assert address.target == "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&w=majority"
+    assert address.database == "shop"
+
+
+def test_the_store_of_a_url():
+    store = load_store(URL)
+    assert isinstance(store, MongoStore)
+    assert (store.database, store.prefix) == ("shop", "billing_")
+    assert "p%40ss" not in store.url
+    assert load_store("mongodb+srv://host.example/shop").database == "shop"
+
+
+def test_time_limits_are_ours_unless_the_url_says_otherwise():
+    assert read_address("mongodb://h/d").options["socketTimeoutMS"] == 10_000
+    assert "socketTimeoutMS" not in read_address("mongodb://h/d?sockettimeoutms=1").options
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("mongodb://host", "names no database"),
+        ("mongodb://host/d?replicaset=r&prefx=x", "(?i)unknown option"),
+        ("mongodb://host/d?prefix=1x", "prefix '1x'"),
+        ("mongodb://host/d?transactions=maybe", "true or false"),
+        ("mysql://host/d", "not a MongoDB URL"),
+    ],
+)
+def test_a_wrong_url_says_what_would_be_right(url, words):
+    with pytest.raises(ConfigError, match=words):
+        MongoStore.from_url(url)
+
+
+# -- places ------------------------------------------------------------------------------------
+@pytest.mark.promise("W6")
+def test_a_place_is_one_number_and_back():
+    places = [
+        Place(Timestamp(1, 1), 1),
+        Place(Timestamp(1, 1), 2**63 - 1),
+        Place(Timestamp(1, 2), 1),
+        Place(Timestamp(1_700_000_000, 2**32 - 1), 5),
+        Place(Timestamp(1_700_000_001, 0), 0),
+        Place(Timestamp(2**32 - 1, 2**32 - 1), 2**63 - 1),
+    ]
+    numbers = [place.seq for place in places]
+    assert numbers == sorted(set(numbers))
+    assert [Place.of(number) for number in numbers] == places
+    assert numbers[0] == 0x1_00000001_00000000_00000001
+
+
+@pytest.mark.promise("W6")
+def test_the_numbers_of_a_process_never_go_back():
+    found = [n for _ in range(50) for n in place_numbers(3, b"\xab\xcd")]
+    assert found == sorted(set(found))
+    assert {n & 0xFFF for n in found} == {0xBCD}
+    assert all(isinstance(n, Int64) and n < 2**63 for n in found)
+
+
+# -- errors ------------------------------------------------------------------------------------
+def labelled(error, label):
+    error._add_error_label(label)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "in_transaction", "alone"),
+    [
+        (OperationFailure("x", 112), StoreConflictError, StoreConflictError),
+        (labelled(OperationFailure("x", 251), "TransientTransactionError"), StoreConflictError, StoreLostError),
+        (OperationFailure("not primary", 10107), StoreConflictError, StoreLostError),
+        (OperationFailure("shutting down", 91), StoreConflictError, StoreLostError),
+        (NotPrimaryError("x"), StoreConflictError, StoreLostError),
+        (AutoReconnect("x"), StoreConflictError, StoreLostError),
+        (NetworkTimeout("x"), StoreConflictError, StoreLostError),
+        (ServerSelectionTimeoutError("x"), StoreConflictError, StoreLostError),
+        (WTimeoutError("x", 64), StoreConflictError, StoreLostError),
+        (
+            ConfigurationError("Sessions are not supported by this MongoDB deployment"),
+            StoreConflictError,
+            StoreConflictError,
+        ),
+        (OperationFailure("not authorized", 13), StoreError, StoreError),
+        (OperationFailure("Document failed validation", 121), StoreError, StoreError),
+    ],
+)  # fmt: skip
+@pytest.mark.promise("L5")
+def test_what_an_error_means(error, in_transaction, alone):
+    assert type(translate(error, harmless=True)) is in_transaction
+    assert type(translate(error, harmless=False)) is alone
+
+
+def test_a_refusal_is_not_repeated():
+    assert not is_transient(OperationFailure("not authorized", 13))
+    assert not is_transient(ConfigurationError("bad option"))
+    assert is_transient(OperationFailure("x", 112))
+
+
+# -- the schema as text ------------------------------------------------------------------------
+def test_the_migration_can_be_shown_for_mongosh():
+    text = MongoStore("mongodb://h/d", prefix="billing_").migration_sql()
+    commands = [
+        json.loads(line.removeprefix("db.runCommand(").removesuffix(");"))
+        for line in text.splitlines()
+        if line.startswith("db.runCommand(")
+    ]
+    made = [command["create"] for command in commands if "create" in command]
+    assert made == [
+        "billing_outbox", "billing_lease", "billing_member", "billing_block", "billing_counter",
+        "billing_inbox", "billing_meta",
+    ]  # fmt: skip
+    assert "postroom_" not in text
+    assert '_id: "schema_version"' in text
+    assert MongoStore("mongodb://h/d").migration_sql(after=1) == ""

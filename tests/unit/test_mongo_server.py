@@ -1,0 +1,318 @@
+"""What the MongoDB store asks of its server: round trips, plans, collections."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import uuid
+
+import pymongo
+import pytest
+from pymongo.errors import WriteError
+from pymongo.monitoring import CommandListener
+
+from postroom.errors import ConfigError, SchemaError, StoreError
+from postroom.event import Event
+from postroom.outbox import Outbox
+from postroom.store import Burial, Failure, Filter, Read
+from postroom.stores.mongo import MongoStore, reading
+from postroom.testing.store_hand import ALL, FAR, Hand, event
+from tests.contract.mongo_database import url_of
+
+
+class Commands(CommandListener):
+    """Counts what goes over the wire."""
+
+    def __init__(self):
+        self.names = []
+
+    def started(self, event):
+        self.names.append(event.command_name)
+
+    def succeeded(self, event): ...
+
+    def failed(self, event): ...
+
+
+@pytest.fixture
+async def url(mongo_url):
+    made = url_of(mongo_url, f"unit_{uuid.uuid4().hex[:12]}")
+    yield made
+    async with pymongo.AsyncMongoClient(made) as client:
+        await client.drop_database(client.get_default_database().name)
+
+
+@pytest.fixture
+def commands():
+    return Commands()
+
+
+@pytest.fixture
+async def store(url, commands):
+    store = MongoStore(url)
+    store._address.options["event_listeners"] = [commands]
+    await store.migrate()
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def add(url):
+    async with pymongo.AsyncMongoClient(url) as client:
+
+        async def add(*events):
+            async with client.start_session() as session, await session.start_transaction():
+                await Outbox().add_many(session, events)
+
+        yield add
+
+
+# -- round trips -------------------------------------------------------------------------------
+@pytest.mark.promise("D1", "L2")
+@pytest.mark.parametrize("number", [1, 500, 1_000])
+@pytest.mark.parametrize("keep_done", [True, False])
+async def test_a_batch_takes_five_round_trips_whatever_its_size(
+    store, add, commands, number, keep_done
+):
+    await add(*(event(f"e{n}", f"k{n % 100}") for n in range(number)))
+    hand = await Hand(store).take()
+    commands.names.clear()
+    question = Read("main", ALL, 1_000, 1_000, 10**9, (), "anna", hand.held)
+    records = await store.read(question)
+    assert len(records) == number
+    assert commands.names == ["aggregate", "find"]
+    commands.names.clear()
+    assert await hand.settle(done=records, keep_done=keep_done) == set(ALL)
+    assert commands.names == ["update", "update" if keep_done else "delete", "commitTransaction"]
+
+
+@pytest.mark.promise("D1")
+async def test_a_settle_with_every_outcome_takes_six_round_trips(store, add, commands):
+    await add(*(event(f"{name}{n}", f"{name}{n}") for n in range(20) for name in "abcde"))
+    await add(*(event(f"after e{n}", f"e{n}") for n in range(20)))
+    hand = await Hand(store).take()
+    for record in await hand.read():
+        if record.id.startswith("e"):
+            await hand.fail(record)
+    await hand.settle(parked=[r for r in await hand.read() if r.id.startswith("after")])
+    await hand.stage()
+    by_name = {}
+    for record in await hand.read():
+        by_name.setdefault(record.id[0], []).append(record)
+    commands.names.clear()
+    await hand.settle(
+        done=by_name["a"] + by_name["e"],
+        failed=[Failure(record, 1, FAR, "boom") for record in by_name["b"]],
+        dead=[Burial(record, 1, "boom") for record in by_name["c"]],
+        starts=by_name["d"],
+    )
+    assert commands.names == [
+        "update",  # the fence
+        "aggregate",  # blocks
+        "update",  # events
+        "update",  # blocks made
+        "delete",  # blocks lifted
+        "commitTransaction",
+    ]
+    assert {r.id[:5] for r in await hand.read()} == {"after"} | {f"d{n}" for n in range(20)}
+
+
+async def test_an_idle_look_is_one_round_trip(store, commands):
+    await Hand(store).take()
+    commands.names.clear()
+    assert await store.stage("main", ALL, 100) == (0, None, False)
+    assert commands.names == ["aggregate"]
+    commands.names.clear()
+    assert await Hand(store).read() == []
+    assert commands.names == ["aggregate"]
+
+
+@pytest.mark.promise("D1", "R4")
+async def test_a_hot_lane_costs_one_round_trip_more(store, add, commands):
+    await add(*(event(f"hot{n}", "hot") for n in range(300)))
+    await add(*(event(f"cold{n}", f"k{n}") for n in range(100)))
+    commands.names.clear()
+    found = await Hand(store).read(per_lane=10, rows=200)
+    assert commands.names == ["aggregate", "find", "aggregate"]
+    assert sum(record.key == "hot" for record in found) == 10
+    assert len(found) > 90
+
+
+# -- plans -------------------------------------------------------------------------------------
+async def plan(store, pipeline):
+    explained = await store._db.database.command(
+        {
+            "explain": {"aggregate": "postroom_outbox", "pipeline": pipeline, "cursor": {}},
+            "verbosity": "executionStats",
+        }
+    )
+    text = json.dumps(explained, default=str)
+    keys = sum(map(int, re.findall(r'"totalKeysExamined": (\d+)', text)))
+    documents = sum(map(int, re.findall(r'"totalDocsExamined": (\d+)', text)))
+    plans = re.findall(r'"rejectedPlans": (\[\]?)', text)
+    return set(re.findall(r'"stage": "([A-Z_]+)"', text)), keys, documents, set(plans)
+
+
+@pytest.mark.promise("D1")
+async def test_a_read_merges_its_lanes_and_looks_at_little_more_than_it_returns(store, add):
+    await add(*(event(f"e{n}", f"k{n}") for n in range(1_000)))
+    half = range(0, 64, 2)
+    stages, keys, documents, rejected = await plan(
+        store, reading._oldest(reading._ready("main", half), 100)
+    )
+    assert "SORT_MERGE" in stages
+    assert "SORT" not in stages
+    assert keys <= 100 + 2 * 32
+    assert documents == 100
+    assert rejected == {"[]"}  # a choice of plans would have to be tried out
+
+
+@pytest.mark.promise("D1")
+async def test_the_lanes_with_events_are_found_by_the_index_alone(store, add):
+    await add(*(event(f"e{n}", f"k{n}") for n in range(1_000)))
+    stages, keys, documents, rejected = await plan(
+        store, reading._first_of_lanes(reading._ready("main", ALL))
+    )
+    assert "DISTINCT_SCAN" in stages
+    assert keys <= 2 * 64
+    assert documents == 0
+    assert rejected == {"[]"}
+
+
+@pytest.mark.promise("D3")
+async def test_done_scheduled_and_parked_events_are_not_walked_over(store, add):
+    await add(*(event(f"e{n}", f"k{n}") for n in range(500)))
+    hand = await Hand(store).take()
+    records = await hand.read()
+    await hand.settle(
+        done=records[:300], failed=[Failure(r, 1, FAR, "boom") for r in records[300:400]]
+    )
+    _, keys, _, _ = await plan(store, reading._oldest(reading._ready("main", ALL), 10))
+    assert keys <= 10 + 2 * 64
+
+
+@pytest.mark.req("S2.2", "S1.9")
+async def test_people_are_served_by_indexes_too(store, add):
+    await add(*(event(f"e{n}", f"k{n}") for n in range(200)))
+    hand = await Hand(store).take()
+    records = await hand.read()
+    await hand.settle(done=records[:150], dead=[Burial(r, 1, "x") for r in records[150:155]])
+    database = store._db.database
+    listing = {
+        "find": "postroom_outbox",
+        "filter": {"size": {"$gte": 0}},
+        "sort": {"ct": 1, "n": 1},
+    }
+    explained = await database.command({"explain": {**listing, "limit": 5}})
+    assert '"SORT"' not in json.dumps(explained, default=str)
+    assert [r.id for r in await store.find(Filter(state="dead"))] == [
+        r.id for r in records[150:155]
+    ]
+
+
+# -- collections -------------------------------------------------------------------------------
+@pytest.mark.req("S4.1")
+async def test_ten_at_once_make_the_collections(url):
+    stores = [MongoStore(url) for _ in range(10)]
+    assert await asyncio.gather(*(store.migrate() for store in stores)) == [1] * 10
+    await stores[0].open()
+    assert len(await stores[0].identity()) == 36
+    assert await stores[0].schema() == (1, 1)
+    await stores[0].close()
+
+
+async def test_a_database_without_collections_is_refused_with_advice(url):
+    store = MongoStore(url)
+    assert await store.schema() == (0, 1)
+    with pytest.raises(SchemaError, match=r"are missing in 'unit_.*postroom migrate up --store"):
+        await store.open()
+    await store.close()
+
+
+async def test_collections_of_a_newer_version_are_left_alone(url, store):
+    async with pymongo.AsyncMongoClient(url) as client:
+        meta = client.get_default_database()["postroom_meta"]
+        await meta.update_one({"_id": "schema_version"}, {"$set": {"value": 99}})
+        newer = MongoStore(url)
+        with pytest.raises(SchemaError, match="newer postroom"):
+            await newer.open()
+        with pytest.raises(SchemaError, match="nothing was changed"):
+            await newer.migrate()
+        assert (await meta.find_one({"_id": "schema_version"}))["value"] == 99
+
+
+@pytest.mark.req("S2.1", "S1.9")
+async def test_an_operator_finds_the_fields_that_the_documents_name(url, store, add):
+    await add(Event("page.saved", {"page": 1}, id="page:1", aggregate_id="1", stream="wiki"))
+    hand = await Hand(store, stream="wiki").take()
+    await hand.settle(starts=await hand.read())
+    async with pymongo.AsyncMongoClient(url, tz_aware=True) as client:
+        found = await client.get_default_database()["postroom_outbox"].find_one()
+    for name, value in {
+        "_id": "page:1",
+        "stream": "wiki",
+        "event_type": "page.saved",
+        "aggregate_id": "1",
+        "payload": '{"page":1}',
+        "status": "processing",
+        "attempts": 1,
+        "last_error": None,
+        "next_attempt_at": None,
+        "lease_owner": "anna",
+    }.items():
+        assert found[name] == value
+    assert found["lease_until"] > found["created_at"]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"stage": "over"},
+        {"status": "lost"},
+        {"status": "done"},
+        {"stage": "waiting", "awaits": 0},
+        {"lane": 64},
+        {"attempts": -1},
+        {"payload": {"an": "object"}},
+    ],
+)
+async def test_illegal_states_cannot_be_stored(url, store, add, broken):
+    await add(event("e"))
+    async with pymongo.AsyncMongoClient(url) as client:
+        with pytest.raises(WriteError, match="validation"):
+            await client.get_default_database()["postroom_outbox"].update_one({}, {"$set": broken})
+
+
+@pytest.mark.req("S2.1")
+async def test_dollars_and_dots_in_names_stay_what_they_are(store, add):
+    payload = {"$set": {"a.b": "$x", "$$NOW": "$$ROOT"}, "": None, ".": {"$": 1}}
+    await add(Event("$type", payload, id="$id", key="$k.e.y", headers={"$h": "$v", "a.b": "c"}))
+    (record,) = await Hand(store).read()
+    assert (record.id, record.type, record.key) == ("$id", "$type", "$k.e.y")
+    assert record.data == payload
+    assert record.headers == {"$h": "$v", "a.b": "c"}
+
+
+# -- kinds of servers --------------------------------------------------------------------------
+async def test_a_standalone_that_must_have_transactions_is_refused(mongo_standalone_url):
+    store = MongoStore(mongo_standalone_url, transactions=True)
+    with pytest.raises(ConfigError, match="standalone"):
+        await store.open()
+    await store.close()
+
+
+async def test_transactions_can_be_declined(url, store, add):
+    declined = MongoStore(url, transactions=False)
+    await declined.open()
+    assert not declined.capabilities.transactions
+    await add(event("e", "k"))
+    hand = await Hand(declined).take()
+    assert await hand.work() == ["e"]
+    await declined.close()
+
+
+async def test_a_store_that_is_not_open_says_so():
+    with pytest.raises(StoreError, match="not open"):
+        await MongoStore("mongodb://127.0.0.1/d").get("e")
