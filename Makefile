@@ -5,8 +5,8 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 export PYTHONPATH :=
 export POSTROOM_TEST_PYTHON := $(BIN)/python
-# More workers than cores do not help: the servers share them.
-WORKERS ?= 2
+# One more than cores: many tests wait for something most of the time.
+WORKERS ?= 3
 # Its driver is built with the headers that come with the servers.
 NO_SERVERS := --ignore tests/contract/test_transactions_mysql.py
 

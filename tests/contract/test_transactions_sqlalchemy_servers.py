@@ -18,6 +18,8 @@ from postroom.outbox import Outbox, SyncOutbox
 from postroom.testing.transactions import SavepointBench, SavepointContract, TransactionContract
 from tests.contract.database import MariadbDatabase, PostgresDatabase
 
+pytestmark = pytest.mark.slow
+
 
 class Bench(SavepointBench):
     sync = True

@@ -11,6 +11,8 @@ import pytest
 
 from tests.cli.command import PATIENCE_SECONDS, Running, call
 
+pytestmark = pytest.mark.slow
+
 
 def gone(watched):
     """Wait until all of these processes have ended."""

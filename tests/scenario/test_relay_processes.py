@@ -16,6 +16,8 @@ import postroom
 from postroom.event import Event
 from tests.scenario.place import SqlitePlace, until
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SOURCE = Path(postroom.__file__).parents[1]
 KEYS = [f"k{n}" for n in range(12)]

@@ -13,6 +13,8 @@ import pytest
 from tests.servers.keeper import ProcessState, process_state
 from tests.servers.process import data_root, wait_until, wait_until_gone
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 
 
