@@ -4,8 +4,7 @@ A mutant patches the package in a process of its own. `sim` is the simulation wi
 faults given (None: all); a test is run by pytest in that process.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from tests.mutants.mutant import Mutant
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
@@ -13,15 +12,6 @@ MYSQL = "tests/contract/test_store_mysql.py"
 MYSQL_FENCE = "tests/scenario/test_mysql_fence.py"
 POSTGRES_FENCE = "tests/scenario/test_postgres_fence.py"
 POSTGRES_FLOOR = "tests/scenario/test_postgres_floor.py"
-
-
-@dataclass(frozen=True)
-class Mutant:
-    rule: str
-    story: str
-    plant: Callable[[], None]
-    sim: tuple[str, ...] | None = ()  # () no simulation
-    tests: tuple[str, ...] = ()
 
 
 def _no_fence():
