@@ -46,7 +46,7 @@ test-pythons: $(VENV)/.dev  ## the tests without servers, on every Python from 3
 	@for v in 3.11 3.12 3.13 3.14; do \
 	  if python$$v -c '' 2>/dev/null; then \
 	    echo "== Python $$v"; python$$v -m venv .venv-$$v && \
-	    .venv-$$v/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test]' && \
+	    .venv-$$v/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]' && \
 	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow and not preview" $(NO_SERVERS) || exit 1; \
 	  else echo "== Python $$v: not found"; fi; done
 

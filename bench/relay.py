@@ -4,6 +4,7 @@
     python -m bench.relay --store sqlite --growth     and with big tables around it
     python -m bench.relay --store postgres            starts a PostgreSQL of its own
     python -m bench.relay --store postgresql://…      one that is there (its outbox is emptied!)
+    python -m bench.relay --store postgres --broker kafka     to a real Kafka: see bench.relay_kafka
 
 The destination does nothing, so that what is measured is the relay and its store. Rounds alternate
 between the contestants; the table shows medians and the spread over the rounds.
@@ -13,6 +14,7 @@ import argparse
 import asyncio
 import json
 import platform
+import resource
 import statistics
 import sys
 import time
@@ -46,10 +48,15 @@ def main(argv=None):
     parser.add_argument("--keys", type=int, default=1_000)
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--broker", help="kafka, or kafka://…: send to it, from PostgreSQL")
     parser.add_argument("--growth", action="store_true", help="also with big tables around it")
     parser.add_argument("--dir", help="where SQLite files go (default: the system's)")
     parser.add_argument("--json", help="append the results to this file, one object a line")
     args = parser.parse_args(argv)
+    if args.broker:
+        from bench import relay_kafka
+
+        return relay_kafka.compare(args)
     ground = open_ground(args.store, args.dir)
     try:
         return measure(args, ground)
@@ -88,9 +95,18 @@ def measure(args, ground):
             if sent != args.events:
                 print(f"{name}: sent {sent} of {args.events}", file=sys.stderr)
                 return 1
-        print(f"round {round_number + 1} of {args.rounds}", file=sys.stderr)
+        for name, make_ready, work in getattr(ground, "peers", ()):
+            make_ready()
+            began = time.perf_counter()
+            rates.setdefault(name, []).append(work() / (time.perf_counter() - began))
+        print(f"round {round_number + 1} of {args.rounds}, {memory()} so far", file=sys.stderr)
     show(args, ground, rates)
     return 0
+
+
+def memory():
+    """The most that this process has held, which is the relay's and the measuring's together."""
+    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB of memory"
 
 
 def show(args, ground, rates):
@@ -98,7 +114,7 @@ def show(args, ground, rates):
     ours = statistics.median(rates["relay, keep_done=0"])
     print(
         f"\n{args.events:,} events, {args.keys:,} keys, batch {args.batch}, {args.rounds} rounds, "
-        f"Python {platform.python_version()}, {ground.version}\n"
+        f"Python {platform.python_version()}, {ground.version}; {memory()} at most\n"
     )
     print(f"{'':52}{'events/s':>10}  {'spread':>17}  {'of bare':>7}  {'of plain':>8}")
     for name, found in rates.items():

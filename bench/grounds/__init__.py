@@ -19,6 +19,7 @@ def open_ground(target, folder=None):
     """Return the ground for a URL, or for a server's name: then one is started for this run."""
     if target == "sqlite":
         return SqliteGround(folder)
+    target = {"mongodb": "mongo", "postgresql": "postgres", "mysql": "mariadb"}.get(target, target)
     if ":" not in target:
         from tests.servers.catalog import SERVERS
 

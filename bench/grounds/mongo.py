@@ -1,10 +1,12 @@
 """MongoDB: each round copies prepared documents into an empty outbox."""
 
 import asyncio
+from itertools import islice
 
 from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, rows
 
 STEP = 10_000
+CLAIMS = 1_000  # enough for a worker that takes one event at a time
 
 
 class MongoGround:
@@ -21,6 +23,7 @@ class MongoGround:
         self._client = pymongo.MongoClient(url)
         self._db = self._client.get_default_database()
         self.version = f"MongoDB {self._client.server_info()['version']}"
+        self.peers = [("a claim for each event (findOneAndUpdate)", self._claims, self._claiming)]
 
     def close(self):
         self._client.close()
@@ -39,9 +42,9 @@ class MongoGround:
             self._db[f"postroom_{collection}"].delete_many({})
         if crowd:
             self._crowd(crowd, number)
-        prepared, bare = list(rows(events, keys, hot)), without_transaction(self._db)
-        for first in range(0, events, STEP):
-            bare.insert(prepared[first : first + STEP])
+        prepared, bare = iter(rows(events, keys, hot)), without_transaction(self._db)
+        while step := list(islice(prepared, STEP)):
+            bare.insert(step)
         for collection in ("outbox", "block"):
             self._copy(f"postroom_{collection}", f"bench_{name}_{collection}")
 
@@ -73,6 +76,49 @@ class MongoGround:
                     return sent
                 await outbox.delete_many({"_id": {"$in": [one["_id"] for one in found]}})
                 sent += len(found)
+
+    def _claims(self):
+        """The outbox of a worker that claims events one by one."""
+        outbox = self._db["bench_claims"]
+        outbox.drop()
+        outbox.create_index({"status": 1, "next_retry_at": 1, "created_at": 1})
+        outbox.insert_many(
+            [
+                {
+                    "_id": f"e{n}", "stream": "main", "event_type": "t", "aggregate_id": f"k{n}",
+                    "payload": PAYLOAD_TEXT, "status": "new", "attempts": 0, "created_at": n,
+                    "next_retry_at": 0, "lease_owner": None, "lease_until": None,
+                }
+                for n in range(CLAIMS)
+            ]
+        )  # fmt: skip
+
+    def _claiming(self):
+        return asyncio.run(self._claim_each())
+
+    async def _claim_each(self):
+        """Claim the oldest due event, do nothing with it, mark it done: two commands for each."""
+        import pymongo
+
+        done = 0
+        async with pymongo.AsyncMongoClient(self.url, w="majority") as client:
+            outbox = client.get_default_database()["bench_claims"]
+            while True:
+                claimed = await outbox.find_one_and_update(
+                    {"status": {"$in": ["new", "failed"]}, "next_retry_at": {"$lte": 1}},
+                    {
+                        "$set": {"status": "processing", "lease_owner": "me", "lease_until": 9},
+                        "$inc": {"attempts": 1},
+                    },
+                    sort={"created_at": 1},
+                )
+                if claimed is None:
+                    return done
+                await outbox.update_one(
+                    {"_id": claimed["_id"], "lease_owner": "me"},
+                    {"$set": {"status": "done", "lease_owner": None, "lease_until": None}},
+                )
+                done += 1
 
     def _crowd(self, kind, number):
         import datetime

@@ -6,7 +6,10 @@ told arrives by the inbox, and takes effect once.
 
 from postroom._version import __version__
 from postroom.brokers.handlers import Handlers
+from postroom.bus import Bus, Module
 from postroom.config import RelaySettings
+from postroom.consumers import Consumer, ConsumerSettings
+from postroom.context import Context, SyncContext
 from postroom.engine.relay import Relay
 from postroom.errors import (
     AutocommitError,
@@ -37,9 +40,13 @@ from postroom.wiring import migrate
 
 __all__ = [
     "AutocommitError",
+    "Bus",
     "CausationError",
     "ConfigError",
     "Constant",
+    "Consumer",
+    "ConsumerSettings",
+    "Context",
     "DuplicateEventError",
     "Event",
     "EventError",
@@ -48,6 +55,7 @@ __all__ = [
     "Inbox",
     "Linear",
     "MissingExtraError",
+    "Module",
     "NotFoundError",
     "Outbox",
     "PayloadError",
@@ -64,6 +72,7 @@ __all__ = [
     "StoreConflictError",
     "StoreError",
     "StoreLostError",
+    "SyncContext",
     "SyncInbox",
     "SyncOutbox",
     "TransactionError",

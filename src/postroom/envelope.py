@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import NamedTuple
 
 from postroom.clock import from_microseconds, to_microseconds
@@ -35,7 +36,7 @@ def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
         (TYPE, record.type),
         (CONTENT_TYPE, record.content_type),
         (SCHEMA_VERSION, str(record.schema_version)),
-        (OCCURRED_AT, from_microseconds(record.occurred_us).isoformat()),
+        (OCCURRED_AT, _written(record.occurred_us)),
     ]
     if record.key is not None:
         headers.append((KEY, record.key))
@@ -89,6 +90,18 @@ def read_headers(headers: Mapping[str, str]) -> Envelope:
         headers.get(OUTBOX),
         {n: v for n, v in headers.items() if not n.startswith("postroom-") and n != CONTENT_TYPE},
     )
+
+
+def _written(microseconds: int) -> str:
+    """Return an instant in ISO 8601. Most events share their second with others: it is kept."""
+    seconds, rest = divmod(microseconds, 1_000_000)
+    text = _second(seconds)
+    return f"{text[:-6]}.{rest:06}+00:00" if rest else text
+
+
+@lru_cache(1_000)
+def _second(seconds: int) -> str:
+    return from_microseconds(seconds * 1_000_000).isoformat()
 
 
 def _number(text: str | None) -> int | None:

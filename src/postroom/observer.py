@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+
+from postroom.record import Record
 
 
 class Settled(NamedTuple):
@@ -68,7 +71,23 @@ class Woke(NamedTuple):
     by: str
 
 
-Fact = Settled | Attempt | Lanes | BreakerChanged | Alarm | Trouble | Woke
+class Sent(NamedTuple):
+    """A publish call has ended, whatever the outcomes; how long it took."""
+
+    stream: str
+    records: Sequence[Record]
+    seconds: float
+
+
+class Delivered(NamedTuple):
+    """These events were settled as done; how long the settle took."""
+
+    stream: str
+    records: Sequence[Record]
+    seconds: float
+
+
+Fact = Settled | Attempt | Lanes | BreakerChanged | Alarm | Trouble | Woke | Sent | Delivered
 
 
 class Observer(Protocol):

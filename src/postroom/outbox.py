@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from postroom import wake
+from postroom import adding, wake
 from postroom.clock import to_microseconds
 from postroom.codec import JSON, encode
 from postroom.errors import ConfigError, DuplicateEventError, EventError, TransactionError
@@ -136,6 +136,8 @@ class _Writer:
             )
         if self._strict:
             _check_strict(event)
+        if adding.hooks:
+            event = adding.seen(event)
         return to_row(event, self._routes.topic_of(event))
 
     def _rows(self, events: list[Event]) -> list[Row]:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
-from postroom.record import Record, State
+from postroom.record import Record, State, short_error
+
+MAX_WHO_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +177,49 @@ class Filter(NamedTuple):
     key: str | None = None
     after_seq: int = 0
     limit: int = 100
+    error: str | None = None  # a part of the last error, letter by letter
+    from_us: int | None = None  # created then or later …
+    before_us: int | None = None  # … and before this
+
+
+class Details(NamedTuple):
+    """What else is known of one event: where it stands, its times, who works on it.
+
+    barrier     its key is blocked: events of the key after this `seq` wait
+    """
+
+    stage: str
+    available_us: int | None
+    settled_us: int | None
+    lease_owner: str | None
+    lease_until_us: int | None
+    barrier: int | None
+
+
+class Cause(NamedTuple):
+    """The dead letters of one type with one error; when the first and the last of them died."""
+
+    type: str
+    error: str
+    how_many: int
+    first_us: int
+    last_us: int
+
+
+class Deed(NamedTuple):
+    """What a person did with the outbox: `what` is replay, bury, skip or prune."""
+
+    who: str
+    what: str
+    how_many: int
+    about: str
+    at_us: int = 0
+
+
+def deed(by: str, what: str, how_many: int, ids: Sequence[str], reason: str = "") -> Deed:
+    """Describe what a person did to these events, within the bounds of what is stored."""
+    about = ", ".join(ids) + (f": {reason}" if reason else "")
+    return Deed(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
 
 
 class Store(Protocol):
@@ -273,17 +318,32 @@ class Store(Protocol):
     async def streams(self) -> list[str]:
         """Return the streams that have events or leases."""
 
-    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+    async def details(self, event_id: str) -> Details | None:
+        """Return what `get` leaves out, for the eyes of a person."""
+
+    async def causes(self, stream: str | None = None) -> list[Cause]:
+        """Return why dead letters died, in no order; without their payloads."""
+
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
         """Send dead or done events again, from attempt 0; returns how many.
 
         With `new_id` copies under fresh ids, which no inbox has seen. Takes the lanes from their
-        owners (L7), as `bury` and `skip` do.
+        owners (L7), as `bury` and `skip` do. `by` is the person: the deed is written down in the
+        same transaction.
         """
 
-    async def bury(self, ids: Sequence[str], reason: str) -> int:
+    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
         """Make unfinished events dead letters; returns how many."""
 
-    async def skip(self, event_id: str, reason: str) -> None:
+    async def note(self, deed: Deed) -> None:
+        """Write down a deed by itself, with the store's time."""
+
+    async def deeds(self, limit: int) -> list[Deed]:
+        """Return what people did, the last first."""
+
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         """Bury an event and put a `postroom.skipped` marker in its place.
 
         A strict event leaves its number to the marker: the dead letter has `kseq` 0, and a replay

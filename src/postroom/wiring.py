@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from postroom.broker import Broker
 from postroom.errors import ConfigError, MissingExtraError
+from postroom.source import Source
 from postroom.store import Store
 from postroom.url import Url, unknown
 
@@ -38,8 +39,15 @@ BROKERS: Mapping[str, Entry] = {
     "memory": Entry("postroom.brokers.memory", "MemoryBroker"),
     "null": Entry("postroom.brokers.memory", "NullBroker"),
 }
+SOURCES: Mapping[str, Entry] = {
+    "amqp": Entry("postroom.consumers.rabbitmq", "RabbitSource", "rabbitmq"),
+    "amqps": Entry("postroom.consumers.rabbitmq", "RabbitSource", "rabbitmq"),
+    "kafka": Entry("postroom.consumers.kafka", "KafkaSource", "kafka"),
+    "memory": Entry("postroom.consumers.memory", "MemorySource"),
+}
 STORE_GROUP = "postroom.stores"
 BROKER_GROUP = "postroom.brokers"
+SOURCE_GROUP = "postroom.sources"
 """Entry points of these groups add schemes: the name is the scheme, the object a function of a Url
 or a class with `from_url`. The schemes above cannot be taken over."""
 
@@ -55,6 +63,11 @@ def load_broker(url: str | Url) -> Broker:
     `handlers:package.module:attribute` imports handlers from the user's own code.
     """
     return cast("Broker", _load(Url.parse(url), BROKERS, BROKER_GROUP, "broker"))
+
+
+def load_source(url: str | Url) -> Source:
+    """Return the queue or topics that a URL names, not yet opened."""
+    return cast("Source", _load(Url.parse(url), SOURCES, SOURCE_GROUP, "source"))
 
 
 async def migrate(url: str) -> int:

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
+import sqlite3
+import threading
+from contextlib import suppress
 
 import click
 import pytest
@@ -35,7 +39,10 @@ def test_without_a_command_it_helps_and_fails(tmp_path):
 
 
 def test_each_command_has_an_example():
-    assert set(cli.commands) == {"demo", "migrate", "run", "status", "version"}
+    assert set(cli.commands) == {
+        "audit", "bury", "config", "dead", "demo", "doctor", "health", "list", "migrate", "prune",
+        "replay", "run", "show", "skip", "status", "version",
+    }  # fmt: skip
     for name, command in cli.commands.items():
         text = command.get_help(click.Context(command, info_name=f"postroom {name}"))
         assert "Example" in text
@@ -55,7 +62,7 @@ def test_version(tmp_path):
     ("arguments", "said"),
     [
         (["staus"], "postroom: No such command 'staus'."),
-        (["status"], "postroom status: Missing option '--store' (env var: 'POSTROOM_STORE')."),
+        (["status"], "Missing option '--store' (env var: 'POSTROOM_STORE', in postroom.toml: store)"),
         (["status", "--store", "sqlite:///x.db", "--jsn"], "postroom status: No such option"),
         (["status", "--store", "app.db"], "not a URL"),
         (["status", "--store", "sqlitee:///x.db"], "did you mean 'sqlite'? Known: "),
@@ -125,6 +132,63 @@ def test_a_traceback_comes_only_when_asked_for(tmp_path):
     assert "Traceback" not in quiet.stderr
     assert "Traceback" in loud.stderr
     assert (quiet.returncode, loud.returncode) == (3, 3)
+
+
+def test_help_fits_80_columns(tmp_path):
+    for name in ("", *sorted(cli.commands)):
+        done = call(*filter(None, (name, "--help")), cwd=tmp_path, COLUMNS="80")
+        assert max(len(line) for line in done.stdout.splitlines()) <= 80, name
+
+
+def test_the_shell_completes_commands_and_options(tmp_path):
+    def completed(words):
+        count = str(len(words.split()) - 1)
+        done = call(
+            cwd=tmp_path, _POSTROOM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=count
+        )
+        return done.stdout.split()
+
+    assert completed("postroom re") == ["plain,replay"]
+    assert completed("postroom replay --new") == ["plain,--new-id"]
+    script = call(cwd=tmp_path, _POSTROOM_COMPLETE="bash_source")
+    assert (script.returncode, "complete " in script.stdout) == (0, True)
+
+
+def test_tables_of_a_newer_postroom_are_exit_code_3(tmp_path):
+    call("migrate", "--store", "sqlite:///x.db", cwd=tmp_path)
+    with sqlite3.connect(tmp_path / "x.db") as conn:
+        conn.execute("UPDATE postroom_meta SET value = '99' WHERE name = 'schema_version'")
+    conn.close()
+    for verb in (["list"], ["replay", "--all"], ["dead"], ["run", "--broker", "null:"]):
+        done = call(*verb, "--store", "sqlite:///x.db", cwd=tmp_path)
+        assert done.returncode == 3
+        assert "made by a newer postroom; this one knows 1. Upgrade postroom here" in done.stderr
+        assert len(done.stderr.splitlines()) <= 2  # `run` has said that it starts
+    assert call("doctor", "--store", "sqlite:///x.db", cwd=tmp_path).returncode == 1
+
+
+def test_a_port_where_something_else_listens_is_exit_code_3(tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve():
+            with suppress(OSError):
+                while True:
+                    client, _ = server.accept()
+                    with client:
+                        client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        for scheme in ("postgresql", "mysql"):
+            url = f"{scheme}://u:s3cret@127.0.0.1:{server.getsockname()[1]}/shop"
+            done = call("status", "--store", url, cwd=tmp_path)
+            assert done.returncode == 3
+            assert "cannot be reached: " in done.stderr
+            assert "Is the URL right, is the server up, does it let you in?" in done.stderr
+            assert "s3cret" not in done.stderr
+            assert len(done.stderr.splitlines()) == 1
+        server.shutdown(socket.SHUT_RDWR)
+    thread.join()
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["run", "--help"]])

@@ -11,6 +11,7 @@ from postroom.brokers.kafka import KafkaBroker
 from postroom.testing.broker import Arrival, BrokerContract
 from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, servers, tap
 
+pytestmark = pytest.mark.server
 LIMIT = 200_000
 
 

@@ -66,14 +66,23 @@ class TestReplicaSetOfThree(ReplicaSetContract):
             yield url
 
 
-class TestStandalone(MongoContract):
+class WithoutTransactions(MongoContract):
     capabilities = Capabilities(transactions=False, notify=False)
 
+    @pytest.fixture
+    def write(self):
+        return lambda store: store.transaction()
+
+
+class TestStandalone(WithoutTransactions):
     @pytest.fixture
     async def url(self, mongo_standalone_url):
         async with mongo_database.emptied(mongo_standalone_url) as url:
             yield url
 
+
+class TestWithoutTransactionsByChoice(WithoutTransactions):
     @pytest.fixture
-    def write(self):
-        return lambda store: store.transaction()
+    async def url(self, mongo_url):
+        async with mongo_database.emptied(mongo_url) as url:
+            yield f"{url}&transactions=false"

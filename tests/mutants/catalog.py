@@ -4,7 +4,11 @@ A mutant patches the package in a process of its own. `sim` is the simulation wi
 faults given (None: all); a test is run by pytest in that process.
 """
 
+from tests.mutants.brokers import BROKER_MUTANTS
+from tests.mutants.mongo import MONGO_MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.operations import OPERATIONS_MUTANTS
+from tests.mutants.receiving import RECEIVING_MUTANTS
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
@@ -606,4 +610,8 @@ MUTANTS = {
         "L7", "a lane is read by who no longer holds it, in MySQL", _mysql_read_of_anybody,
         tests=(MYSQL,),
     ),
+    **BROKER_MUTANTS,
+    **MONGO_MUTANTS,
+    **RECEIVING_MUTANTS,
+    **OPERATIONS_MUTANTS,
 }  # fmt: skip

@@ -23,6 +23,18 @@ def own_schema(server_url, name=None):
             server.execute(f"DROP SCHEMA IF EXISTS {schema} CASCADE")
 
 
+@contextmanager
+def own_database(server_url):
+    """Give the URL of an empty database; it is gone afterwards."""
+    name = f"d_{uuid4().hex[:12]}"
+    with psycopg.connect(server_url, autocommit=True) as server:
+        server.execute(f"CREATE DATABASE {name}")
+        try:
+            yield f"{server_url.rpartition('/')[0]}/{name}"
+        finally:
+            server.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
 @asynccontextmanager
 async def opened(url, *, migrate=True):
     """Give a store that is open."""

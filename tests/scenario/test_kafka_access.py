@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 
 import pytest
 
@@ -18,6 +17,8 @@ from postroom.wiring import load_broker
 from tests.scenario.kafka_guarded import GuardedKafka
 from tests.scenario.kafka_place import first_seen_by_key, make_topic, tap
 from tests.scenario.place import SqlitePlace, until
+
+pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ async def test_a_wrong_password_is_an_outage_and_no_password_is_ever_shown(
         "sasl.password": "wr0ng-passw0rd",
         "ssl.ca.location": str(server.ca),
     }
-    broker = KafkaBroker(f"127.0.0.1:{server.guarded_port}", config=login | debug)
+    broker = KafkaBroker(f"127.0.0.1:{server.guarded_port}", config=login | debug, answer_seconds=1)
     await broker.open()
     record = make_record(1, topic=make_topic(server.url))
     await broker.publish([record], desk)
@@ -133,7 +134,6 @@ async def test_one_too_large_among_hundreds_where_the_limit_cannot_be_seen(serve
         "made", os.urandom(30_000), id="culprit", key=events[301].key, topic=topic
     )
     await place.write(*events)
-    began = time.monotonic()
     try:
         url = server.guarded_url("blind")
         async with place.relay(load_broker(url), observers=[notes], batch_size=300) as relay:
@@ -144,7 +144,6 @@ async def test_one_too_large_among_hundreds_where_the_limit_cannot_be_seen(serve
 
             await until(all_over, 120)
             assert relay.counts.dead == 1
-        assert time.monotonic() - began < 60
         dead = await place.record("culprit")
         assert (dead.state, dead.attempts) == ("dead", 1)
         assert "too large" in dead.last_error

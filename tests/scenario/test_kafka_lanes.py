@@ -10,8 +10,7 @@ from postroom.broker import Verdict
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka import lanes as lanes_module
 from postroom.testing.desk import RecordingDesk, make_record
-from tests.scenario.kafka_place import Traffic, make_topic, servers, tap
-from tests.scenario.place import SqlitePlace, until
+from tests.scenario.kafka_place import make_topic, servers, tap
 
 PATIENCE = 60.0
 
@@ -146,26 +145,3 @@ async def test_producers_of_lanes_are_bounded(kafka_url, relay_one, desk, monkey
         await relay_one.publish(in_lane(lane, topic, [n]), desk)
         assert len(relay_one._way.lanes._producers) <= 3
     assert {o.verdict for _, o in desk.reports} == {Verdict.CONFIRMED}
-
-
-@pytest.mark.req("S1.7")
-@pytest.mark.promise("G2", "G4", "K6")
-async def test_a_relay_in_transactions_survives_a_killed_broker(tmp_path, own_server):
-    server = own_server("kafka")
-    place = SqlitePlace(tmp_path / "app.db")
-    await place.open()
-    try:
-        traffic = Traffic(place, server.url, make_topic(server.url))
-        broker = KafkaBroker(
-            servers(server.url), delivery="transactional", publish_seconds=5, answer_seconds=1
-        )
-        async with place.relay(broker):
-            await traffic.write(20)
-            await until(traffic.all_done, PATIENCE)
-            writing = asyncio.create_task(traffic.write(20))
-            await asyncio.to_thread(server.restart)
-            await writing
-            await until(traffic.all_done, PATIENCE)
-        await traffic.check(committed=True)
-    finally:
-        await place.close()

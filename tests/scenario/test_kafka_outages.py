@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 
 import pytest
-from confluent_kafka import TopicCollection
-from confluent_kafka.admin import AdminClient
 
 from postroom.brokers.kafka import KafkaBroker
 from postroom.event import Event
 from postroom.observer import BreakerChanged
 from tests.scenario.kafka_place import Traffic, kafka_behind_a_proxy, make_topic, servers
 from tests.scenario.place import SqlitePlace, until
+from tests.servers.kafka import Kafka
 
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def module_server():
+    with Kafka() as server:
+        yield server
+
+
+@pytest.fixture
+def server(module_server):
+    """A Kafka of this module alone; it is well when a test begins."""
+    module_server.thaw()
+    if not module_server.pids:
+        module_server.restart()
+    return module_server
+
+
+@pytest.fixture(scope="module")
+def behind_a_proxy():
+    with kafka_behind_a_proxy() as (_, proxy, url):
+        yield proxy, url
 
 
 @pytest.fixture
@@ -37,8 +59,7 @@ def changes(notes):
 @pytest.mark.req("S1.4", "S1.6", "S1.7")
 @pytest.mark.promise("G2", "G4", "P2", "P4")
 class TestOutages:
-    async def test_away_at_the_start(self, place, notes, own_server):
-        server = own_server("kafka")
+    async def test_away_at_the_start(self, place, notes, server):
         traffic = Traffic(place, server.url, make_topic(server.url))
         server.kill()
         async with place.relay(broker_at(server.url), observers=[notes]) as relay:
@@ -53,8 +74,7 @@ class TestOutages:
         assert changes(notes) == ["open", "closed"]
         assert "127.0.0.1" in notes.of(BreakerChanged)[0].error
 
-    async def test_killed_while_running(self, place, notes, own_server):
-        server = own_server("kafka")
+    async def test_killed_while_running(self, place, notes, server):
         traffic = Traffic(place, server.url, make_topic(server.url))
         async with place.relay(broker_at(server.url), observers=[notes]):
             await traffic.write(20)
@@ -70,8 +90,7 @@ class TestOutages:
         await traffic.check()
         assert changes(notes) == ["open", "closed"]
 
-    async def test_frozen(self, place, notes, own_server):
-        server = own_server("kafka")
+    async def test_frozen(self, place, notes, server):
         traffic = Traffic(place, server.url, make_topic(server.url))
         async with place.relay(broker_at(server.url), observers=[notes]):
             await traffic.write(20)
@@ -85,59 +104,99 @@ class TestOutages:
         await traffic.check()
         assert changes(notes)[-1] == "closed"
 
-    async def test_replies_are_swallowed(self, place, notes):
-        with kafka_behind_a_proxy() as (_, proxy, url):
-            traffic = Traffic(place, url, make_topic(url))
-            async with place.relay(broker_at(url), observers=[notes]):
-                await traffic.write(20)
-                await until(traffic.all_done, PATIENCE)
-                proxy.swallow("replies")
+    async def test_replies_are_swallowed(self, place, notes, behind_a_proxy):
+        proxy, url = behind_a_proxy
+        traffic = Traffic(place, url, make_topic(url))
+        async with place.relay(broker_at(url), observers=[notes]):
+            await traffic.write(20)
+            await until(traffic.all_done, PATIENCE)
+            proxy.swallow("replies")
+            try:
                 await traffic.write(20)
                 await until(lambda: changes(notes) == ["open"], PATIENCE)
                 await traffic.write(10)
+            finally:
                 proxy.heal()
-                await until(traffic.all_done, PATIENCE)
-            copies = await traffic.check()
+            await until(traffic.all_done, PATIENCE)
+        copies = await traffic.check()
         # They had arrived, and nobody could know: sent again, which the receiver's inbox sees.
         assert set(copies) <= {i for ids in traffic.written.values() for i in ids[20:40]}
         assert copies != {}
 
-    async def test_a_reply_that_is_late_makes_no_copy(self, place, notes):
+    async def test_a_reply_that_is_late_makes_no_copy(self, place, notes, behind_a_proxy):
         """A connection that breaks within the time limit is mended by the idempotent producer."""
-        with kafka_behind_a_proxy() as (_, proxy, url):
-            traffic = Traffic(place, url, make_topic(url))
-            async with place.relay(broker_at(url, publish_seconds=15), observers=[notes]):
-                await traffic.write(20)
-                await until(traffic.all_done, PATIENCE)
-                proxy.swallow("replies")
+        proxy, url = behind_a_proxy
+        traffic = Traffic(place, url, make_topic(url))
+        async with place.relay(broker_at(url, publish_seconds=15), observers=[notes]):
+            await traffic.write(20)
+            await until(traffic.all_done, PATIENCE)
+            proxy.swallow("replies")
+            try:
                 await traffic.write(20)
                 await asyncio.to_thread(proxy.wait_swallowed)
+            finally:
                 proxy.heal()
-                await until(traffic.all_done, PATIENCE)
-            assert await traffic.check() == {}
+            await until(traffic.all_done, PATIENCE)
+        assert await traffic.check() == {}
         assert changes(notes) == []
 
-    async def test_the_leader_of_a_partition_is_killed(self, place, notes, own_server):
-        cluster = own_server("kafka_cluster")
-        topic = make_topic(cluster.url, partitions=6, copies=3)
-        traffic = Traffic(place, cluster.url, topic, keys=20)
-        async with place.relay(broker_at(cluster.url, publish_seconds=20), observers=[notes]):
-            await traffic.write(5)
+    @pytest.mark.promise("K6")
+    async def test_killed_while_in_transactions(self, place, server):
+        traffic = Traffic(place, server.url, make_topic(server.url))
+        broker = broker_at(server.url, delivery="transactional", publish_seconds=5)
+        async with place.relay(broker):
+            await traffic.write(20)
             await until(traffic.all_done, PATIENCE)
-            leader = await asyncio.to_thread(leader_of, cluster.url, topic)
             writing = asyncio.create_task(traffic.write(20))
-            await asyncio.to_thread(cluster.members[leader - 1].kill)
+            await asyncio.to_thread(server.restart)
             await writing
-            await traffic.write(5)
             await until(traffic.all_done, PATIENCE)
-        await traffic.check()
-        assert changes(notes) == []  # two of three are there: this was no outage
+        await traffic.check(committed=True)
 
 
-def leader_of(url, topic):
-    admin = AdminClient({"bootstrap.servers": servers(url), "log_level": 0})
-    found = admin.describe_topics(TopicCollection([topic]))[topic].result(30)
-    return found.partitions[0].leader.id
+RELAY = """
+import asyncio, sys
+from postroom import Relay
+from postroom.observer import BreakerChanged
+
+class Tell:
+    def observe(self, fact):
+        if isinstance(fact, BreakerChanged):
+            print(fact.state, fact.error, flush=True)
+
+asyncio.run(Relay(*sys.argv[1:], observers=[Tell()], max_outage_seconds=0.2).run())
+"""
+
+
+@pytest.mark.req("S1.4", "S1.6")
+@pytest.mark.promise("G2", "G4", "P2")
+async def test_a_name_that_resolves_later(place, tmp_path, kafka_url):
+    """The relay has a file of names of its own, in which its Kafka is missing at first."""
+    names = tmp_path / "hosts"
+    names.write_text("127.0.0.1 localhost\n")
+    traffic = Traffic(place, kafka_url, make_topic(kafka_url))
+    await traffic.write(10)
+    url = kafka_url.replace("127.0.0.1", "kafka.test") + "?answer_seconds=1"
+    relay = await asyncio.create_subprocess_exec(
+        "unshare", "--map-root-user", "--mount", "sh", "-c",
+        'mount --bind "$0" /etc/hosts && exec "$@"', names,
+        sys.executable, "-c", RELAY, f"sqlite:///{place.path}", url,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(PATIENCE):
+            state, _, error = (await relay.stdout.readline()).decode().partition(" ")
+        assert state == "open"
+        assert "kafka.test" in error
+        await traffic.write(10)
+        with names.open("a") as file:
+            file.write("127.0.0.1 kafka.test\n")
+        await until(traffic.all_done, PATIENCE)
+    finally:
+        relay.terminate()
+        said, _ = await relay.communicate()
+    assert (relay.returncode, said) == (0, b"closed \n")
+    assert await traffic.check() == {}
 
 
 @pytest.mark.req("S1.6")

@@ -13,10 +13,11 @@ from postroom.brokers.kafka import KafkaBroker
 from postroom.event import Event
 from postroom.observer import BreakerChanged
 from postroom.testing.desk import RecordingDesk, make_record
-from tests.scenario.kafka_place import first_seen_by_key, make_topic, servers, tap
+from tests.scenario.kafka_place import Traffic, first_seen_by_key, make_topic, servers, tap
 from tests.scenario.place import SqlitePlace, until
 from tests.servers.kafka import KafkaCluster
 
+pytestmark = [pytest.mark.slow, pytest.mark.server]
 PATIENCE = 60.0
 
 
@@ -100,6 +101,34 @@ async def test_a_frozen_leader_stalls_no_other_partition(cluster, tmp_path, note
         assert notes.of(BreakerChanged) == []
     finally:
         await place.close()
+
+
+@pytest.mark.req("S1.7")
+@pytest.mark.promise("G2", "G4", "P2", "P4")
+async def test_the_leader_of_a_partition_is_killed(cluster, tmp_path, notes):
+    topic = make_topic(cluster.url, partitions=6, copies=3)
+    place = SqlitePlace(tmp_path / "app.db")
+    await place.open()
+    traffic = Traffic(place, cluster.url, topic, keys=20)
+    broker = KafkaBroker(servers(cluster.url), publish_seconds=20, answer_seconds=1)
+    struck = None
+    try:
+        async with place.relay(broker, observers=[notes]):
+            await traffic.write(5)
+            await until(traffic.all_done, PATIENCE)
+            leader = (await asyncio.to_thread(leaders, cluster.url, topic))[0]
+            struck = cluster.members[leader - 1]
+            writing = asyncio.create_task(traffic.write(20))
+            await asyncio.to_thread(struck.kill)
+            await writing
+            await traffic.write(5)
+            await until(traffic.all_done, PATIENCE)
+        await traffic.check()
+        assert notes.of(BreakerChanged) == []  # two of three are there: this was no outage
+    finally:
+        await place.close()
+        if struck is not None:
+            await asyncio.to_thread(struck.restart)
 
 
 @pytest.mark.promise("P1", "P2")

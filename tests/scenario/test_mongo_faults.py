@@ -16,11 +16,17 @@ from postroom.store import Filter, Member
 from postroom.stores.mongo import MongoStore, leasing
 from postroom.testing.store_hand import ALL, FAR, Hand, event, names
 from postroom.transactions.pymongo import without_transaction
+from tests.scenario.mongo_harm import (
+    FAST,
+    freeze_primary,
+    freeze_secondary,
+    kill_primary,
+    make_whole,
+    step_down,
+)
 from tests.scenario.mongo_place import MongoPlace
 from tests.scenario.mongo_traffic import Traffic, check
 from tests.scenario.place import QUICK, until
-from tests.servers.mongo import states
-from tests.servers.process import wait_until
 from tests.servers.proxy import Proxy
 
 # pymongo leaves sockets to the garbage collector whose connecting was cut short by a close.
@@ -30,45 +36,12 @@ pytestmark = [
 ]
 
 RELAY = {**QUICK, "lease_seconds": 4.0, "batch_size": 5, "max_batch_size": 20}
-FAST = "serverSelectionTimeoutMS=3000&socketTimeoutMS=2000&connectTimeoutMS=2000"
-
-
-def primary_of(cluster):
-    with pymongo.MongoClient(cluster.url, serverSelectionTimeoutMS=20_000) as client:
-        client.admin.command("ping")
-        port = client.primary[1]
-    return next(member for member in cluster.members if member.port == port)
-
-
-def step_down(cluster):
-    with pymongo.MongoClient(cluster.url, serverSelectionTimeoutMS=20_000) as client:
-        client.admin.command("replSetStepDown", 10)
-
-
-def kill_primary(cluster):
-    primary_of(cluster).kill()
-
-
-def freeze_primary(cluster):
-    primary_of(cluster).freeze()
-
-
-def make_whole(cluster):
-    for member in cluster.members:
-        if not member.pids:
-            member.restart()
-        member.thaw()
-    wait_until(
-        lambda: states(cluster.url) == ["PRIMARY", "SECONDARY", "SECONDARY"],
-        within=60,
-        what="three members",
-    )
 
 
 @pytest.mark.slow
 @pytest.mark.req("S1.4", "S1.8", "S2.6")
 @pytest.mark.promise("G1", "G2", "G4", "L5", "W6", "W8")
-@pytest.mark.parametrize("harm", [step_down, kill_primary, freeze_primary])
+@pytest.mark.parametrize("harm", [step_down, kill_primary, freeze_primary, freeze_secondary])
 async def test_traffic_goes_on_over_two_elections(own_server, harm):
     """Adds, reads, settles and renewals are all under way when the primary goes, twice."""
     cluster = await asyncio.to_thread(own_server, "mongo_cluster")

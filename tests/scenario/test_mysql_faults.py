@@ -338,7 +338,7 @@ async def test_a_password_that_is_wrong_is_told_with_the_grant(database):
 
 async def test_a_relay_needs_these_rights_and_no_others(database):
     await MysqlStore.from_url(database.url).migrate()
-    user = database.name[-12:]
+    user = f"u{database.name[-12:]}"  # never a number
     await add(database, event("e", "k"))
     try:
         database.run(
@@ -374,7 +374,7 @@ async def test_a_writer_needs_to_insert_and_no_more(database):
     import asyncmy
 
     await MysqlStore.from_url(database.url).migrate()
-    user = database.name[-12:]
+    user = f"u{database.name[-12:]}"  # never a number
     try:
         database.run(
             f"CREATE USER {user} IDENTIFIED BY 'pw'",

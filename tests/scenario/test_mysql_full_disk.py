@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import subprocess
 
 import pytest
@@ -52,26 +54,32 @@ async def test_a_full_disk_loses_nothing(small_disk, own_server):
             )
         filler = small_disk / "filler"
         fill(filler)
-        refused = 0
+        refused = []  # or unknown, if the reply was lost
         for n in range(200):
             try:
                 async with database.writing() as connection:
                     big = Event("t", {"pad": "x" * 400_000}, id=f"big{n}", key="k")
                     await Outbox().add(connection, big)
             except Exception as error:
-                assert "full" in str(error) or "space" in str(error), error
-                refused += 1
-                if refused == 3:
+                # At times MariaDB ends itself when it cannot write.
+                assert re.search("full|space|Lost connection|connect to MySQL", str(error)), error
+                refused.append(f"big{n}")
+                if len(refused) == 3:
                     break
             else:
                 kept.append(f"big{n}")
-        assert refused == 3
+        assert len(refused) == 3
         relay = Relay(database.url, broker, **QUICK, lease_seconds=3.0, observers=[notes])
-        async with relay:
-            await until(lambda: len(first_seen(broker)) > 200, 30)
-            filler.unlink()
-            await until(lambda: sorted(first_seen(broker)) == sorted(kept), 30)
-            await until(lambda: relay.counts.done == len(kept), 30)
+        running = asyncio.create_task(relay.run())
+        await until(lambda: len(first_seen(broker)) > 200 or not server.pids, 60)
+        filler.unlink()
+        if not server.pids:
+            await asyncio.to_thread(server.restart)
+        await until(lambda: set(first_seen(broker)) >= set(kept), 60)
+        await until(lambda: relay.counts.done >= len(first_seen(broker)), 60)
+        await relay.stop()
+        await running
+        assert set(first_seen(broker)) <= {*kept, *refused}
         for key in {i[-1] for i in kept if i[0] == "e"}:
             mine = [i for i in first_seen(broker) if i[0] == "e" and i[-1] == key]
             assert mine == [i for i in kept if i[0] == "e" and i[-1] == key]

@@ -27,7 +27,17 @@ def database(mariadb_url):
         yield database
 
 
-TABLES = {"block", "counter", "inbox", "lease", "member", "meta", "outbox", "outbox_readable"}
+TABLES = {
+    "audit",
+    "block",
+    "counter",
+    "inbox",
+    "lease",
+    "member",
+    "meta",
+    "outbox",
+    "outbox_readable",
+}
 
 
 def tables(database):

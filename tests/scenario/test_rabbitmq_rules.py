@@ -138,6 +138,24 @@ async def test_a_nack_is_no_confirm_and_no_attempt(rabbitmq_url, name, tap, brok
     assert await sent(tap, full) == ["e1", "e2"]
 
 
+@pytest.mark.promise("Q3", "G4")
+async def test_nothing_of_a_key_passes_what_a_full_queue_refused(
+    rabbitmq_url, tap, brokers, desk, kind
+):
+    """There is room again a moment later, and a second message in flight would take it."""
+    full = fresh("full")
+    await tap.queue(full, kind="classic", x_max_length=2, x_overflow="reject-publish")
+    broker = await brokers(rabbitmq_url)
+    run = [make_record(n, id=f"e{n}", key="k", topic=full) for n in range(1, 7)]
+    await broker.publish(run, desk)
+    assert [desk.verdict(r).value for r in run] == ["confirmed"] * 2 + ["outage"] + ["unsent"] * 3
+    assert await sent(tap, full) == ["e1", "e2"]
+    again = RecordingDesk()
+    await broker.publish(run[2:4], again)
+    assert again.ids(Verdict.CONFIRMED) == ["e3", "e4"]
+    assert await sent(tap, full) == ["e1", "e2", "e3", "e4"]
+
+
 # -- Q2 ---------------------------------------------------------------------------------------
 @pytest.mark.promise("Q2", "P3")
 async def test_a_late_answer_is_not_taken_for_that_of_a_second_try(
@@ -328,7 +346,7 @@ async def test_a_suspect_shares_its_fate_with_nobody(
 @pytest.mark.promise("Q3")
 async def test_the_inside_of_aiormq_is_as_the_fast_channel_knows_it(rabbitmq_url, brokers):
     """If this fails, a new aiormq has changed inside: events still go, by its public API, at a
-    third of the speed. Adapt `channels.py`, and let the contract run with both channels."""
+    fraction of the speed. Adapt `channels.py`, and let the contract run with both channels."""
     broker = await brokers(rabbitmq_url)
     opened = await broker._link.open(confirms=True)
     assert fits(opened)

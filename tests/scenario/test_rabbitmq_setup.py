@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -240,11 +239,9 @@ async def test_close_never_hangs(rabbitmq_url, proxy, brokers, tap, name, desk, 
     publishing = asyncio.create_task(broker.publish(big, desk))
     await until(lambda: broker._link._idle == [])
     await asyncio.to_thread(proxy.wait_swallowed)
-    started = time.monotonic()
-    await broker.close()
-    await broker.close()
-    assert time.monotonic() - started < 10
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):  # far below confirm_seconds
+        await broker.close()
+        await broker.close()
         await publishing
     assert {desk.verdict(record) for record in big} == {Verdict.UNKNOWN}
 

@@ -101,11 +101,13 @@ def missing_packages() -> list[str]:
         "pgbouncer": lambda: programs.program("pgbouncer"),
         "rabbitmq-server": programs.rabbitmq_bin,
         "default-jre-headless": lambda: programs.program("java"),
+        "prometheus": lambda: programs.program("promtool"),
         "kcat": lambda: programs.program("kcat"),  # a reader of Kafka that was not written here
         "libcurl4": lambda: ctypes.CDLL("libcurl.so.4"),  # the MongoDB server is linked with it
         # mysqlclient, which the tests write through, is built from source.
         "libmariadb-dev": lambda: programs.program("mariadb_config"),
         "gcc": lambda: programs.program("gcc"),
+        "spin": lambda: programs.program("spin"),  # checks the model in spec/
         "pkg-config": lambda: programs.program("pkg-config"),
         "python3-dev": _python_headers,
     }

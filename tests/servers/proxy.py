@@ -230,7 +230,8 @@ class Proxy:
         else:
             await self._hide_end(link, self._swallow & {direction})
             # One side has said its last word; the other may still answer.
-            target.write_eof()
+            with contextlib.suppress(OSError):  # or has gone meanwhile
+                target.write_eof()
 
     async def _hide_end(self, link: Link, swallowing: set[Direction]) -> None:
         # In a black hole the end of a connection is lost like its bytes.

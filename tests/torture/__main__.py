@@ -1,63 +1,141 @@
-"""`python -m tests.torture cell STORE BROKER`: torture one pair, print one line of JSON."""
+"""Torture: real processes, real servers, real faults, and a checker that believes nobody.
+
+python -m tests.torture smoke                             about a minute
+python -m tests.torture cell postgres kafka --events 50000 --faults 100 --seed 7
+python -m tests.torture matrix --events 50000 --faults 100
+python -m tests.torture soak postgres kafka --minutes 60  one seed after the other
+python -m tests.torture shrink postgres kafka --seed 7    the fewest faults that still break it
+
+Prints one line of JSON for each cell; exit code 1 if a promise was broken.
+"""
+
+from __future__ import annotations
 
 import argparse
 import sys
-import tempfile
+import time
 from pathlib import Path
 
-from tests.torture.cell import KEYS, Cell
-from tests.torture.taps import HandlersTap, KafkaTap, RabbitTap
-from tests.torture.worlds import produce
+SMOKE = (("sqlite", "handlers"), ("postgres", "kafka"))
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="python -m tests.torture")
+    args = arguments().parse_args()
+    return 0 if VERBS[args.verb](args) else 1
+
+
+def arguments():
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.torture", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
     verbs = parser.add_subparsers(dest="verb", required=True)
-    cell = verbs.add_parser("cell", help="torture one pair")
-    cell.add_argument("store", choices=["sqlite", "postgres", "postgres18", "mariadb"])
-    cell.add_argument("broker", choices=["handlers", "kafka", "rabbitmq"])
-    cell.add_argument("--events", type=int, default=3_000)
-    cell.add_argument("--faults", type=int, default=10)
-    cell.add_argument("--seed", type=int, default=1)
+    for name in ("smoke", "matrix", "cell", "soak", "shrink"):
+        verb = verbs.add_parser(name)
+        if name in ("cell", "soak", "shrink"):
+            verb.add_argument("store")
+            verb.add_argument("broker")
+        verb.add_argument("--events", type=int, default=800 if name == "smoke" else 5_000)
+        verb.add_argument("--faults", type=int, default=4 if name == "smoke" else 20)
+        verb.add_argument("--seed", type=int, default=1)
+        verb.add_argument("--only", type=numbers, help="fire these faults of the plan only")
+        verb.add_argument("--minutes", type=float, default=60)
+    relay = verbs.add_parser("relay")
+    for name in ("store", "broker", "history"):
+        relay.add_argument(name)
+    relay.add_argument("--name", required=True)
+    relay.add_argument("--lease", type=float, required=True)
     producer = verbs.add_parser("produce")
-    producer.add_argument("url")
-    producer.add_argument("seed", type=int)
-    producer.add_argument("events", type=int)
-    args = parser.parse_args()
-    if args.verb == "produce":
-        produce(args.url, args.seed, args.events, KEYS)
-        return 0
-    return 1 if run_cell(args) else 0
+    for name in ("store", "history"):
+        producer.add_argument(name)
+    producer.add_argument("--name", required=True)
+    for name in ("--seed", "--events", "--keys"):
+        producer.add_argument(name, type=int, required=True)
+    producer.add_argument("--poison-size", type=int)
+    return parser
 
 
-def run_cell(args):
-    from tests.servers.catalog import SERVERS
+def numbers(text):
+    return [int(part) for part in text.split(",")]
 
-    servers = []
 
-    def start(name):
-        server = SERVERS[name].make()
-        server.start()
-        servers.append((name, server))
-        return server.url
+def run_cell(args, store, broker, *, seed, only=None):
+    from tests.torture.cell import Cell, report
+    from tests.torture.grounds import ground
 
-    try:
-        if args.store == "sqlite":
-            store_url = f"sqlite:///{tempfile.mkdtemp(prefix='postroom-torture-')}/app.db"
-            store_url = "sqlite:////" + str(Path(store_url.removeprefix("sqlite:///"))).lstrip("/")
-        else:
-            store_url = start(args.store)
-        if args.broker == "handlers":
-            tap = HandlersTap()
-        else:
-            tap = {"kafka": KafkaTap, "rabbitmq": RabbitTap}[args.broker](start(args.broker))
-        return Cell(
-            store_url, tap, seed=args.seed, events=args.events, faults=args.faults, servers=servers
-        ).run()
-    finally:
-        for _, server in servers:
-            server.stop()
+    with ground(store, broker) as place:
+        cell = Cell(
+            place, seed=seed, events=args.events, count=args.faults, only=only, progress=say
+        )
+        return report(cell.run())
 
+
+def cell(args):
+    return run_cell(args, args.store, args.broker, seed=args.seed, only=args.only)
+
+
+def smoke(args):
+    return all([run_cell(args, *pair, seed=args.seed) for pair in SMOKE])
+
+
+def matrix(args):
+    from tests.torture.grounds import BROKERS, STORES
+
+    pairs = [(store, broker) for store in STORES for broker in BROKERS]
+    return all([run_cell(args, *pair, seed=args.seed) for pair in pairs])
+
+
+def soak(args):
+    until, seed, well = time.monotonic() + 60 * args.minutes, args.seed, True
+    while well and time.monotonic() < until:
+        well = run_cell(args, args.store, args.broker, seed=seed)
+        seed += 1
+    return well
+
+
+def shrink(args):
+    from tests.torture.shrinking import shrink as fewest
+
+    def breaks(only):
+        say(f"with the faults {','.join(map(str, only))}")
+        return not run_cell(args, args.store, args.broker, seed=args.seed, only=only)
+
+    everything = args.only or list(range(args.faults))
+    if not breaks(everything):
+        say("nothing breaks with this seed")
+        return True
+    few = fewest(everything, breaks)
+    print(f"--seed {args.seed} --faults {args.faults} --only {','.join(map(str, few))}")
+    return False
+
+
+def relay(args):
+    from tests.torture.relaying import relay
+
+    relay(args.store, args.broker, Path(args.history), name=args.name, lease=args.lease)
+    return True
+
+
+def produce(args):
+    from tests.torture.producing import produce
+
+    produce(
+        args.store, Path(args.history), name=args.name, seed=args.seed, events=args.events,
+        keys=args.keys, poison_size=args.poison_size,
+    )  # fmt: skip
+    return True
+
+
+def say(text):
+    """Show progress on a terminal; stay quiet elsewhere."""
+    if sys.stderr.isatty():
+        print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+VERBS = {
+    "smoke": smoke, "cell": cell, "matrix": matrix, "soak": soak, "shrink": shrink,
+    "relay": relay, "produce": produce,
+}  # fmt: skip
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -4,218 +4,247 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import random
-import signal
-import subprocess
+import shutil
 import sys
 import tempfile
 import time
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 
+from postroom.record import State
+from postroom.store import Filter
+from postroom.url import Url
 from postroom.wiring import load_store
-from tests.torture.checker import check
+from tests.torture import faults
+from tests.torture.checker import Evidence, check
+from tests.torture.crew import Crew, handles, megabytes
+from tests.torture.history import History, read
+from tests.torture.nemesis import RELAYS_LEAST, Nemesis
 from tests.torture.worlds import open_world
 
 LEASE = 2.0
-KEYS = 40
+KEYS = 60
+PRODUCERS = 3
+DRAIN_SECONDS = 180  # a limit of liveness, not of speed
+MOST_MEGABYTES = 700
+MORE_HANDLES = 20
+PAGE = 1_000
+
+
+@dataclass
+class Ground:
+    """Where a cell takes place: addresses, servers that can be harmed, wires that can be cut."""
+
+    store_url: str
+    relay_store_url: str
+    tap: object
+    relay_broker_url: str
+    store: object = None
+    broker: object = None
+    store_wire: object = None
+    broker_wire: object = None
+    secret: str = ""
+
+    @property
+    def wires(self):
+        names = {"store": self.store_wire, "broker": self.broker_wire}
+        return [name for name, wire in names.items() if wire is not None]
 
 
 class Cell:
-    def __init__(self, store_url, tap, *, seed, events, faults, servers=()):
-        self.url, self.tap, self.seed = store_url, tap, seed
-        self.events, self.faults_wanted = events, faults
-        self.servers = list(servers)  # (kind, server) that may be killed or frozen
-        self.rng = random.Random(seed)
-        self.fired = Counter()
+    """A run that can be repeated: its faults follow from the seed, or are given."""
+
+    def __init__(self, ground, *, seed, events, count, only=None, progress=None):
+        self.ground, self.seed, self.events = ground, seed, events
+        kind = Url.parse(ground.store_url).scheme
+        choices = faults.kinds(kind, ground.tap.kind, wires=ground.wires)
+        drawn = faults.plan(seed, count, choices)
+        self.plan = [fault for fault in drawn if only is None or fault.number in only]
         self.folder = Path(tempfile.mkdtemp(prefix="postroom-torture-"))
-        self.relays: list[subprocess.Popen] = []
-        self.producers: list[subprocess.Popen] = []
-
-    # -- processes ----------------------------------------------------------------------------
-    def spawn(self, *command):
-        env = {**os.environ, "POSTROOM_TORTURE_STORE": self.url}
-        with (self.folder / "log.txt").open("a") as log:
-            return subprocess.Popen([sys.executable, *command], stdout=log, stderr=log, env=env)
-
-    def start_relay(self):
-        self.relays.append(
-            self.spawn(
-                "-m", "postroom", "run", "--store", self.url, "--broker", self.tap.broker,
-                "--lease-seconds", str(LEASE), "--poll-seconds", "0.2",
-            )
-        )  # fmt: skip
-
-    def start_producer(self, n):
-        share = self.events // 3
-        self.producers.append(
-            self.spawn(
-                "-m", "tests.torture", "produce", self.url, str(self.seed * 10 + n), str(share)
-            )
+        self.history = History(self.folder / "nemesis.jsonl", "nemesis")
+        self.crew = Crew(
+            self.folder, store=ground.relay_store_url, broker=ground.relay_broker_url, lease=LEASE
         )
+        self.fired = Counter()
+        self._progress = progress or (lambda text: None)
+        self._lease_tap = None
 
-    # -- the run ------------------------------------------------------------------------------
     def run(self):
+        """Return the summary; its `violations` are empty when every promise held."""
         began = time.monotonic()
-        asyncio.run(load_store(self.url).migrate())
-        world = open_world(self.url)
-        world.make_tables([f"k{n}" for n in range(KEYS)])
-        getattr(self.tap, "prepare", lambda: None)()
-        try:
-            for n in range(3):
-                self.start_producer(n)
-            for _ in range(2):
-                self.start_relay()
-            self.torment()
-            self.heal()
-            violations = self.drain()
-        finally:
-            self.end()
-        world = open_world(self.url)
-        committed = world.committed()
-        arrivals = self.tap.arrivals(world)
-        found, copies = check(
-            committed, self.dead(), arrivals, exactly_once=self.tap.exactly_once,
-            faults=sum(self.fired.values()),
+        ground = self.ground
+        self._prepare()
+        nemesis = Nemesis(
+            self.history, self.crew, store=ground.store, broker=ground.broker,
+            store_wire=ground.store_wire, broker_wire=ground.broker_wire,
+            url=ground.store_url, lease=LEASE,
         )  # fmt: skip
-        world.close()
-        violations += found
+        try:
+            self.crew.keep(RELAYS_LEAST)
+            self.crew.produce(
+                ground.store_url, count=PRODUCERS, events=self.events, seed=self.seed, keys=KEYS,
+                poison_size=ground.tap.poison_size,
+            )  # fmt: skip
+            self._torment(nemesis)
+            nemesis.heal()
+            violations = [*self._drain(), *self._used()]
+        finally:
+            self.crew.end()
+        violations += self._judge()
+        violations += [f"a producer broke: exit {code}" for code in self.crew.failed_producers]
+        violations += self._secrets()
         summary = {
-            "store": self.url.partition(":")[0], "broker": self.tap.broker.partition(":")[0],
-            "seed": self.seed, "events": len(committed), "arrivals": len(arrivals),
-            "copies": copies, "faults": dict(self.fired), "violations": violations,
+            "store": Url.parse(ground.store_url).scheme, "broker": ground.tap.kind,
+            "seed": self.seed, **self.figures, "faults": sum(self.fired.values()),
+            "kinds": dict(sorted(self.fired.items())), "violations": violations,
             "seconds": round(time.monotonic() - began, 1),
         }  # fmt: skip
-        print(json.dumps(summary), flush=True)
         if violations:
-            print(f"logs: {self.folder}", file=sys.stderr)
-        return violations
+            summary["logs"] = str(self.folder)
+        else:
+            shutil.rmtree(self.folder)
+        return summary
 
-    def torment(self):
-        """Fire faults by progress, not by time, until producers are done and enough have fired."""
-        step = max(1, self.events // (self.faults_wanted + 1))
-        at = step
-        deadline = time.monotonic() + 60 + self.events / 50
-        while time.monotonic() < deadline:
-            written = self.progress()
-            for n, producer in enumerate(self.producers):
-                if producer.poll() == 3:  # died within a transaction, as told: another goes on
-                    self.fired["producer died"] += 1
-                    self.seed += 1
-                    self.start_producer(n)
-                    self.producers[n] = self.producers.pop()
-                    break
-            done = all(p.poll() is not None for p in self.producers)
-            if written >= at or (done and sum(self.fired.values()) < self.faults_wanted):
-                self.fire()
-                at += step
-            elif done:
+    def _prepare(self):
+        asyncio.run(_migrate(self.ground.store_url))
+        world = open_world(self.ground.store_url)
+        world.make_tables([f"k{n}" for n in range(KEYS)])
+        world.close()
+        self.ground.tap.prepare()
+        if Url.parse(self.ground.store_url).scheme == "mongodb":
+            from tests.torture.mongo_world import LeaseTap
+
+            self._lease_tap = LeaseTap(self.ground.store_url)
+            self._lease_tap.start()
+
+    def _torment(self, nemesis):
+        """Fire by progress until all is written and all has fired."""
+        waiting = list(self.plan)
+        stuck = time.monotonic() + 60
+        before = -1
+        while waiting or self.crew.producing:
+            written = self._written()
+            if written != before:
+                before, stuck = written, time.monotonic() + 120
+                self._progress(f"{written:,} of {self.events:,} events, {len(waiting)} faults left")
+            share = 1.0 if not self.crew.producing else written / self.events
+            if waiting and share >= waiting[0].at:
+                fault = waiting.pop(0)
+                nemesis.do(fault)
+                self.fired[fault.kind] += 1
+            elif time.monotonic() > stuck:
+                self.history.note("violation", text="I9 producers make no progress")
                 return
-            time.sleep(0.05)
+            else:
+                time.sleep(0.05)
 
-    def progress(self):
+    def _written(self):
         try:
-            world = open_world(self.url)
+            world = open_world(self.ground.store_url)
             try:
-                return world.rows("SELECT count(*) FROM torture_log")[0][0]
+                return world.written()
             finally:
                 world.close()
         except Exception:
-            return 0
+            return -1
 
-    def fire(self):
-        choices = ["kill relay", "pause relay", "kill relay", "add relay", "stop relay"]
-        choices += [f"{what} {kind}" for kind, _ in self.servers for what in ("kill", "freeze")]
-        choice = self.rng.choice(choices)
-        what, _, whom = choice.partition(" ")
-        self.relays = [r for r in self.relays if r.poll() is None]
-        if whom == "relay":
-            self.torment_relay(what)
-        else:
-            server = dict(self.servers)[whom]
-            if what == "kill":
-                server.kill()
-                time.sleep(self.rng.uniform(0.1, 1.0))
-                server.restart()
-            else:
-                server.freeze()
-                time.sleep(self.rng.uniform(0.5, 2) * LEASE)
-                server.thaw()
-        self.fired[choice] += 1
-        while len(self.relays) < 2:
-            self.start_relay()
-
-    def torment_relay(self, what):
-        victim = self.rng.choice(self.relays) if self.relays else None
-        if what == "add":
-            if len(self.relays) < 5:
-                self.start_relay()
-        elif victim is None:
-            return
-        elif what == "kill":
-            victim.send_signal(signal.SIGKILL)
-            victim.wait()
-            self.relays.remove(victim)
-        elif what == "pause":
-            victim.send_signal(signal.SIGSTOP)
-            time.sleep(self.rng.uniform(0.5, 3) * LEASE)
-            victim.send_signal(signal.SIGCONT)
-        elif what == "stop":
-            victim.send_signal(signal.SIGTERM)
-            self.relays.remove(victim)
-            victim.wait(60)
-
-    def heal(self):
-        for relay in self.relays:
-            if relay.poll() is None:
-                relay.send_signal(signal.SIGCONT)
-        if not [r for r in self.relays if r.poll() is None]:
-            self.start_relay()
-
-    def drain(self):
-        """Wait until nothing is left; generous, for it is a limit of liveness, not of speed."""
-        deadline = time.monotonic() + 120
+    def _drain(self):
+        """Wait until nothing is left (I9)."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        counts = {}
         while time.monotonic() < deadline:
             try:
-                counts = asyncio.run(self.stats())
-                if not sum(counts[s] for s in ("pending", "processing", "failed")):
+                counts = asyncio.run(_counts(self.ground.store_url))
+                if not sum(counts[state] for state in ("pending", "processing", "failed")):
                     return []
-            except Exception:
-                pass
-            time.sleep(0.2)
-        return [f"I9 liveness: not drained after 120 s: {counts}"]
+            except Exception as error:
+                counts = {"error": str(error)}
+            self.crew.keep(RELAYS_LEAST)
+            time.sleep(0.3)
+        return [f"I9 not drained {DRAIN_SECONDS} s after healing: {counts}"]
 
-    async def stats(self):
-        store = load_store(self.url)
-        await store.open()
+    def _used(self):
+        """Compare what the old relays hold with what a fresh one does (I10)."""
+        old = list(self.crew.alive)
+        self.crew.start()
+        fresh = self.crew.alive[-1]
+        time.sleep(3 * LEASE)
+        most = handles(fresh.process.pid) + MORE_HANDLES
+        found = []
+        self.memory = max((megabytes(relay.process.pid) for relay in old), default=0)
+        for relay in old:
+            held, size = handles(relay.process.pid), megabytes(relay.process.pid)
+            if held > most:
+                found.append(f"I10 {relay.name} holds {held} handles, a fresh one {most}")
+            if size > MOST_MEGABYTES:
+                found.append(f"I10 {relay.name} uses {size} MB")
+        return found
+
+    def _judge(self):
+        world = open_world(self.ground.store_url)
         try:
-            return (await store.stats()).counts
+            committed = world.committed()
+            arrivals = self.ground.tap.arrivals(world)
+            leases = world.leases() if self._lease_tap is None else self._lease_tap.end()
         finally:
-            await store.close()
+            world.close()
+        dead = asyncio.run(_dead(self.ground.store_url))
+        evidence = Evidence(
+            committed, arrivals, dead, leases, read(self.folder), self.ground.tap.exactly_once
+        )
+        copies = len(arrivals) - len({event_id for event_id, *_ in arrivals})
+        self.figures = {
+            "events": len(committed), "dead": len(dead), "copies": copies,
+            "takes": len(leases), "memory_mb": self.memory,
+        }  # fmt: skip
+        return check(evidence)
 
-    def dead(self):
-        async def find():
-            from postroom.record import State
-            from postroom.store import Filter
+    def _secrets(self):
+        secret = self.ground.secret
+        if not secret:
+            return []
+        return [
+            f"I11 the secret is in {path.name}"
+            for path in self.folder.iterdir()
+            if secret in path.read_text(errors="replace")
+        ]
 
-            store = load_store(self.url)
-            await store.open()
-            try:
-                return [r.id for r in await store.find(Filter(state=State.DEAD, limit=1_000))]
-            finally:
-                await store.close()
 
-        return asyncio.run(find())
+async def _migrate(url):
+    await load_store(url).migrate()
 
-    def end(self):
-        for process in [*self.relays, *self.producers]:
-            if process.poll() is None:
-                process.send_signal(signal.SIGCONT)
-                process.terminate()
-        for process in [*self.relays, *self.producers]:
-            try:
-                process.wait(30)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+
+async def _counts(url):
+    store = load_store(url)
+    await store.open()
+    try:
+        return (await store.stats()).counts
+    finally:
+        await store.close()
+
+
+async def _dead(url):
+    """Return {id: (key, n, size)} of all dead letters."""
+    store = load_store(url)
+    await store.open()
+    found, after = {}, 0
+    try:
+        while True:
+            page = await store.find(Filter(state=State.DEAD, limit=PAGE, after_seq=after))
+            for record in page:
+                data = json.loads(record.payload)
+                found[record.id] = (data["k"], data["n"], len(data["padding"]))
+            if len(page) < PAGE:
+                return found
+            after = page[-1].seq
+    finally:
+        await store.close()
+
+
+def report(summary):
+    """Print one line of JSON; True if all is well."""
+    print(json.dumps(summary), flush=True)
+    for violation in summary["violations"]:
+        print(violation, file=sys.stderr)
+    return not summary["violations"]

@@ -1,32 +1,32 @@
 """Handlers whose effects a checker can count: one row each, with nothing that hides a double."""
 
 import os
+import time
 
-from postroom import Handlers
+from postroom import Handlers, Reject
 
 handlers = Handlers(concurrency=20)
 SCHEME = os.environ.get("POSTROOM_TORTURE_STORE", "sqlite").partition(":")[0]
+SQL = "INSERT INTO torture_effect (id, k, n) VALUES (%s, %s, %s)"
 
 
-if SCHEME == "sqlite":
+@handlers.on("torture")
+async def effect(event, tx):
+    values = (event.id, event.data["k"], event.data["n"])
+    if SCHEME == "mongodb":
+        effects = tx.client.get_default_database()["torture_effect"]
+        row = dict(zip(("id", "k", "n"), values, strict=True))
+        await effects.insert_one({**row, "at": time.time_ns()}, session=tx)
+    elif SCHEME == "sqlite":
+        await tx.execute(SQL.replace("%s", "?"), values)
+    elif hasattr(tx, "execute"):
+        await tx.execute(SQL, values)
+    else:
+        async with tx.cursor() as cursor:
+            await cursor.execute(SQL, values)
 
-    @handlers.on("torture")
-    async def effect(event, tx):
-        data = event.data
-        await tx.execute(
-            "INSERT INTO torture_effect (id, k, n) VALUES (?, ?, ?)",
-            (event.id, data["k"], data["n"]),
-        )
 
-else:
-
-    @handlers.on("torture")
-    async def effect(event, tx):
-        data = event.data
-        values = (event.id, data["k"], data["n"])
-        sql = "INSERT INTO torture_effect (id, k, n) VALUES (%s, %s, %s)"
-        if hasattr(tx, "execute"):
-            await tx.execute(sql, values)
-        else:
-            async with tx.cursor() as cursor:
-                await cursor.execute(sql, values)
+@handlers.on("poison")
+async def refuse(event, tx):
+    del event, tx
+    raise Reject("poison")

@@ -1,22 +1,32 @@
-"""The database under torture: how a producer writes to it, and what it says in the end.
+"""The database under torture: the business tables of its writers, and what it says in the end.
 
-Each committed transaction counts its key up and logs the event's id in business tables of its own.
-These tables are the truth that the checker compares with what arrived.
+Each transaction counts its key up and logs its events in tables of its own. These are the truth
+that the checker compares with what arrived. A trigger logs, on the store's own clock, every time a
+lane gets another owner or token.
 """
 
 from __future__ import annotations
 
-import random
 import sqlite3
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
-from postroom import Event, SyncOutbox
+from postroom import Event
 from postroom.url import Url
 
 TABLES = (
-    "CREATE TABLE torture_key ({key} PRIMARY KEY, n INTEGER NOT NULL)",
-    "CREATE TABLE torture_log ({id} PRIMARY KEY, k {text} NOT NULL, n INTEGER NOT NULL)",
-    "CREATE TABLE torture_effect ({serial}, id {text} NOT NULL, k {text} NOT NULL, n INTEGER NOT NULL)",
+    "CREATE TABLE torture_key (k {text} PRIMARY KEY, n INTEGER NOT NULL)",
+    (
+        "CREATE TABLE torture_log (id {text} PRIMARY KEY, k {text} NOT NULL, n INTEGER NOT NULL, "
+        "size INTEGER NOT NULL, poison INTEGER NOT NULL)"
+    ),
+    (
+        "CREATE TABLE torture_effect ({serial}, id {text} NOT NULL, k {text} NOT NULL, "
+        "n INTEGER NOT NULL)"
+    ),
+    (
+        "CREATE TABLE torture_lease ({serial}, lane INTEGER, token BIGINT, owner {text}, "
+        "old_owner {text}, left_seconds DOUBLE PRECISION)"
+    ),
 )
 
 
@@ -24,14 +34,16 @@ class SqlWorld:
     """Any database with a DB-API driver. Writers of a key are coordinated by its row (W8)."""
 
     mark = "%s"
+    triggers: tuple[str, ...] = ()
+    has_own_clock = True
 
     def __init__(self, url):
         self.url = url
         self.connection = self.connect()
 
     def make_tables(self, keys):
-        for table in TABLES:
-            self.run(table.format(**self.words))
+        for statement in (*TABLES, *self.triggers):
+            self.run(statement.format(**self.words))
         for key in keys:
             self.run(f"INSERT INTO torture_key VALUES ({self.mark}, 0)", key)
         self.connection.commit()
@@ -48,10 +60,10 @@ class SqlWorld:
 
     @contextmanager
     def transaction(self):
+        """Open a transaction; the caller commits it by `commit`, else it is rolled back."""
         self.begin()
         try:
             yield
-            self.connection.commit()
         except BaseException:
             self.connection.rollback()
             raise
@@ -59,26 +71,49 @@ class SqlWorld:
     def begin(self):
         pass
 
-    def write(self, outbox, key, events, padding):
-        """Count the key up and add its events, in the transaction that is open."""
+    def commit(self):
+        self.connection.commit()
+
+    def write(self, outbox, key, made):
+        """Count the key up and add these (id, padding, is poison), in the open transaction."""
         mark = self.mark
-        made = []
-        for _ in range(events):
+        for event_id, padding, poison in made:
             self.run(f"UPDATE torture_key SET n = n + 1 WHERE k = {mark}", key)
             (n,) = self.run(f"SELECT n FROM torture_key WHERE k = {mark}", key).fetchone()
-            event = Event(
-                "torture", {"k": key, "n": n, "padding": padding}, key=key, topic="torture"
-            )
-            outbox.add(self.connection, event)
-            self.run(f"INSERT INTO torture_log VALUES ({mark}, {mark}, {mark})", event.id, key, n)
-            made.append(event.id)
-        return made
+            outbox.add(self.connection, event_of(event_id, key, n, padding, poison))
+            marks = ", ".join([mark] * 5)
+            self.run(
+                f"INSERT INTO torture_log VALUES ({marks})",
+                event_id, key, n, len(padding), int(poison),
+            )  # fmt: skip
+
+    def hold_back(self):
+        """Open a transaction that sees the world as it is now, and leave it open."""
+        self.run("SELECT count(*) FROM torture_key")
+
+    def known(self, ids):
+        """Which of these ids are committed."""
+        marks = ", ".join([self.mark] * len(ids))
+        found = self.run(f"SELECT id FROM torture_log WHERE id IN ({marks})", *ids).fetchall()
+        self.connection.commit()
+        return {event_id for (event_id,) in found}
+
+    def written(self):
+        return self.rows("SELECT count(*) FROM torture_log")[0][0]
 
     def committed(self):
-        return {i: (k, n) for i, k, n in self.rows("SELECT id, k, n FROM torture_log")}
+        """Return {id: (key, n, size, is poison)}."""
+        found = self.rows("SELECT id, k, n, size, poison FROM torture_log")
+        return {i: (k, n, size, bool(poison)) for i, k, n, size, poison in found}
 
     def effects(self):
-        return self.rows("SELECT id, k, n FROM torture_effect ORDER BY at")
+        return [tuple(row) for row in self.rows("SELECT id, k, n FROM torture_effect ORDER BY at")]
+
+    def leases(self):
+        """Return (lane, token, owner, owner before, seconds its lease had left), in order."""
+        return self.rows(
+            "SELECT lane, token, owner, old_owner, left_seconds FROM torture_lease ORDER BY at"
+        )
 
     def close(self):
         self.connection.close()
@@ -86,7 +121,17 @@ class SqlWorld:
 
 class SqliteWorld(SqlWorld):
     mark = "?"
-    words = {"key": "k TEXT", "id": "id TEXT", "text": "TEXT", "serial": "at INTEGER PRIMARY KEY"}
+    has_own_clock = False
+    words = {"text": "TEXT", "serial": "at INTEGER PRIMARY KEY"}
+    triggers = (
+        (
+            "CREATE TRIGGER torture_lease AFTER UPDATE ON postroom_lease "
+            "WHEN OLD.token <> NEW.token OR OLD.owner IS NOT NEW.owner BEGIN "
+            "INSERT INTO torture_lease (lane, token, owner, old_owner, left_seconds) VALUES ("
+            "NEW.lane, NEW.token, NEW.owner, OLD.owner, "
+            "OLD.until / 1e6 - (julianday('now') - 2440587.5) * 86400); END"
+        ),
+    )
 
     def connect(self):
         return sqlite3.connect(Url.parse(self.url).file(), timeout=30, isolation_level=None)
@@ -94,21 +139,52 @@ class SqliteWorld(SqlWorld):
     def begin(self):
         self.connection.execute("BEGIN IMMEDIATE")
 
+    def hold_back(self):
+        self.connection.execute("BEGIN")
+        super().hold_back()
+
 
 class PostgresWorld(SqlWorld):
-    words = {"key": "k TEXT", "id": "id TEXT", "text": "TEXT", "serial": "at BIGSERIAL PRIMARY KEY"}
+    words = {"text": "TEXT", "serial": "at BIGSERIAL PRIMARY KEY"}
+    triggers = (
+        (
+            "CREATE FUNCTION torture_lease() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "INSERT INTO torture_lease (lane, token, owner, old_owner, left_seconds) VALUES ("
+            "NEW.lane, NEW.token, NEW.owner, OLD.owner, "
+            "date_part('epoch', greatest(OLD.until, '1970-01-01') - clock_timestamp())); "
+            "RETURN NEW; END $$"
+        ),
+        (
+            "CREATE TRIGGER torture_lease AFTER UPDATE ON postroom_lease FOR EACH ROW "
+            "WHEN (OLD.token <> NEW.token OR OLD.owner IS DISTINCT FROM NEW.owner) "
+            "EXECUTE FUNCTION torture_lease()"
+        ),
+    )
 
     def connect(self):
         import psycopg
 
         return psycopg.connect(self.url)
 
+    def terminate_others(self):
+        """End other connections of this database, as an administrator does."""
+        self.rows(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
 
 class MysqlWorld(SqlWorld):
-    words = {
-        "key": "k VARCHAR(64)", "id": "id VARCHAR(64)", "text": "VARCHAR(64)",
-        "serial": "at BIGINT AUTO_INCREMENT PRIMARY KEY",
-    }  # fmt: skip
+    words = {"text": "VARCHAR(100)", "serial": "at BIGINT AUTO_INCREMENT PRIMARY KEY"}
+    triggers = (
+        (
+            "CREATE TRIGGER torture_lease AFTER UPDATE ON postroom_lease FOR EACH ROW "
+            "IF OLD.token <> NEW.token OR NOT (OLD.owner <=> NEW.owner) THEN "
+            "INSERT INTO torture_lease (lane, token, owner, old_owner, left_seconds) VALUES ("
+            "NEW.lane, NEW.token, NEW.owner, OLD.owner, "
+            "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), OLD.until) / 1e6); END IF"
+        ),
+    )
 
     def connect(self):
         import pymysql
@@ -119,50 +195,26 @@ class MysqlWorld(SqlWorld):
             database=url.database, charset="utf8mb4",
         )  # fmt: skip
 
+    def terminate_others(self):
+        for (number,) in self.rows(
+            "SELECT id FROM information_schema.processlist "
+            "WHERE id <> connection_id() AND db = database()"
+        ):
+            self.run(f"KILL {number}")
+
 
 WORLDS = {"sqlite": SqliteWorld, "postgresql": PostgresWorld, "mysql": MysqlWorld}
 
 
+def event_of(event_id, key, n, padding, poison):
+    data = {"k": key, "n": n, "padding": padding}
+    return Event("poison" if poison else "torture", data, id=event_id, key=key, topic="torture")
+
+
 def open_world(url):
-    return WORLDS[Url.parse(url).scheme](url)
+    scheme = Url.parse(url).scheme
+    if scheme == "mongodb":
+        from tests.torture.mongo_world import MongoWorld
 
-
-def produce(url, seed, events, keys):
-    """A producer: rolls back 15 %, sleeps within the transaction 5 %, dies in it 2 %."""
-    import os
-    import time
-
-    rng = random.Random(seed)
-    outbox = SyncOutbox()
-    world, made = None, 0
-    while made < events:
-        try:
-            world = world or open_world(url)
-            key = f"k{min(int(rng.paretovariate(1.1)) - 1, keys - 1)}"
-            count = rng.choice((1, 1, 1, 2, 3))
-            padding = "x" * rng.choice(
-                (10, 10, 10, 200, 2_000, 20_000 if rng.random() < 0.05 else 50)
-            )
-            fate = rng.random()
-            with world.transaction():
-                world.write(outbox, key, count, padding)
-                if fate < 0.15:
-                    raise RollBackError
-                if fate < 0.20:
-                    time.sleep(rng.uniform(0.01, 0.1))
-                elif fate < 0.202:
-                    os._exit(3)
-            outbox.kick()
-            made += count
-        except RollBackError:
-            continue
-        except Exception:  # the database is away: what was under way is unknown, the log knows
-            if world is not None:
-                with suppress(Exception):
-                    world.close()
-                world = None
-            time.sleep(0.2)
-
-
-class RollBackError(Exception):
-    pass
+        return MongoWorld(url)
+    return WORLDS[scheme](url)

@@ -151,15 +151,20 @@ def test_every_page_is_reached_from_the_index():
 
 
 # -- tables against the code ------------------------------------------------------------------
-def rows(page, heading):
+def rows_of(page, heading):
     """Return the cells of the first table under a heading, without its two head lines."""
-    text = (ROOT / "docs/reference" / page).read_text()
-    section = re.search(rf"^##+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    section = re.search(
+        rf"^##+ {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S
+    )
     assert section, f"{page} has no heading {heading!r}"
     lines = [line for line in section[1].splitlines() if line.startswith("|")]
     table = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
     assert all(all(cells) for cells in table[2:]), f"{page}, {heading}: an empty cell"
     return table[2:]
+
+
+def rows(page, heading):
+    return rows_of(ROOT / "docs/reference" / page, heading)
 
 
 def first_names(page, heading):

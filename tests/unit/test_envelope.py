@@ -67,3 +67,19 @@ def test_headers_of_strangers_never_raise(nonsense):
     read = read_headers(dict.fromkeys(names, nonsense))
     assert read.causation_path == ()
     assert read.occurred_us is None
+
+
+@pytest.mark.parametrize(
+    ("microseconds", "text"),
+    [
+        (0, "1970-01-01T00:00:00+00:00"),
+        (1, "1970-01-01T00:00:00.000001+00:00"),
+        (-1, "1969-12-31T23:59:59.999999+00:00"),
+        (1_700_000_000_000_000, "2023-11-14T22:13:20+00:00"),
+        (1_700_000_000_120_000, "2023-11-14T22:13:20.120000+00:00"),
+    ],
+)
+def test_an_instant_is_written_to_the_microsecond(microseconds, text):
+    headers = dict(write_headers(make_record(occurred_us=microseconds), "box"))
+    assert headers["postroom-occurred-at"] == text
+    assert read_headers(headers).occurred_us == microseconds

@@ -19,11 +19,12 @@ DRIVERS = {
 OTHERS = {"click", "pytest", "hypothesis", "pydantic", "msgspec"}  # not needed by a library's user
 
 PUBLIC = {
-    "AutocommitError", "CausationError", "ConfigError", "Constant", "DuplicateEventError", "Event",
-    "EventError", "Exponential", "Handlers", "Inbox", "Linear", "MissingExtraError",
+    "AutocommitError", "Bus", "CausationError", "ConfigError", "Constant", "Consumer",
+    "ConsumerSettings", "Context", "DuplicateEventError", "Event",
+    "EventError", "Exponential", "Handlers", "Inbox", "Linear", "MissingExtraError", "Module",
     "NotFoundError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "State",
-    "StoreConflictError", "StoreError", "StoreLostError", "SyncInbox", "SyncOutbox",
+    "StoreConflictError", "StoreError", "StoreLostError", "SyncContext", "SyncInbox", "SyncOutbox",
     "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",
 }  # fmt: skip
 

@@ -18,6 +18,7 @@ from postroom.outbox import Outbox
 from postroom.store import Burial, Failure, Filter, Read
 from postroom.stores.mongo import MongoStore, reading
 from postroom.testing.store_hand import ALL, FAR, Hand, event
+from postroom.transactions.pymongo import without_transaction
 from tests.contract.mongo_database import url_of
 
 
@@ -316,3 +317,34 @@ async def test_transactions_can_be_declined(url, store, add):
 async def test_a_store_that_is_not_open_says_so():
     with pytest.raises(StoreError, match="not open"):
         await MongoStore("mongodb://127.0.0.1/d").get("e")
+
+
+# -- without a snapshot ------------------------------------------------------------------------
+@pytest.mark.req("S2.6")
+@pytest.mark.promise("G4", "R1")
+async def test_a_read_without_a_snapshot_leaves_nobody_behind(mongo_standalone_url, monkeypatch):
+    """Two events of a key are written during the walk: it has passed the place of the first."""
+    url = url_of(mongo_standalone_url, f"unit_{uuid.uuid4().hex[:12]}")
+    store = MongoStore(url)
+    await store.migrate()
+    await store.open()
+    async with pymongo.AsyncMongoClient(url) as client:
+        database = client.get_default_database()
+        bare, outbox = without_transaction(database), database["postroom_outbox"]
+        await Outbox().add_many(bare, [event("a0", "a"), event("a1", "a"), event("b0", "b")])
+        gather = reading._gather
+
+        async def passing_by(*args):
+            first = await outbox.find_one_and_delete({"_id": "a0"})
+            await gather(*args)
+            await outbox.insert_one(first)
+
+        hand = await Hand(store).take()
+        monkeypatch.setattr(reading, "_gather", passing_by)
+        lane = (await store.get("a1")).lane
+        await outbox.update_one({"_id": "b0"}, {"$set": {"lane": lane}})  # more than a head
+        assert [record.id for record in await hand.read()] == ["b0"]
+        monkeypatch.undo()
+        assert [record.id for record in await hand.read()] == ["a0", "a1", "b0"]
+        await client.drop_database(database.name)
+    await store.close()

@@ -48,6 +48,8 @@ async def plan_of(store, name, **values):
         ("prune", "INDEX postroom_outbox_done (settled_at<?)"),
         ("get", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("find_other", "INDEX postroom_outbox_other"),
+        ("causes", "INDEX postroom_outbox_other"),
+        ("details", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("stats", "INDEX postroom_outbox_ready (stream=?)"),
         ("stats", "INDEX postroom_outbox_waiting (stream=?)"),
         ("stats", "INDEX postroom_outbox_parked (stream=?)"),
@@ -69,9 +71,16 @@ async def test_a_statement_walks_its_index(store, name, index):
             "state",
             "seqs",
             "owner",
+            "error",
         ),
         "[]",
-    ) | dict.fromkeys(("per_lane", "rows", "step", "before", "limit", "now", "after_seq"), 1)
+    ) | dict.fromkeys(
+        (
+            "per_lane", "rows", "step", "before", "limit", "now", "after_seq", "from_us",
+            "before_us",
+        ),
+        1,
+    )  # fmt: skip
     plan = await plan_of(store, name, **values)
     assert any(index in step for step in plan), plan
     tables = ("SCAN o", "SCAN r", "SCAN w", "SCAN postroom_outbox")

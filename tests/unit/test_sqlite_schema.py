@@ -6,6 +6,7 @@ import inspect
 import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 
 import pytest
 
@@ -34,7 +35,7 @@ asyncio.run(main())
 
 
 def schema_version(path):
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
         return db.execute(
             "SELECT value FROM postroom_meta WHERE name = 'schema_version'"
         ).fetchone()
@@ -69,7 +70,7 @@ def test_ten_processes_migrate_at_once(tmp_path):
 async def test_a_newer_schema_is_refused(tmp_path):
     store = SqliteStore(tmp_path / "app.db")
     await store.migrate()
-    with sqlite3.connect(store.path) as db:
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as db:
         db.execute("UPDATE postroom_meta SET value = '99' WHERE name = 'schema_version'")
     for call in (store.migrate, store.open):
         with pytest.raises(SchemaError, match=r"version 99, made by a newer postroom; .* knows 1"):
@@ -79,7 +80,7 @@ async def test_a_newer_schema_is_refused(tmp_path):
 
 async def test_missing_tables_say_what_to_run(tmp_path):
     path = tmp_path / "app.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("CREATE TABLE orders (id)")
     with pytest.raises(
         SchemaError, match=f"missing; run: postroom migrate --store sqlite:///{path}"
@@ -109,7 +110,7 @@ async def test_what_is_no_database_is_refused(tmp_path):
 
 async def test_a_database_in_utf_16_is_refused(tmp_path):
     path = tmp_path / "app.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA encoding = 'UTF-16le'")
         db.execute("CREATE TABLE orders (id)")
     with pytest.raises(SchemaError, match="UTF-16le: payloads would not come back byte for byte"):
@@ -118,11 +119,11 @@ async def test_a_database_in_utf_16_is_refused(tmp_path):
 
 async def test_a_failed_migration_leaves_nothing(tmp_path):
     path = tmp_path / "app.db"
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("CREATE TABLE postroom_inbox (mine)")  # in the way of a later statement
     with pytest.raises(StoreError, match="postroom_inbox already exists"):
         await SqliteStore(path).migrate()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
         assert db.execute("SELECT name FROM sqlite_master").fetchall() == [("postroom_inbox",)]
 
 
@@ -150,7 +151,7 @@ async def test_a_prefix_gives_an_outbox_of_its_own(tmp_path):
     assert await stores[0].identity() != await stores[1].identity()
     for store in stores:
         await store.close()
-    with sqlite3.connect(path) as db:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
         names = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
     assert {"postroom_outbox", "shop_outbox", "shop_outbox_ready", "shop_meta"} <= names
 
@@ -159,7 +160,7 @@ def test_a_script_is_cut_into_whole_statements():
     (first,) = load_migrations("postroom_")
     assert first.version == 1
     assert all(sqlite3.complete_statement(statement) for statement in first.statements)
-    assert sum("CREATE TABLE" in statement for statement in first.statements) == 7
+    assert sum("CREATE TABLE" in statement for statement in first.statements) == 8
 
 
 def test_each_query_is_one_statement_and_is_used():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from contextlib import closing
 
 import pytest
 
@@ -283,7 +284,7 @@ async def test_members_long_gone_are_forgotten(store):
 async def test_a_commit_between_two_waits_is_heard(store):
     while await store.wait_for_change(0):
         pass
-    with sqlite3.connect(store.path) as other:
+    with closing(sqlite3.connect(store.path, isolation_level=None)) as other:
         other.execute("CREATE TABLE business (id)")
     assert await store.wait_for_change(0) is True
     assert await store.wait_for_change(0) is False

@@ -21,8 +21,10 @@ from postroom.broker import (
 from postroom.brokers.handling import AsyncFactory, Handler, SyncFactory, run_async, run_sync
 from postroom.brokers.threads import Threads
 from postroom.brokers.turnstile import Turnstile
+from postroom.context import Context, SyncContext
 from postroom.errors import ConfigError, EventError
 from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, short_error
 from postroom.transaction import Mark
 
@@ -76,6 +78,9 @@ class _Floor:
 class Handlers:
     """Async and sync functions `(event, tx)`, by event type, as a destination for a relay.
 
+    One with a third parameter is given a Context, through which the events it adds inherit the
+    correlation id and the causation path.
+
     Each handler of an event runs in a transaction of its own, whose first statement is `accept`
     for (`name`/handler, event id): its effects in that database happen once, however often the
     event is tried (G6, H2). The inbox remembers a handler by its name; one that is renamed counts
@@ -92,6 +97,8 @@ class Handlers:
                         cannot be stopped: it keeps its place until it ends, but cannot commit.
                         In SQLite's own transactions at most a third of the relay's lease
     prefix              of the inbox' table, in the database that the transaction belongs to
+    outbox              what `context.add` adds with; None: an Outbox of this prefix
+    sync_outbox         the same for sync handlers
 
     Async handlers share the relay's event loop: one that blocks it (a sync driver, time.sleep)
     stops everything, renewals included. Make it a sync function instead; those run in threads.
@@ -106,6 +113,8 @@ class Handlers:
         concurrency: int = 10,
         time_limit_seconds: float = 30.0,
         prefix: str = "postroom_",
+        outbox: Outbox | None = None,
+        sync_outbox: SyncOutbox | None = None,
     ) -> None:
         if concurrency < 1:
             raise ConfigError(f"handlers: concurrency must be 1 or more, not {concurrency}")
@@ -120,6 +129,8 @@ class Handlers:
         self._transaction = transaction
         self._sync_transaction = sync_transaction
         self._prefix = prefix
+        self._outbox = outbox or Outbox(prefix=prefix)
+        self._sync_outbox = sync_outbox or SyncOutbox(prefix=prefix)
         self._by_type: dict[str, list[Handler]] = {}
         self._default: list[Handler] = []
         self._floor = _Floor(concurrency, f"postroom-{name}")
@@ -154,6 +165,15 @@ class Handlers:
             raise ConfigError(f"there is a default handler already: {self._default[0].name!r}")
         self._default.append(self._handler(function, None))
         return function
+
+    def handles(self, type: str) -> bool:  # noqa: A002
+        """Say whether an event of this type has a handler, or needs none."""
+        return bool(self._by_type.get(type) or self._default) or type == SKIPPED_TYPE
+
+    @property
+    def types(self) -> frozenset[str]:
+        """The event types that have handlers of their own."""
+        return frozenset(self._by_type)
 
     def bind(self, source: TransactionSource, lease_seconds: float = math.inf) -> Handlers:
         """Return these handlers with the store's transactions where none were given.
@@ -293,7 +313,30 @@ class Handlers:
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object with `async def __call__`
         )
-        return Handler(chosen, function, is_async)
+        call = self._with_context(function, is_async) if _takes_context(function) else function
+        return Handler(chosen, call, is_async)
+
+    def _with_context(
+        self, function: Callable[..., Any], is_async: bool
+    ) -> Callable[[Record, Any], Any]:
+        def call(record: Record, tx: Any) -> Any:
+            return function(record, tx, Context(self.name, record, tx, self._outbox))
+
+        def call_sync(record: Record, tx: Any) -> Any:
+            return function(record, tx, SyncContext(self.name, record, tx, self._sync_outbox))
+
+        return call if is_async else call_sync
+
+
+def _takes_context(function: Callable[..., Any]) -> bool:
+    """Say whether a handler has a third parameter that wants to be filled."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin: it has no signature to look at
+        return False
+    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    third = by_place[2] if len(by_place) > 2 else None
+    return third is not None and (third.default is third.empty or third.name == "context")
 
 
 def _worst(outcomes: Sequence[tuple[Handler, Outcome]]) -> Outcome:

@@ -5,6 +5,9 @@ Where it goes wrong decides the outcome. Before the handler has begun, it is nob
 event's (FAILED, REJECTED). At the commit nobody knows (UNKNOWN): if the effect happened,
 `accept` keeps the next attempt from repeating it. An `accept` that hangs is UNKNOWN too: it may
 wait for an earlier, abandoned run of the same event, so it must not stop the others.
+
+A transaction that lost against another one (a deadlock, a write conflict, a serialization failure)
+is run again as a whole, a few times, at no cost to the event (I2).
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import random
 import threading
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -22,17 +26,20 @@ from typing import Any, assert_never
 from postroom import transactions
 from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.brokers.threads import NoThreadError, Threads
-from postroom.errors import Reject, Retry, TransactionError
+from postroom.errors import CausationError, Reject, Retry, TransactionError
 from postroom.record import Record, short_error
 from postroom.transaction import Mark
+from postroom.transactions.conflicts import is_conflict
 
 AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
 SyncFactory = Callable[[], AbstractContextManager[Any]]
+REPEAT = Outcome(Verdict.CONFIRMED, "a repeat: it was done before")
+_CONFLICTS = 5  # runs that may be lost to other transactions, one after the other
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A registered function and the name under which the inbox knows it."""
+    """A registered function `(event, tx)`, and the name under which the inbox knows it."""
 
     name: str
     call: Callable[[Record, Any], Any]
@@ -77,17 +84,21 @@ class Race:
 class _Run:
     """The facts of one run, kept up to date while it goes on."""
 
-    __slots__ = ("failure", "phase")
+    __slots__ = ("failure", "is_repeat", "lost_to_another", "phase")
 
     def __init__(self) -> None:
         self.phase = Phase.OPENING
         self.failure: BaseException | None = None
+        self.is_repeat = False
+        self.lost_to_another = False
 
     def outcome(self, raised: BaseException | None = None) -> Outcome:
         """Judge the run by what happened first, and where."""
         error = self.failure or raised
         if error is None:
-            return CONFIRMED
+            return REPEAT if self.is_repeat else CONFIRMED
+        if self.phase is not Phase.OPENING and not isinstance(error, (Retry, Reject)):
+            self.lost_to_another = is_conflict(error)
         if self.phase is Phase.COMMITTING:
             return Outcome(Verdict.UNKNOWN, short_error(error))
         if self.phase is Phase.RUNNING:
@@ -104,6 +115,8 @@ def _verdict_of(error: BaseException) -> Outcome:
             return Outcome(Verdict.FAILED, said, _wish(error.after_seconds))
         case Reject():
             return Outcome(Verdict.REJECTED, _said(error, "rejected by its handler"))
+        case CausationError():  # it would bite its tail the next time, too
+            return Outcome(Verdict.REJECTED, short_error(error))
         case _:
             return Outcome(Verdict.FAILED, short_error(error))
 
@@ -134,7 +147,24 @@ async def run_async(
     prefix: str,
 ) -> Outcome:
     """Run an async handler; without a factory it gets no transaction, and nothing is accepted."""
-    run = _Run()
+    for lost in range(_CONFLICTS):
+        run = _Run()
+        outcome = await _run_once(run, handler, record, mark, factory, limit_seconds, prefix)
+        if factory is None or not run.lost_to_another:
+            break
+        await asyncio.sleep(_pause(lost))
+    return outcome
+
+
+async def _run_once(
+    run: _Run,
+    handler: Handler,
+    record: Record,
+    mark: Mark,
+    factory: AsyncFactory | None,
+    limit_seconds: float,
+    prefix: str,
+) -> Outcome:
     try:
         async with (
             asyncio.timeout(limit_seconds * 3) as last,  # for a rollback that hangs
@@ -172,9 +202,15 @@ async def _effect(
     run.phase = Phase.ACCEPTING
     adapter = transactions.resolve(tx, prefix=prefix)
     adapter.check()
-    if await adapter.accept(mark):
+    run.is_repeat = not await adapter.accept(mark)
+    if not run.is_repeat:
         run.phase = Phase.RUNNING
         await handler.call(record, tx)
+
+
+def _pause(lost: int) -> float:
+    """Return seconds to wait after so many lost runs; random, or two of them meet again."""
+    return random.uniform(0.001, 0.01 * 2**lost)
 
 
 def _expired(phase: Phase, limit_seconds: float) -> Outcome:
@@ -204,7 +240,27 @@ async def run_sync(
 
     A thread cannot be stopped: one that is too late goes on, but it can no longer commit.
     """
-    run = _Run()
+    for lost in range(_CONFLICTS):
+        run = _Run()
+        outcome = await _run_in_thread(
+            run, handler, record, mark, factory, limit_seconds, prefix, threads
+        )
+        if factory is None or not run.lost_to_another:
+            break
+        await asyncio.sleep(_pause(lost))
+    return outcome
+
+
+async def _run_in_thread(
+    run: _Run,
+    handler: Handler,
+    record: Record,
+    mark: Mark,
+    factory: SyncFactory | None,
+    limit_seconds: float,
+    prefix: str,
+    threads: Threads,
+) -> Outcome:
     race = Race()
 
     def work() -> Outcome:
@@ -249,7 +305,8 @@ def _work(
             try:
                 adapter = transactions.resolve_sync(tx, prefix=prefix)
                 adapter.check()
-                if adapter.accept(mark):
+                run.is_repeat = not adapter.accept(mark)
+                if not run.is_repeat:
                     run.phase = Phase.RUNNING
                     _refuse_awaitable(handler.call(record, tx))
                 if not race.claim_commit():

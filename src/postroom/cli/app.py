@@ -5,15 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
+from postroom.cli.config import config
+from postroom.cli.dead import audit, dead
 from postroom.cli.demo.command import demo
+from postroom.cli.doctor import doctor
 from postroom.cli.exits import TABLE, ExitCode, close_output, complain
+from postroom.cli.health import health
+from postroom.cli.listing import list_events
 from postroom.cli.migrate import migrate
+from postroom.cli.options import Mode
+from postroom.cli.prune import prune
+from postroom.cli.replay import bury, replay, skip
 from postroom.cli.run import run
+from postroom.cli.show import show
 from postroom.cli.status import status
 from postroom.cli.version import version
 
@@ -43,13 +52,6 @@ def _pipe() -> Iterator[None]:
         raise ReaderGoneError from error
 
 
-@dataclass
-class Mode:
-    """How this call of the command line behaves."""
-
-    debug: bool = False
-
-
 @click.group(
     cls=PipedGroup,
     epilog=TABLE,
@@ -63,26 +65,43 @@ class Mode:
     show_envvar=True,
     help="Show where an error comes from.",
 )
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    envvar="POSTROOM_CONFIG",
+    show_envvar=True,
+    help="The file with settings.  [default: postroom.toml, pyproject.toml]",
+)
 @click.pass_context
-def cli(ctx: click.Context, debug: bool) -> None:
+def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
     """postroom: a transactional outbox and inbox.
 
     \b
     See it work:    postroom demo
     Set it up:      postroom migrate --store sqlite:///app.db
-    Deliver:        postroom run --store sqlite:///app.db --broker handlers:app:handlers
+    Deliver:        postroom run --store sqlite:///app.db --broker handlers:app:h
     Look:           postroom status --store sqlite:///app.db
+    Help:           postroom dead, postroom doctor, postroom COMMAND --help
 
-    Data goes to stdout, logs and errors to stderr. POSTROOM_STORE and POSTROOM_BROKER stand in for
-    --store and --broker.
+    Data goes to stdout, logs and errors to stderr. Settings come from flags, else from variables
+    such as POSTROOM_STORE, else from postroom.toml; `postroom config show` says which.
+
+    \b
+    Completion for bash (also: zsh, fish):
+      eval "$(_POSTROOM_COMPLETE=bash_source postroom)"
     """  # noqa: D301 - click knows the sign
-    ctx.ensure_object(Mode).debug = debug
+    mode = ctx.ensure_object(Mode)
+    mode.debug, mode.config = debug, config
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help(), err=True)
         ctx.exit(ExitCode.USAGE)
 
 
-for command in (demo, migrate, run, status, version):
+# `reconcile` will stand here once there is a reconciler, and consumers will run in `run`.
+for command in (
+    audit, bury, config, dead, demo, doctor, health, list_events, migrate, prune, replay, run,
+    show, skip, status, version,
+):  # fmt: skip
     cli.add_command(command)
 
 

@@ -7,7 +7,7 @@ import asyncio
 import click
 
 from postroom.cli.exits import ExitCode
-from postroom.cli.options import json_option, print_json, shared_store, store_option
+from postroom.cli.options import json_option, print_json, reaching, shared_store, store_option
 from postroom.store import Store
 from postroom.url import Url
 
@@ -28,7 +28,7 @@ def migrate(what: str, store: Url, from_version: int | None, as_json: bool) -> i
     \b
     up      make the changes (this is what happens without a word)
     status  say which version is there; exit code 1 if it is not the newest
-    sql     print the statements that `up` would run, for those who run them by hand
+    sql     print the statements that `up` would run, to be run by hand
 
     `up` may be run again at any time, and by many processes at once.
 
@@ -41,13 +41,14 @@ def migrate(what: str, store: Url, from_version: int | None, as_json: bool) -> i
     if from_version is not None and what != "sql":
         raise click.UsageError("--from goes with `migrate sql`")
     chosen = shared_store(store)
-    match what:
-        case "up":
-            return _up(chosen, store, as_json=as_json)
-        case "status":
-            return _status(chosen, store, as_json=as_json)
-        case _:
-            return _sql(chosen, from_version, as_json=as_json)
+    with reaching(chosen):
+        match what:
+            case "up":
+                return _up(chosen, store, as_json=as_json)
+            case "status":
+                return _status(chosen, store, as_json=as_json)
+            case _:
+                return _sql(chosen, from_version, as_json=as_json)
 
 
 def _up(store: Store, url: Url, *, as_json: bool) -> int:

@@ -1,24 +1,70 @@
-"""What commands share: URLs as parameters, seconds, and the output of data."""
+"""What commands share: the store, spans and instants as parameters, and the output of data."""
 
 from __future__ import annotations
 
+import getpass
 import json
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from postroom.errors import ConfigError
+from postroom.clock import to_microseconds
+from postroom.configuration import Configuration, load
+from postroom.errors import ConfigError, StoreError
 from postroom.store import Store
 from postroom.url import Url, seconds
 from postroom.wiring import load_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d|w)?")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_MOST_SECONDS = 100 * 366 * 86_400
 
-def read_url(ctx: click.Context, param: click.Parameter, value: str) -> Url:
-    """Read the URL of a store or broker. The error does not repeat it: it may hold a secret."""
+
+@dataclass
+class Mode:
+    """How this call of the command line behaves."""
+
+    debug: bool = False
+    config: Path | None = None
+    loaded: Configuration | None = None
+
+    @property
+    def configuration(self) -> Configuration:
+        """What the file and the environment say; read when it is first asked for."""
+        if self.loaded is None:
+            self.loaded = load(self.config, os.environ)
+        return self.loaded
+
+
+def mode_of(ctx: click.Context) -> Mode:
+    """Return how this call behaves."""
+    return ctx.find_object(Mode) or Mode()
+
+
+# -- parameters -------------------------------------------------------------------------------
+def read_store(ctx: click.Context, param: click.Parameter, value: str | None) -> Url:
+    """Return the URL of the store: of the flag, the environment or the file.
+
+    The error does not repeat it: it may hold a secret.
+    """
+    if value is None:
+        found = mode_of(ctx).configuration.get("store").value
+        if found is None:
+            raise click.UsageError(
+                "Missing option '--store' (env var: 'POSTROOM_STORE', in postroom.toml: store).",
+                ctx,
+            )
+        return Url.parse(found)
     try:
         return Url.parse(value)
     except ConfigError as error:
@@ -35,42 +81,76 @@ def read_seconds(ctx: click.Context, param: click.Parameter, value: str | None) 
         raise click.BadParameter(f"{value!r} is not {error}.", ctx, param) from error
 
 
-def seconds_option(
-    name: str, *arguments: str, default: float | None = None, text: str
-) -> Callable[[F], F]:
+def span(text: str) -> float:
+    """Read `90`, `90s`, `15m`, `12h`, `7d` or `2w` as seconds. Raises ValueError."""
+    found = _SPAN.fullmatch(text.strip())
+    if found is None or (value := float(found[1]) * _UNITS[found[2] or "s"]) > _MOST_SECONDS:
+        raise ValueError("a span such as 90s, 15m, 12h or 7d")
+    return value
+
+
+def instant(text: str) -> int:
+    """Read `2026-05-01`, `2026-05-01T12:00Z`, or a span, which means so long ago. Microseconds."""
+    try:
+        return to_microseconds(datetime.now(UTC) - timedelta(seconds=span(text)))
+    except ValueError:
+        pass
+    try:
+        at = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise ValueError("a time such as 2026-05-01T12:00Z, or 2h for two hours ago") from None
+    return to_microseconds(at if at.tzinfo else at.replace(tzinfo=UTC))
+
+
+def reader(convert: Callable[[str], Any]) -> Callable[..., Any]:
+    """Return a callback that reads a parameter by a converter which raises ValueError."""
+
+    def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
+        if value is None:
+            return None
+        try:
+            return convert(value)
+        except ValueError as error:
+            raise click.BadParameter(f"{value!r} is not {error}.", ctx, param) from error
+
+    return read
+
+
+def seconds_option(name: str, *arguments: str, text: str) -> Callable[[F], F]:
     """Return an option for a number of seconds."""
-    return click.option(
-        name,
-        *arguments,
-        callback=read_seconds,
-        metavar="SECONDS",
-        default=None if default is None else f"{default:g}",
-        show_default=default is not None,
-        help=text,
-    )
+    return click.option(name, *arguments, callback=read_seconds, metavar="SECONDS", help=text)
 
 
 store_option = click.option(
     "--store",
-    callback=read_url,
+    callback=read_store,
     metavar="URL",
-    required=True,
-    envvar="POSTROOM_STORE",
-    show_envvar=True,
-    help="The database, as in sqlite:///app.db.",
-)
-broker_option = click.option(
-    "--broker",
-    callback=read_url,
-    metavar="URL",
-    required=True,
-    envvar="POSTROOM_BROKER",
-    show_envvar=True,
-    help="The destination, as in handlers:shop.app:handlers.",
+    help="The database, as in sqlite:///app.db.  [env var: POSTROOM_STORE]",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would happen; do nothing.")
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+reason_option = click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept.")
+by_option = click.option(
+    "--by",
+    metavar="NAME",
+    envvar="POSTROOM_USER",
+    help="Who does it, for `postroom audit`.  [env var: POSTROOM_USER; default: user@host]",
+)
 
 
+def whoami(given: str | None) -> str:
+    """Return who gives this order."""
+    if given:
+        return given
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        user = str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+# -- stores and output ------------------------------------------------------------------------
 def shared_store(url: Url) -> Store:
     """Return the store of a URL, if other processes can see it at all."""
     store = load_store(url)
@@ -82,10 +162,26 @@ def shared_store(url: Url) -> Store:
     return store
 
 
+@contextmanager
+def reaching(store: Store) -> Iterator[None]:
+    """Say of an error which store could not be reached, and what to look at."""
+    try:
+        yield
+    except StoreError as error:
+        url = str(getattr(store, "url", "the store"))
+        if url.startswith("sqlite:"):  # a file: the error says what is wrong with it
+            raise
+        raise StoreError(
+            f"{url} cannot be reached: {error}. Is the URL right, is the server up, does it let "
+            "you in?"
+        ) from error
+
+
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[Store]:
     """Open a store, and close it at the end."""
-    await store.open()
+    with reaching(store):
+        await store.open()
     try:
         yield store
     finally:

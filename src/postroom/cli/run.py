@@ -1,4 +1,4 @@
-"""`postroom run`: a relay as a process."""
+"""`postroom run`: relays as a process."""
 
 from __future__ import annotations
 
@@ -7,143 +7,221 @@ import logging
 import os
 import socket
 import sys
-import time
-from dataclasses import asdict
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, replace
+from typing import Any
 
 import click
 
 from postroom._version import __version__
 from postroom.cli.exits import ExitCode
-from postroom.cli.options import broker_option, seconds_option, store_option
-from postroom.config import RelaySettings
+from postroom.cli.options import mode_of
+from postroom.configuration import FORMATS, LEVELS, RelayPlan, Setting
 from postroom.engine.relay import Relay
-from postroom.retry import RetryPolicy
-from postroom.telemetry.log import LOGGER, LogObserver, line
+from postroom.engine.runner import run_all
+from postroom.errors import ConfigError, MissingExtraError
+from postroom.observer import Observer
+from postroom.store import Store
+from postroom.telemetry.log import LOGGER, JsonFormatter, LogObserver, TextFormatter, say
 from postroom.url import Url
 from postroom.wiring import load_broker, load_store
 
-_DEFAULTS = RelaySettings()
-_LEVELS = ("debug", "info", "warning", "error")
-
-
-class Watched(Relay):
-    """A relay that says when it begins to stop."""
-
-    async def stop(self) -> None:
-        if self.is_running:
-            what = "finishing what is in flight; a second signal stops at once"
-            logging.getLogger(LOGGER).info("%s", line("stopping", {"now": what}))
-        await super().stop()
+_log = logging.getLogger(LOGGER)
 
 
 @click.command()
-@store_option
-@broker_option
-@click.option("--stream", default=_DEFAULTS.stream, show_default=True, help="The stream to serve.")
+@click.option("--store", metavar="URL", help="The database, as in sqlite:///app.db.")
+@click.option("--broker", metavar="URL", help="The destination, as in handlers:shop.app:handlers.")
+@click.option("--stream", help="The stream to serve; chooses a [[relay]] section.  [default: main]")
 @click.option(
     "--batch-size",
-    type=int,
-    default=_DEFAULTS.batch_size,
-    show_default=True,
-    help="So many events in one read when little is going on …",
+    metavar="NUMBER",
+    help="So many events in one read when little is going on …  [default: 100]",
 )
 @click.option(
     "--max-batch-size",
-    type=int,
+    metavar="NUMBER",
     help="… and up to so many when there is a backlog.  [default: 1000, or the batch size]",
 )
-@seconds_option(
-    "--poll-seconds",
-    default=_DEFAULTS.poll_seconds,
-    text="The longest wait between two looks.",
+@click.option(
+    "--poll-seconds", metavar="SECONDS", help="The longest wait between two looks.  [default: 1]"
 )
 @click.option(
     "--max-attempts",
-    type=int,
-    default=_DEFAULTS.retry.max_attempts,
-    show_default=True,
-    help="An event that failed so often becomes a dead letter.",
+    metavar="NUMBER",
+    help="An event that failed so often becomes a dead letter.  [default: 5]",
 )
-@seconds_option(
+@click.option(
     "--lease-seconds",
-    default=_DEFAULTS.lease_seconds,
-    text="After so long without a sign of life another relay takes over.",
+    metavar="SECONDS",
+    help="After so long without a sign of life another relay takes over.  [default: 15]",
 )
-@seconds_option(
+@click.option(
     "--keep-done-seconds",
-    default=_DEFAULTS.keep_done_seconds,
-    text="How long delivered events are kept for people to see; 0 deletes them at once.",
+    metavar="SECONDS",
+    help="How long delivered events are kept for people to see; 0 deletes them at once.  "
+    "[default: 86400]",
 )
 @click.option("--name", help="The name that `status` shows.  [default: host:process id]")
 @click.option(
-    "--log-level",
-    type=click.Choice(_LEVELS, case_sensitive=False),
-    default="info",
-    show_default=True,
+    "--metrics-port",
+    metavar="NUMBER",
+    help="Serve /metrics, /livez and /readyz here; 0 takes a free one.",
 )
+@click.option("--metrics-host", help="… on this address.  [default: 127.0.0.1]")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="[default: info]"
+)
+@click.option("--log-format", type=click.Choice(FORMATS), help="[default: text]")
 @click.pass_context
-def run(
-    ctx: click.Context,
-    store: Url,
-    broker: Url,
-    stream: str,
-    batch_size: int,
-    max_batch_size: int | None,
-    poll_seconds: float,
-    max_attempts: int,
-    lease_seconds: float,
-    keep_done_seconds: float,
-    name: str | None,
-    log_level: str,
-) -> None:
-    """Deliver the events of a stream until told to stop.
+def run(ctx: click.Context, /, **flags: Any) -> None:
+    """Deliver the events of one or more streams until told to stop.
 
     SIGTERM or Ctrl-C: what is in flight is finished, the lanes are handed over, exit code 0. A
     second signal stops at once, exit code 130; what was in flight may then be sent again. A broker
     or store that is away is waited for.
 
+    Every option can be set by a variable (POSTROOM_BATCH_SIZE) and in postroom.toml (batch_size),
+    and more settings than there are options: see `postroom config show`. Several [[relay]] sections
+    run side by side, each with its own stream and broker.
+
     \b
     Examples:
       postroom run --store sqlite:///app.db --broker handlers:shop.app:handlers
       postroom run --store sqlite:///app.db --broker null: --stream mail
+      postroom run --metrics-port 9464 --log-format json
 
     With handlers:module:attribute modules in the current folder are found, too.
     """  # noqa: D301 - click knows the sign
-    if max_batch_size is None:
-        max_batch_size = max(batch_size, _DEFAULTS.max_batch_size)
-    settings = RelaySettings(
-        stream=stream,
-        batch_size=batch_size,
-        max_batch_size=max_batch_size,
-        poll_seconds=poll_seconds,
-        retry=RetryPolicy(max_attempts=max_attempts),
-        lease_seconds=lease_seconds,
-        keep_done_seconds=keep_done_seconds,
-        name=name if name is not None else f"{socket.gethostname()}:{os.getpid()}",
-    )
-    if broker.scheme == "handlers":
+    configuration = mode_of(ctx).configuration
+    process = configuration.process({n: flags[n] for n in _PROCESS})
+    plans = configuration.relays({n: v for n, v in flags.items() if n not in _PROCESS})
+    store = _required(ctx, "store", process["store"])
+    for plan in plans:
+        _required(ctx, "broker", plan.values["broker"])
+    if any(plan.broker is not None and plan.broker.scheme == "handlers" for plan in plans):
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a script has its own folder there
-    log_to_stderr(log_level)
-    ctx.exit(asyncio.run(_serve(store, broker, settings)))
+    log_to_stderr(process["log_level"].value, process["log_format"].value)
+    ctx.exit(asyncio.run(_serve(store, plans, process)))
 
 
-async def _serve(store: Url, broker: Url, settings: RelaySettings) -> ExitCode:
-    log = logging.getLogger(LOGGER)
-    relay = Watched(load_store(store), load_broker(broker), settings, observers=(LogObserver(),))
-    facts = {"version": __version__, "stream": settings.stream, "name": settings.name}
-    log.info("%s", line("starting", facts | {"store": store, "broker": broker}))
-    in_peace = await relay.run()
+_PROCESS = ("store", "metrics_port", "metrics_host", "log_level", "log_format")
+
+
+def _required(ctx: click.Context, name: str, setting: Setting) -> Url:
+    if setting.value is None:
+        raise click.UsageError(
+            f"Missing option '--{name}' (env var: 'POSTROOM_{name.upper()}', "
+            f"in postroom.toml: {name}).",
+            ctx,
+        )
+    url: Url = setting.value
+    return url
+
+
+async def _serve(url: Url, plans: Sequence[RelayPlan], process: Mapping[str, Setting]) -> ExitCode:
+    store = load_store(url)
+    observers: list[Observer] = [LogObserver()]
+    relays = [_relay(store, plan, observers) for plan in plans]
+    async with _measured(relays, plans, observers, process):
+        for relay, plan in zip(relays, plans, strict=True):
+            facts = {"version": __version__, "stream": plan.settings.stream}
+            facts |= {"name": relay.settings.name, "store": str(url), "broker": str(plan.broker)}
+            say(_log, logging.INFO, "starting", facts)
+
+        def on_stop() -> None:
+            if any(relay.is_running for relay in relays):
+                what = "finishing what is in flight; a second signal stops at once"
+                say(_log, logging.INFO, "stopping", {"now": what})
+
+        in_peace = await run_all(relays, on_stop=on_stop)
     how = "gracefully" if in_peace else "at_once"
-    log.info("%s", line("stopped", {"how": how} | asdict(relay.counts)))
+    for relay in relays:
+        stream = {"stream": relay.settings.stream} if len(relays) > 1 else {}
+        say(_log, logging.INFO, "stopped", {**stream, "how": how, **asdict(relay.counts)})
     return ExitCode.OK if in_peace else ExitCode.INTERRUPTED
 
 
-def log_to_stderr(level: str) -> None:
-    """Send log lines to stderr, with the time in UTC."""
-    form = logging.Formatter(
-        "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
-    )
-    form.converter = time.gmtime
+def _relay(store: Store, plan: RelayPlan, observers: list[Observer]) -> Relay:
+    settings = plan.settings
+    if not settings.name:
+        settings = replace(settings, name=f"{socket.gethostname()}:{os.getpid()}")
+    assert plan.broker is not None
+    watching: list[Observer] = [_Several(observers), *_tracing(plan.broker.scheme)]
+    return Relay(store, load_broker(plan.broker), settings, observers=watching)
+
+
+def _tracing(scheme: str) -> list[Observer]:
+    """Return an observer that makes spans, where OpenTelemetry is installed."""
+    try:
+        from postroom.telemetry.tracing import TracingObserver
+    except ImportError:
+        return []
+    return [TracingObserver(scheme)]
+
+
+class _Several:
+    """Passes facts on to whoever is in the list by then."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = observers
+
+    def observe(self, fact: Any) -> None:
+        for observer in self._observers:
+            observer.observe(fact)
+
+
+@asynccontextmanager
+async def _measured(
+    relays: Sequence[Relay],
+    plans: Sequence[RelayPlan],
+    observers: list[Observer],
+    process: Mapping[str, Setting],
+) -> AsyncIterator[None]:
+    """Serve metrics and health while the relays run, if a port was given."""
+    setting = process["metrics_port"]
+    if setting.value is None:
+        yield
+        return
+    if not 0 <= setting.value < 65_536:
+        raise ConfigError(f"{setting.source}: a port is a number from 0 to 65535")
+    try:
+        from prometheus_client.registry import CollectorRegistry
+
+        from postroom.telemetry.metrics import RelayMetrics
+        from postroom.telemetry.serving import MetricsServer
+    except ImportError as error:
+        raise MissingExtraError("metrics", "prometheus-client") from error
+    from postroom.telemetry.health import Health, Pulse
+    from postroom.telemetry.sampling import Sampler
+
+    sampler, pulse, registry = Sampler(relays), Pulse(), CollectorRegistry()
+    metrics = RelayMetrics(sampler)
+    for relay, plan in zip(relays, plans, strict=True):
+        assert plan.broker is not None
+        metrics.watch(relay, plan.broker.scheme)
+    metrics.register(registry)
+    metrics.count_added()
+    observers.append(metrics)
+    health = Health(relays, sampler, pulse)
+    server = MetricsServer(process["metrics_host"].value, setting.value, registry, health)
+    server.start()
+    pulse.start()
+    sampler.start()
+    facts = {"host": process["metrics_host"].value, "port": server.port}
+    say(_log, logging.INFO, "metrics", facts)
+    try:
+        yield
+    finally:
+        await sampler.stop()
+        await pulse.stop()
+        server.stop()
+        metrics.close()
+
+
+def log_to_stderr(level: str, form: str = "text") -> None:
+    """Send log lines to stderr, for people or for programs."""
     handler = logging.StreamHandler()
-    handler.setFormatter(form)
+    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler])

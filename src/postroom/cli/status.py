@@ -64,9 +64,9 @@ def status(store: Url, stream: str | None, as_json: bool, watch_seconds: float |
     """Show what waits, what failed, and who delivers.
 
     \b
-    pending      waits to be sent           failed   will be tried again
-    processing   a handler works on it      dead     was given up; can be replayed
-    done         delivered                  lag      age of the oldest that could go
+    pending      waits to be sent         failed  will be tried again
+    processing   a handler works on it    dead    was given up; can be replayed
+    done         delivered                lag     age of the oldest that could go
 
     \b
     Examples:

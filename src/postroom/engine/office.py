@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from postroom.broker import Broker
 from postroom.clock import Clock
@@ -29,6 +30,15 @@ class Counts:
     dead: int = 0
     fenced: int = 0  # outcomes thrown away because the lane was lost
     repeated: int = 0  # confirmed but not settled: the destination will see them again
+
+
+class Vitals(NamedTuple):
+    """How a relay is at this moment; `silent_seconds` is the time since its last beat."""
+
+    in_flight: int
+    lanes: int
+    breaker: str
+    silent_seconds: float
 
 
 @dataclass(slots=True)
@@ -59,6 +69,15 @@ class Office:
     @property
     def owner(self) -> str:
         return self.keeper.owner
+
+    @property
+    def vitals(self) -> Vitals:
+        return Vitals(
+            sum(flight.waiting_for_outcomes for flight in self.flights),
+            len(self.keeper.held),
+            self.breaker.state,
+            max(0.0, self.clock.monotonic() - self.beat_at),
+        )
 
     def tell(self, fact: Fact) -> None:
         """Tell the observers; one that raises must not stop a delivery half-way."""

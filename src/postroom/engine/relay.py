@@ -19,7 +19,7 @@ from postroom.config import RelaySettings
 from postroom.engine.blocks import Judge
 from postroom.engine.breaker import Breaker
 from postroom.engine.lanes import LaneKeeper
-from postroom.engine.office import Counts, Office
+from postroom.engine.office import Counts, Office, Vitals
 from postroom.engine.pruner import Pruner
 from postroom.engine.service import Service
 from postroom.engine.sharing import close_shared, open_shared
@@ -31,6 +31,7 @@ from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.observer import Alarm, Observer, Woke
 from postroom.record import Record, short_error
 from postroom.store import Store
+from postroom.url import unknown
 from postroom.wiring import load_broker, load_store
 
 _TICK = 0.02
@@ -87,6 +88,11 @@ class Relay:
             self._office.recount()
             return self._office.counts
         return self._counts
+
+    @property
+    def vitals(self) -> Vitals | None:
+        """How it is at this moment; None if it does not run."""
+        return self._office.vitals if self._office is not None else None
 
     @property
     def owner(self) -> str | None:
@@ -305,8 +311,8 @@ class Relay:
                 raise
             except StoreError as error:
                 if not told:
-                    self._furnish().trouble("opening the store (will go on trying)", error)
-                    self._office, told = None, True
+                    office, self._office, told = self._furnish(), None, True
+                    office.trouble("opening the store (will go on trying)", error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):
                         await asked.wait()
@@ -388,13 +394,5 @@ def _merge(settings: RelaySettings, options: dict[str, Any]) -> RelaySettings:
     known = set(RelaySettings.__dataclass_fields__)
     for name in options:
         if name not in known:
-            raise ConfigError(_unknown(name, known))
+            raise ConfigError(unknown("relay setting", name, known))
     return replace(settings, **options) if options else settings
-
-
-def _unknown(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, known, 1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown relay setting {name!r}{hint}"

@@ -18,7 +18,7 @@ from postroom.engine.flight import Flight
 from postroom.engine.office import Office, is_cancelled, wait_for
 from postroom.engine.service import Service
 from postroom.errors import StoreConflictError, StoreError
-from postroom.observer import Alarm, Attempt, Settled
+from postroom.observer import Alarm, Attempt, Delivered, Sent, Settled
 from postroom.record import LANES, Record, short_error
 from postroom.store import Read, Settlement
 
@@ -187,6 +187,9 @@ class Worker(Service):
         except StoreError:
             office.breaker.untried(self._group)
             raise
+        if office.stopping:  # what is sent now might not be settled any more
+            office.breaker.untried(self._group)
+            return False
         more = self._portion.learn(found, rows, per_lane)
         now = office.clock.monotonic()
         batch = flight.admit(
@@ -209,7 +212,7 @@ class Worker(Service):
         runs = self.flight.runs_of(batch)
         error = "the relay stopped before the destination answered"
         try:
-            error = await self._send(self._office.broker.publish(batch, self))
+            error = await self._send(batch, self._office.broker.publish(batch, self))
         finally:
             self.flight.ended(runs, error)
             if all(run.closed for _, run in runs):  # nothing is in doubt: if this was a try that
@@ -225,7 +228,7 @@ class Worker(Service):
         run = self.flight.send_alone(record, office.clock.monotonic())
         if run is None:
             return
-        error = await self._send(office.broker.publish_alone(record, self))
+        error = await self._send([record], office.broker.publish_alone(record, self))
         if not run.closed:
             if await office.destination_answers():
                 office.answered()
@@ -233,8 +236,9 @@ class Worker(Service):
                 self.report(record, Outcome(Verdict.OUTAGE, error))
         self.flight.ended([(record.key_hash, run)], error)
 
-    async def _send(self, publishing: Awaitable[None]) -> str:
+    async def _send(self, records: Sequence[Record], publishing: Awaitable[None]) -> str:
         """Wait for a publish call to end; returns what to say of records it did not report."""
+        began = self._office.clock.monotonic()
         try:
             async with asyncio.timeout(self._publish_seconds):
                 await publishing
@@ -246,6 +250,9 @@ class Worker(Service):
             return "the destination cancelled it"
         except Exception as problem:
             return short_error(problem)
+        finally:
+            took = self._office.clock.monotonic() - began
+            self._office.tell(Sent(self._office.stream, records, took))
         return "the destination did not say what became of it"
 
     # -- settle -------------------------------------------------------------------------------
@@ -256,13 +263,15 @@ class Worker(Service):
             keep_done=office.settings.keep_done_seconds > 0,
         )  # fmt: skip
         settlement = ticket.settlement
+        began = office.clock.monotonic()
         held = await self._commit(settlement) if settlement else _ALL_LANES
+        took = office.clock.monotonic() - began
         fenced = self.flight.settled(ticket, held, office.may_publish)
         office.lose(
             [lane for lane in ticket.lanes if lane not in held and lane in office.keeper.held]
         )
         if settlement:
-            self._tell_settled(settlement, held, fenced, whole=ticket.lanes <= held)
+            self._tell_settled(settlement, held, fenced, took, whole=ticket.lanes <= held)
         for record, error in ticket.alarms:
             office.tell(Alarm(office.stream, f"event {record.id} blocks its key", error))
         if settlement.failed:
@@ -312,18 +321,25 @@ class Worker(Service):
 
     # -- telling ------------------------------------------------------------------------------
     def _tell_settled(
-        self, settlement: Settlement, held: set[int] | frozenset[int], fenced: int, *, whole: bool
+        self,
+        settlement: Settlement,
+        held: set[int] | frozenset[int],
+        fenced: int,
+        seconds: float,
+        *,
+        whole: bool,
     ) -> None:
-        def counted(records: Sequence[Record]) -> int:
-            return len(records) if whole else sum(record.lane in held for record in records)
+        def written(records: Sequence[Record]) -> Sequence[Record]:
+            return records if whole else [record for record in records if record.lane in held]
 
-        done = counted(settlement.done)
-        failed = counted([failure.record for failure in settlement.failed])
-        dead = counted([burial.record for burial in settlement.dead])
-        self._office.count(done, failed, dead, fenced)
-        self._office.tell(
-            Settled(settlement.stream, done, failed, dead, fenced, len(settlement.parked))
-        )
+        done = written(settlement.done)
+        failed = len(written([failure.record for failure in settlement.failed]))
+        dead = len(written([burial.record for burial in settlement.dead]))
+        self._office.count(len(done), failed, dead, fenced)
+        parked = len(settlement.parked)
+        self._office.tell(Settled(settlement.stream, len(done), failed, dead, fenced, parked))
+        if done:
+            self._office.tell(Delivered(settlement.stream, done, seconds))
 
     def _tell_attempt(self, record: Record, outcome: Outcome, attempts: int) -> None:
         self._office.tell(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import assert_never
 
 from postroom.broker import Verdict
@@ -13,8 +15,10 @@ from postroom.observer import (
     Alarm,
     Attempt,
     BreakerChanged,
+    Delivered,
     Fact,
     Lanes,
+    Sent,
     Settled,
     Trouble,
     Woke,
@@ -78,6 +82,8 @@ class LogObserver:
                 self._trouble(fact)
             case Woke():
                 self._log(logging.DEBUG, "woke", fact._asdict())
+            case Sent() | Delivered():
+                pass  # told by `settled`, and by `attempt` where something went wrong
             case _ as never:
                 assert_never(never)
 
@@ -104,10 +110,59 @@ class LogObserver:
 
     def _log(self, level: int, name: str, facts: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):
-            self._logger.log(level, "%s", line(name, facts))
+            say(self._logger, level, name, facts)
 
 
-def line(name: str, facts: dict[str, object]) -> str:
+def say(logger: logging.Logger, level: int, name: str, facts: Mapping[str, object]) -> None:
+    """Log a line; a formatter for programs finds name and facts apart in `postroom`."""
+    logger.log(level, "%s", line(name, facts), extra={"postroom": (name, facts)})
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: at, level, logger, event and its facts; no secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        told: dict[str, object] = {
+            "at": at.replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+        }
+        name, facts = getattr(record, "postroom", ("log", None))
+        told["event"] = name
+        if facts is None:
+            told["message"] = cut(mask(record.getMessage()))
+        else:
+            told |= {key: _plain(value) for key, value in facts.items()}
+        if record.exc_info:
+            told["traceback"] = mask(self.formatException(record.exc_info))
+        return json.dumps(told)
+
+
+def _plain(value: object) -> object:
+    return value if isinstance(value, (int, float, bool)) else cut(mask(str(value)))
+
+
+def cut(text: str) -> str:
+    """Return text of bounded length."""
+    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
+
+
+class TextFormatter(logging.Formatter):
+    """A line for people: the time in UTC, no control characters and no secrets."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s %(message)s", "%Y-%m-%dT%H:%M:%S"
+        )
+        self.converter = time.gmtime
+
+    def format(self, record: logging.LogRecord) -> str:
+        text = mask(super().format(record))  # a traceback keeps its lines
+        return "".join(c if c.isprintable() or c == "\n" else _escape(c) for c in text)
+
+
+def line(name: str, facts: Mapping[str, object]) -> str:
     """Return `name key=value key="a value"`; whatever the values hold, it is one printable line."""
     return " ".join([name, *(f"{key}={_value(value)}" for key, value in facts.items())])
 
@@ -129,9 +184,7 @@ def mask(text: str) -> str:
 
 
 def _value(value: object) -> str:
-    text = mask(str(value))
-    if len(text) > MAX_VALUE_CHARS:
-        text = text[: MAX_VALUE_CHARS - 1] + "…"
+    text = cut(mask(str(value)))
     if text.isprintable() and _BARE.fullmatch(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')

@@ -77,7 +77,7 @@ def place_numbers(count: int, salt: bytes) -> list[Int64]:
     return [Int64(n << 12 | tail) for n in range(first, first + count)]
 
 
-def document(row: Row, ct: Expression, n: Int64) -> Expression:
+def document(row: Row, ct: Expression, n: int) -> Expression:
     """Return an expression for the document of a new event.
 
     What the user wrote is literal: a `$` in it means nothing.
@@ -114,7 +114,7 @@ def document(row: Row, ct: Expression, n: Int64) -> Expression:
         "lease_owner": None,
         "lease_until": None,
         "settled_at": None,
-        "n": n,
+        "n": Int64(n),
     }
     decided: dict[str, Expression] = {"ct": ct, "created_at": "$$NOW"}
     if due is not None:
@@ -130,7 +130,7 @@ def _ceil(microseconds: int) -> datetime:
     return from_microseconds(-(-microseconds // 1000) * 1000)
 
 
-def _upsert(row: Row, ct: Expression, n: Int64) -> UpdateOne:
+def upsert_of(row: Row, ct: Expression, n: int) -> UpdateOne:
     """Write a new document; leave one that is there as it is.
 
     An insert would abort the whole transaction if the id is there (W5).
@@ -183,7 +183,7 @@ class _Writes:
             if (yield outbox.find_one(ids, {"_id": 1}, session=self.session)) is not None:
                 return 0
         ct, numbers = yield from self._places(len(rows))
-        changes = [_upsert(row, ct, n) for row, n in zip(rows, numbers, strict=True)]
+        changes = [upsert_of(row, ct, n) for row, n in zip(rows, numbers, strict=True)]
         result = yield outbox.bulk_write(changes, ordered=True, session=self.session)
         return int(result.upserted_count)
 

@@ -25,7 +25,8 @@ from postroom.record import short_error
 
 POLL_SECONDS = 0.1
 IDLE_SECONDS = 0.2
-GATHER_SECONDS = 0.002
+GATHER_SECONDS = 0.005
+PAUSE_SECONDS = 0.001  # librdkafka counts in milliseconds
 LAST_REPORTS_SECONDS = 2.0
 FATAL_GRACE_SECONDS = 1.0
 
@@ -168,9 +169,10 @@ class Session:
         try:
             producer.poll(timeout_seconds)
             if self._landed:  # others of the batch are about to come: one message to the loop
-                deadline = monotonic() + GATHER_SECONDS
-                while len(producer) and monotonic() < deadline:
-                    producer.poll(GATHER_SECONDS / 2)
+                deadline, landed = monotonic() + GATHER_SECONDS, 0
+                while landed < len(self._landed) and len(producer) and monotonic() < deadline:
+                    landed = len(self._landed)
+                    producer.poll(PAUSE_SECONDS)
         except KafkaException:
             self._tell(self._broke)  # why is in the log, and in the reports
         if self._landed:

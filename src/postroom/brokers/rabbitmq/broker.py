@@ -55,7 +55,7 @@ class RabbitBroker:
         self._tls = self.options.tls() if self._url.scheme == "amqps" else None
         self._link: Link | None = None
         self._ward: Link | None = None  # for suspects: a connection of their own
-        self._connecting = asyncio.Lock()
+        self._connecting, self._connecting_ward = asyncio.Lock(), asyncio.Lock()
         self._culprits: OrderedDict[str, None] = OrderedDict()
         self._closed = False
 
@@ -190,7 +190,7 @@ class RabbitBroker:
     # -- connections --------------------------------------------------------------------------
     async def _linked(self, *, ward: bool = False) -> Link:
         """Return the connection, a new one if need be. Raises AwayError."""
-        async with self._connecting:
+        async with self._connecting_ward if ward else self._connecting:
             link = self._ward if ward else self._link
             if link is None or link.is_broken:
                 link = await self._connect("suspects" if ward else "events")

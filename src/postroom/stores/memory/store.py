@@ -17,6 +17,9 @@ from postroom.event import new_id as make_id
 from postroom.record import Record, Stage, State, key_hash, lane_of
 from postroom.store import (
     Capabilities,
+    Cause,
+    Deed,
+    Details,
     Filter,
     Lease,
     Member,
@@ -26,6 +29,7 @@ from postroom.store import (
     Settlement,
     Staged,
     Stats,
+    deed,
 )
 from postroom.stores.memory.tables import LeaseRow, MemberRow, Stored, Tables
 from postroom.stores.memory.transaction import MemoryTransaction
@@ -284,15 +288,19 @@ class MemoryStore:
         for seq in sorted(self.tables.rows):
             stored = self.tables.rows[seq]
             r = stored.row
-            if seq > wanted.after_seq and all(
-                want is None or want == have
-                for want, have in (
-                    (wanted.stream, r.stream),
-                    (wanted.state, stored.state),
-                    (wanted.type, r.type),
-                    (wanted.topic, r.topic),
-                    (wanted.key, r.key),
+            if (
+                seq > wanted.after_seq
+                and all(
+                    want is None or want == have
+                    for want, have in (
+                        (wanted.stream, r.stream),
+                        (wanted.state, stored.state),
+                        (wanted.type, r.type),
+                        (wanted.topic, r.topic),
+                        (wanted.key, r.key),
+                    )
                 )
+                and _matches(stored, wanted)
             ):
                 found.append(stored.record())
         return found[: wanted.limit]
@@ -313,9 +321,29 @@ class MemoryStore:
     async def streams(self) -> list[str]:
         return sorted({s.row.stream for s in self.tables.rows.values()} | set(self.tables.leases))
 
-    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+    async def details(self, event_id: str) -> Details | None:
+        return self.tables.details(event_id)
+
+    async def causes(self, stream: str | None = None) -> list[Cause]:
+        return self.tables.causes(stream)
+
+    async def note(self, deed: Deed) -> None:
+        if deed.how_many:
+            self.tables.deeds.append(deed._replace(at_us=self.now_us()))
+
+    async def deeds(self, limit: int) -> list[Deed]:
+        return self.tables.deeds[::-1][:limit]
+
+    async def _note(self, by: str | None, what: str, ids: Sequence[str], reason: str = "") -> None:
+        if by is not None:
+            await self.note(deed(by, what, len(ids), ids, reason))
+
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
         chosen = self._chosen(ids, over=True)
         self._depose(chosen)
+        await self._note(by, "replay", [stored.row.id for stored in chosen])
         for stored in chosen:
             if new_id:
                 row = stored.row._replace(id=make_id())
@@ -338,19 +366,21 @@ class MemoryStore:
         self.changed()
         return len(chosen)
 
-    async def bury(self, ids: Sequence[str], reason: str) -> int:
+    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
         chosen = self._chosen(ids, over=False)
         self._depose(chosen)
+        await self._note(by, "bury", [stored.row.id for stored in chosen], reason)
         for stored in chosen:
             self._bury(stored, reason)
         self._mend_keys(chosen)
         return len(chosen)
 
-    async def skip(self, event_id: str, reason: str) -> None:
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         chosen = self._chosen([event_id], over=False)
         if not chosen:
             raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
         self._depose(chosen)
+        await self._note(by, "skip", [event_id], reason)
         stored = chosen[0]
         original = stored.row
         body = encode_json({"skipped": original.id, "reason": reason}).decode()
@@ -437,6 +467,15 @@ class MemoryStore:
         raise TransactionError(
             "the memory store has no transactions for threads; use async handlers with it"
         )
+
+
+def _matches(stored: Stored, wanted: Filter) -> bool:
+    since, before = wanted.from_us, wanted.before_us
+    return (
+        (wanted.error is None or wanted.error in (stored.last_error or ""))
+        and (since is None or stored.created_us >= since)
+        and (before is None or stored.created_us < before)
+    )
 
 
 def _due(stored: Stored) -> tuple[int, int]:

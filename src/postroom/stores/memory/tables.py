@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from postroom.record import LANES, Record, Stage, State
+from postroom.store import Cause, Deed, Details
 from postroom.transaction import Row
 
 ADVANCE_STEP = 500
@@ -80,6 +81,7 @@ class Tables:
     )
     counters: dict[tuple[str, bytes], int] = field(default_factory=dict)
     inbox: dict[tuple[str, str], str] = field(default_factory=dict)
+    deeds: list[Deed] = field(default_factory=list)
 
     def put(self, stored: Stored) -> None:
         self.rows[stored.seq] = stored
@@ -119,6 +121,25 @@ class Tables:
             block.barrier = step[-1]
         for seq in step:
             self.move(self.rows[seq], Stage.READY)
+
+    def details(self, event_id: str) -> Details | None:
+        seq = self.ids.get(event_id)
+        if seq is None:
+            return None
+        stored = self.rows[seq]
+        block = self.blocks.get((stored.row.stream, stored.row.key_hash))
+        return Details(
+            str(stored.stage), stored.row.available_us, stored.settled_us, stored.lease_owner,
+            stored.lease_until_us, None if block is None else block.barrier,
+        )  # fmt: skip
+
+    def causes(self, stream: str | None) -> list[Cause]:
+        died: dict[tuple[str, str], list[int]] = {}
+        for stored in self.rows.values():
+            if stored.state == State.DEAD and stream in (None, stored.row.stream):
+                name = (stored.row.type, stored.last_error or "")
+                died.setdefault(name, []).append(stored.settled_us or 0)
+        return [Cause(*name, len(at), min(at), max(at)) for name, at in died.items()]
 
     def is_broken(self, stream: str, key_hash: bytes) -> bool:
         """Say whether the key is blocked by a barrier that is gone, over or parked (B4)."""

@@ -10,7 +10,7 @@ from pymongo.uri_parser import split_options
 from postroom.errors import ConfigError
 from postroom.url import Url
 
-OWN = ("prefix", "transactions")
+OWN = ("prefix", "transactions", "embedded")
 
 _DEFAULTS = {
     # A relay that hears nothing must give up well before its lease does, and try again.
@@ -27,6 +27,14 @@ class Address(NamedTuple):
     target: str
     options: dict[str, Any]
     database: str
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Names of collections, with commas between them."""
+    found = tuple(name.strip() for name in text.split(","))
+    if not all(found):
+        raise ValueError("names of collections with commas between them")
+    return found
 
 
 def read_address(text: str | Url, database: str | None = None) -> Address:

@@ -200,9 +200,9 @@ class Connection:
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Session]:
-        """Read at one point of time, as far as the server can."""
+        """Read at one point of time; None where the server, a standalone, cannot."""
         with translated(harmless=True):
-            if not self.transactions:
+            if not self.clustered:
                 yield None
                 return
             async with self.client.start_session(snapshot=True) as session:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from pymongo import ReturnDocument, UpdateMany, UpdateOne
 
@@ -13,7 +15,7 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import LANES, Record, State, key_hash, lane_of
-from postroom.store import Filter, Stats
+from postroom.store import Filter, Stats, deed
 from postroom.stores.mongo.blocks import load_blocks, write
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import (
@@ -25,6 +27,7 @@ from postroom.stores.mongo.documents import (
     seq_of,
 )
 from postroom.stores.mongo.leasing import depose
+from postroom.stores.mongo.oversight import note
 from postroom.stores.mongo.reading import lanes_with
 from postroom.stores.mongo.settling import NO_LEASE, UNFINISHED, dead
 from postroom.stores.mongo.troubles import translated
@@ -62,6 +65,11 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
     if wanted.state is not None:
         where["status"] = str(wanted.state)
         where |= await _where_to_look(db, wanted)
+    if wanted.error is not None:
+        where["last_error"] = {"$regex": re.escape(wanted.error)}
+    created = {"$gte": wanted.from_us, "$lt": wanted.before_us}
+    if times := {op: _date(us) for op, us in created.items() if us is not None}:
+        where["created_at"] = times
     if wanted.after_seq:
         after = Place.of(wanted.after_seq)
         where["ct"] = {"$gte": after.ct}
@@ -69,6 +77,10 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
     with translated(harmless=True):
         cursor = db.outbox.find(where).sort({"ct": 1, "n": 1}).limit(wanted.limit)
         return [record_of(found) for found in await cursor.to_list()]
+
+
+def _date(microseconds: int) -> DatetimeMS:
+    return DatetimeMS(-(-microseconds // 1000))  # times have milliseconds only: from the next on
 
 
 async def _where_to_look(db: Connection, wanted: Filter) -> Document:
@@ -143,7 +155,7 @@ async def streams(db: Connection) -> list[str]:
 
 
 # -- ordering --------------------------------------------------------------------------------------
-async def replay(db: Connection, ids: Sequence[str], *, new_id: bool) -> int:
+async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     async def work(session: Session) -> int:
         chosen = await _choose(db, session, ids, over=True)
         ct, numbers = await db.places(len(chosen))
@@ -163,12 +175,14 @@ async def replay(db: Connection, ids: Sequence[str], *, new_id: bool) -> int:
             )
         if changes:
             await db.outbox.bulk_write(changes, session=session)
+        if by is not None:
+            await note(db, session, deed(by, "replay", len(chosen), [e["_id"] for e in chosen]))
         return len(chosen)
 
     return await db.transact(work, tries=_TRIES)
 
 
-async def bury(db: Connection, ids: Sequence[str], reason: str) -> int:
+async def bury(db: Connection, ids: Sequence[str], reason: str, *, by: str | None) -> int:
     async def work(session: Session) -> int:
         chosen = await _choose(db, session, ids, over=False)
         names = [event["_id"] for event in chosen]
@@ -181,12 +195,14 @@ async def bury(db: Connection, ids: Sequence[str], reason: str) -> int:
             for hashed in keys:
                 blocks.advance(hashed)
             await write(db, session, blocks)
+        if by is not None:
+            await note(db, session, deed(by, "bury", len(chosen), names, reason))
         return len(chosen)
 
     return await db.transact(work, tries=_TRIES)
 
 
-async def skip(db: Connection, event_id: str, reason: str) -> None:
+async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) -> None:
     async def work(session: Session) -> None:
         chosen = await _choose(db, session, [event_id], over=False)
         if not chosen:
@@ -213,6 +229,8 @@ async def skip(db: Connection, event_id: str, reason: str) -> None:
         ]
         blocks.advance(event["key_hash"])
         await write(db, session, blocks, changes)
+        if by is not None:
+            await note(db, session, deed(by, "skip", 1, [event_id], reason))
 
     await db.transact(work, tries=_TRIES)
 

@@ -50,7 +50,8 @@ async def read(db: Connection, question: Read) -> list[Record]:
         if harvest.room_left(outline.lanes):
             await _gather_more(db, harvest, outline.lanes, session)
         chosen = harvest.choose()
-        if not db.transactions:  # no snapshot: what is asked last counts (B2)
+        if session is None:  # no snapshot: what is asked last counts (B2)
+            chosen = await _without_gaps(db, harvest, chosen)
             outline = await _outline(db, question, session)
         barriers = await _barriers(db, question.stream, outline, chosen, session)
         return [
@@ -209,11 +210,13 @@ async def _gather_more(
         _oldest(_ready(question.stream, [lane], question.exclude), 1)
         for lane in harvest.unseen(lanes)
     ]
-    if harvest.is_thin:
+    if harvest.is_thin and session is not None:
         with_room = [lane for lane in lanes if harvest.of_lane[lane] < question.per_lane]
         more = _ready(question.stream, with_room, question.exclude)
         more["ct"] = {"$gte": harvest.last}  # within one snapshot: below it all has been seen
         parts.append(_oldest(more, question.rows))
+    if not parts:
+        return
     first, *others = parts
     cursor = await db.outbox.aggregate(
         first + [{"$unionWith": {"coll": db.outbox.name, "pipeline": part}} for part in others],
@@ -228,6 +231,38 @@ async def _gather_more(
                     known.add(document["_id"])
                     harvest.put(document)
     harvest.found.sort(key=seq_of)
+
+
+async def _without_gaps(
+    db: Connection, harvest: _Harvest, chosen: Sequence[Document]
+) -> list[Document]:
+    """Leave out events before which another of their key stands that the walk has not met.
+
+    A walk without a snapshot may pass by a place, and only then is an event written there, and
+    another further on, which is met. The second walk starts after both: it meets the first one.
+    """
+    question, known = harvest.question, {document["_id"] for document in chosen}
+    lanes = {document["lane"] for document in chosen}
+    if len(known) == len(lanes):
+        return list(chosen)  # nothing but heads of lanes, which no walk can have passed by
+    events = _ready(question.stream, lanes, question.exclude)
+    again = db.outbox.find(events, {"key_hash": 1, "ct": 1, "n": 1})
+    cursor = again.sort(_ORDER).limit(max(question.rows, 1)).batch_size(question.rows + 1)
+    found = await cursor.to_list()
+    gaps: dict[bytes, int] = {}
+    for document in found:
+        if document["_id"] not in known:
+            gaps.setdefault(document["key_hash"], seq_of(document))
+    end = seq_of(found[-1]) if len(found) >= question.rows else None
+    kept, begun = [], set[int]()
+    for document in chosen:
+        place, lane = seq_of(document), document["lane"]
+        is_head = lane not in begun
+        begun.add(lane)
+        gap = gaps.get(document["key_hash"])
+        if (gap is None or place < gap) and (is_head or end is None or place <= end):
+            kept.append(document)
+    return kept
 
 
 def _oldest(where: Document, limit: int) -> list[Document]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -11,6 +12,7 @@ from uuid import uuid4
 from pymongo.errors import OperationFailure
 
 from postroom.errors import SchemaError
+from postroom.stores.mongo.collecting import index_command
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.troubles import EXISTS, translated
@@ -44,13 +46,18 @@ def load_migrations(prefix: str) -> tuple[Migration, ...]:
     )
 
 
-async def migrate(db: Connection) -> int:
-    """Run the steps that are missing. Many processes may do it at the same time."""
+async def migrate(db: Connection, embedded: Iterable[str] = ()) -> int:
+    """Run the steps that are missing. Many processes may do it at the same time.
+
+    Collections with embedded events get their index, whatever the version.
+    """
     migrations = load_migrations(db.prefix)
     newest = migrations[-1].version
     with translated(harmless=False):
         there = await version(db)
         _refuse_newer(there, newest)
+        for name in embedded:
+            await _run(db, index_command(db.prefix, name))
         if there == newest:
             return newest
         for migration in migrations:
@@ -76,9 +83,9 @@ async def _run(db: Connection, command: Document) -> None:
             await db.database.command({**change, "writeConcern": _MAJORITY})
 
 
-def script_after(prefix: str, after: int) -> str:
+def script_after(prefix: str, after: int, embedded: Iterable[str] = ()) -> str:
     """Return the steps after a version as text for mongosh."""
-    lines: list[str] = []
+    lines = [f"db.runCommand({json.dumps(index_command(prefix, name))});" for name in embedded]
     for migration in load_migrations(prefix):
         if migration.version > after:
             lines.append(f"// {migration.name}")

@@ -14,6 +14,9 @@ from postroom.errors import ConfigError, StoreError, TransactionError
 from postroom.record import Record, short_error
 from postroom.store import (
     Capabilities,
+    Cause,
+    Deed,
+    Details,
     Filter,
     Member,
     Read,
@@ -23,8 +26,9 @@ from postroom.store import (
     Staged,
     Stats,
 )
-from postroom.stores.mongo import leasing, people, reading, schema, settling
-from postroom.stores.mongo.address import Address, read_address
+from postroom.stores.mongo import leasing, oversight, people, reading, schema, settling
+from postroom.stores.mongo.address import Address, names, read_address
+from postroom.stores.mongo.collecting import Collector, check_indexes
 from postroom.stores.mongo.connection import Connection, faithful
 from postroom.stores.mongo.lending import SyncLender, lend
 from postroom.stores.mongo.troubles import translated
@@ -44,6 +48,8 @@ class MongoStore:
     prefix          what the collections' names begin with
     transactions    None: those of a replica set are used, and a standalone has none. False: do
                     without them, whatever the server can do
+    embedded        collections of this database whose documents carry events (EmbeddedOutbox):
+                    the relay collects them. `migrate` gives these collections an index
 
     Without transactions every change compares what it finds before it sets it, but G5 does not
     hold: between the look at a lease and the change another relay may take the lane.
@@ -56,10 +62,15 @@ class MongoStore:
         database: str | None = None,
         prefix: str = DEFAULT_PREFIX,
         transactions: bool | None = None,
+        embedded: Sequence[str] = (),
     ) -> None:
+        if isinstance(embedded, str):
+            raise ConfigError("embedded: a list of collections, as in embedded=['pages']")
         self._address: Address = read_address(url, database)
         self.prefix = check_prefix(prefix)
         self._wanted = transactions
+        self.embedded = tuple(embedded)
+        self._collector: Collector | None = None
         self._db: Connection | None = None
         self._ear: Ear | None = None
         self._sync = SyncLender(self._address.target, self._address.options, self._address.database)
@@ -73,9 +84,9 @@ class MongoStore:
         parsed = Url.parse(url)
         if parsed.scheme != "mongodb":
             raise ConfigError(f"not a MongoDB URL: {parsed}; write mongodb://host/database")
-        names = {"prefix": check_prefix, "transactions": boolean}
-        own: dict[str, Any] = parsed.options({**{n: str for n, _ in parsed.query}, **names})
-        return cls(parsed.reveal(), **{n: value for n, value in own.items() if n in names})
+        ours = {"prefix": check_prefix, "transactions": boolean, "embedded": names}
+        own: dict[str, Any] = parsed.options({**{n: str for n, _ in parsed.query}, **ours})
+        return cls(parsed.reveal(), **{n: value for n, value in own.items() if n in ours})
 
     @property
     def capabilities(self) -> Capabilities:
@@ -97,14 +108,16 @@ class MongoStore:
             with translated(harmless=True):
                 await self._learn(db)
                 await schema.check(db, self.url)
+                await check_indexes(db, self.embedded, self.url)
         except BaseException:
             await db.close()
             raise
         self._db, self._ear = db, Ear(db)
+        self._collector = Collector(db, self.embedded) if self.embedded else None
 
     async def close(self) -> None:
         db, ear = self._db, self._ear
-        self._db = self._ear = None
+        self._db = self._ear = self._collector = None
         if ear is not None:
             await ear.close()
         if db is not None:
@@ -115,7 +128,7 @@ class MongoStore:
     async def migrate(self) -> int:
         db = self._connect()
         try:
-            return await schema.migrate(db)
+            return await schema.migrate(db, self.embedded)
         finally:
             await db.close()
 
@@ -131,7 +144,7 @@ class MongoStore:
 
     def migration_sql(self, after: int = 0) -> str:
         """Return what `migrate` would run, as text for mongosh."""
-        return schema.script_after(self.prefix, after)
+        return schema.script_after(self.prefix, after, self.embedded)
 
     @faithful
     async def identity(self) -> str:
@@ -183,7 +196,11 @@ class MongoStore:
 
     @faithful
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-        return await reading.stage(self._opened, stream, lanes, limit)
+        more = False
+        if self._collector is not None and lanes:
+            _, more = await self._collector.collect()
+        staged = await reading.stage(self._opened, stream, lanes, limit)
+        return staged._replace(moved=limit) if more else staged  # look again at once
 
     @faithful
     async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
@@ -212,16 +229,36 @@ class MongoStore:
         return await people.streams(self._opened)
 
     @faithful
-    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
-        return await people.replay(self._opened, ids, new_id=new_id)
+    async def details(self, event_id: str) -> Details | None:
+        return await oversight.details(self._opened, event_id)
 
     @faithful
-    async def bury(self, ids: Sequence[str], reason: str) -> int:
-        return await people.bury(self._opened, ids, reason)
+    async def causes(self, stream: str | None = None) -> list[Cause]:
+        of = await people.streams(self._opened) if stream is None else [stream]
+        return await oversight.causes(self._opened, of)
 
     @faithful
-    async def skip(self, event_id: str, reason: str) -> None:
-        await people.skip(self._opened, event_id, short_error(reason))
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
+        return await people.replay(self._opened, ids, new_id=new_id, by=by)
+
+    @faithful
+    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+        return await people.bury(self._opened, ids, short_error(reason), by=by)
+
+    @faithful
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
+        await people.skip(self._opened, event_id, short_error(reason), by=by)
+
+    @faithful
+    async def note(self, deed: Deed) -> None:
+        with translated(harmless=False):
+            await oversight.note(self._opened, None, deed)
+
+    @faithful
+    async def deeds(self, limit: int) -> list[Deed]:
+        return await oversight.deeds(self._opened, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     @faithful
@@ -258,6 +295,11 @@ class MongoStore:
     def url(self) -> str:
         """The URL under which this store is found, without secrets."""
         return str(Url.parse(self._address.target))
+
+    @property
+    def connection(self) -> Connection:
+        """The open connection, for what else of postroom works in this database."""
+        return self._opened
 
     @property
     def _opened(self) -> Connection:

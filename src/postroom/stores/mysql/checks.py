@@ -33,6 +33,7 @@ INDEXES = {
     "block": {"PRIMARY": "stream,key_hash", "block_lane": "stream,lane"},
     "counter": {"PRIMARY": "topic,key_hash"},
     "inbox": {"PRIMARY": "consumer,id", "inbox_processed": "processed_at"},
+    "audit": {"PRIMARY": "n"},
 }
 
 

@@ -11,7 +11,7 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import LANES, Record, State, key_hash, lane_of
-from postroom.store import Filter, Stats
+from postroom.store import Cause, Deed, Details, Filter, Stats, deed
 from postroom.stores.mysql.events import advance, streams
 from postroom.stores.mysql.leasing import make_lanes
 from postroom.stores.mysql.reading import lanes_of
@@ -71,7 +71,27 @@ async def identity(session: Session) -> str:
     return str(name)
 
 
-async def replay(session: Session, ids: Sequence[str], *, new_id: bool) -> int:
+async def details(session: Session, event_id: str) -> Details | None:
+    rows = await session.rows("details", id=event_id)
+    return Details._make(rows[0]) if rows else None
+
+
+async def causes(session: Session, stream: str | None) -> list[Cause]:
+    return [Cause._make(row) for row in await session.rows("causes", stream=stream)]
+
+
+async def note(session: Session, done: Deed) -> None:
+    if done.how_many:
+        values = done._asdict()
+        del values["at_us"]
+        await session.run("note", **values)
+
+
+async def deeds(session: Session, limit: int) -> list[Deed]:
+    return [Deed._make(row) for row in await session.rows("deeds", limit=limit)]
+
+
+async def replay(session: Session, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     lanes = await _lanes(session, ids, finished=True)
     async with session.change():
         chosen = await _choose(session, ids, lanes, finished=True)
@@ -88,10 +108,12 @@ async def replay(session: Session, ids: Sequence[str], *, new_id: bool) -> int:
                 session.later("rename", id=f"\x00{event.seq}", seq=event.seq)
                 _copy(session, event, event.id, number, is_new=False)
                 session.later("replay_delete", seq=event.seq)
+        if by is not None:
+            await note(session, deed(by, "replay", len(chosen), [e.id for e in chosen]))
         return len(chosen)
 
 
-async def bury(session: Session, ids: Sequence[str], reason: str) -> int:
+async def bury(session: Session, ids: Sequence[str], reason: str, *, by: str | None) -> int:
     lanes = await _lanes(session, ids, finished=False)
     async with session.change():
         chosen = await _choose(session, ids, lanes, finished=False)
@@ -99,10 +121,12 @@ async def bury(session: Session, ids: Sequence[str], reason: str) -> int:
             session.later("bury", seqs=tuple(e.seq for e in chosen), reason=reason)
         for stream, hashed in sorted({(e.stream, e.key_hash) for e in chosen}):
             await advance(session, stream, hashed)
+        if by is not None:
+            await note(session, deed(by, "bury", len(chosen), [e.id for e in chosen], reason))
         return len(chosen)
 
 
-async def skip(session: Session, event_id: str, reason: str) -> None:
+async def skip(session: Session, event_id: str, reason: str, *, by: str | None) -> None:
     lanes = await _lanes(session, [event_id], finished=False)
     async with session.change():
         chosen = await _choose(session, [event_id], lanes, finished=False)
@@ -114,6 +138,8 @@ async def skip(session: Session, event_id: str, reason: str) -> None:
         session.later("skip_copy", id=event.id, seq=event.seq, reason=reason)
         session.later("skip", seq=event.seq, payload=payload.decode(), size=len(payload))
         await advance(session, event.stream, event.key_hash)
+        if by is not None:
+            await note(session, deed(by, "skip", 1, [event_id], reason))
 
 
 async def _lanes(

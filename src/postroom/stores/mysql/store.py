@@ -11,6 +11,9 @@ from postroom.errors import ConfigError, StoreError
 from postroom.record import Record, short_error
 from postroom.store import (
     Capabilities,
+    Cause,
+    Deed,
+    Details,
     Filter,
     Member,
     Read,
@@ -235,17 +238,35 @@ class MysqlStore:
         async with self.session() as session:
             return await events.streams(session)
 
-    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
+    async def details(self, event_id: str) -> Details | None:
         async with self.session() as session:
-            return await people.replay(session, ids, new_id=new_id)
+            return await people.details(session, event_id)
 
-    async def bury(self, ids: Sequence[str], reason: str) -> int:
+    async def causes(self, stream: str | None = None) -> list[Cause]:
         async with self.session() as session:
-            return await people.bury(session, ids, short_error(reason))
+            return await people.causes(session, stream)
 
-    async def skip(self, event_id: str, reason: str) -> None:
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
         async with self.session() as session:
-            await people.skip(session, event_id, short_error(reason))
+            return await people.replay(session, ids, new_id=new_id, by=by)
+
+    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+        async with self.session() as session:
+            return await people.bury(session, ids, short_error(reason), by=by)
+
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
+        async with self.session() as session:
+            await people.skip(session, event_id, short_error(reason), by=by)
+
+    async def note(self, deed: Deed) -> None:
+        async with self.session() as session:
+            await people.note(session, deed)
+
+    async def deeds(self, limit: int) -> list[Deed]:
+        async with self.session() as session:
+            return await people.deeds(session, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

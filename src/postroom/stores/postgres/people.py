@@ -10,7 +10,7 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import Record, State, key_hash, lane_of
-from postroom.store import Filter, Stats
+from postroom.store import Cause, Deed, Details, Filter, Stats, deed
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.events import advance
 from postroom.stores.postgres.statements import numbers
@@ -75,7 +75,27 @@ async def identity(db: Database) -> str:
     return str(name)
 
 
-async def replay(db: Database, ids: Sequence[str], *, new_id: bool) -> int:
+async def details(db: Database, event_id: str) -> Details | None:
+    rows = await db.rows("details", id=event_id)
+    return Details._make(rows[0]) if rows else None
+
+
+async def causes(db: Database, stream: str | None) -> list[Cause]:
+    return [Cause._make(row) for row in await db.rows("causes", stream=stream)]
+
+
+async def note(place: Database | Session, done: Deed) -> None:
+    if done.how_many:
+        values = done._asdict()
+        del values["at_us"]
+        await place.run("note", **values)
+
+
+async def deeds(db: Database, limit: int) -> list[Deed]:
+    return [Deed._make(row) for row in await db.rows("deeds", limit=limit)]
+
+
+async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     async with db.change() as session:
         chosen = await _choose(session, ids, over=True)
         in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
@@ -91,19 +111,23 @@ async def replay(db: Database, ids: Sequence[str], *, new_id: bool) -> int:
                 await session.run("rename", id=f"\x01{event.seq}", seq=event.seq)
                 await _copy(session, event, event.id, number, fresh=False)
                 await session.run("replay_delete", seq=event.seq)
+        if by is not None:
+            await note(session, deed(by, "replay", len(chosen), [e.id for e in chosen]))
         return len(chosen)
 
 
-async def bury(db: Database, ids: Sequence[str], reason: str) -> int:
+async def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> int:
     async with db.change() as session:
         chosen = await _choose(session, ids, over=False)
         await session.run("bury", seqs=numbers(e.seq for e in chosen), reason=reason)
         for stream in {e.stream for e in chosen}:
             await advance(session, stream, {e.key_hash for e in chosen if e.stream == stream})
+        if by is not None:
+            await note(session, deed(by, "bury", len(chosen), [e.id for e in chosen], reason))
         return len(chosen)
 
 
-async def skip(db: Database, event_id: str, reason: str) -> None:
+async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
     async with db.change() as session:
         chosen = await _choose(session, [event_id], over=False)
         if not chosen:
@@ -114,6 +138,8 @@ async def skip(db: Database, event_id: str, reason: str) -> None:
         await session.run("skip_copy", id=event.id, seq=event.seq, reason=reason)
         await session.run("skip", seq=event.seq, payload=payload.decode(), size=len(payload))
         await advance(session, event.stream, {event.key_hash})
+        if by is not None:
+            await note(session, deed(by, "skip", 1, [event_id], reason))
 
 
 async def _choose(session: Session, ids: Sequence[str], *, over: bool) -> list[_Chosen]:

@@ -13,6 +13,9 @@ from postroom.errors import StoreError
 from postroom.record import Record, short_error
 from postroom.store import (
     Capabilities,
+    Cause,
+    Deed,
+    Details,
     Filter,
     Member,
     Read,
@@ -168,14 +171,28 @@ class PostgresStore:
     async def streams(self) -> list[str]:
         return await people.streams(self.database)
 
-    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
-        return await people.replay(self.database, ids, new_id=new_id)
+    async def details(self, event_id: str) -> Details | None:
+        return await people.details(self.database, event_id)
 
-    async def bury(self, ids: Sequence[str], reason: str) -> int:
-        return await people.bury(self.database, ids, short_error(reason))
+    async def causes(self, stream: str | None = None) -> list[Cause]:
+        return await people.causes(self.database, stream)
 
-    async def skip(self, event_id: str, reason: str) -> None:
-        await people.skip(self.database, event_id, short_error(reason))
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
+        return await people.replay(self.database, ids, new_id=new_id, by=by)
+
+    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+        return await people.bury(self.database, ids, short_error(reason), by=by)
+
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
+        await people.skip(self.database, event_id, short_error(reason), by=by)
+
+    async def note(self, deed: Deed) -> None:
+        await people.note(self.database, deed)
+
+    async def deeds(self, limit: int) -> list[Deed]:
+        return await people.deeds(self.database, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

@@ -11,7 +11,7 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import Record, State, key_hash, lane_of
-from postroom.store import Filter, Stats
+from postroom.store import Cause, Deed, Details, Filter, Stats, deed
 from postroom.stores.sqlite.events import advance
 from postroom.stores.sqlite.thread import Database
 
@@ -70,7 +70,30 @@ def identity(db: Database) -> str:
     return str(name)
 
 
-def replay(db: Database, ids: Sequence[str], *, new_id: bool) -> int:
+def details(db: Database, event_id: str) -> Details | None:
+    rows = db.rows("details", id=event_id)
+    return Details._make(rows[0]) if rows else None
+
+
+def causes(db: Database, stream: str | None) -> list[Cause]:
+    return [Cause._make(row) for row in db.rows("causes", stream=stream)]
+
+
+def note(db: Database, done: Deed) -> None:
+    with db.change() as now:
+        _note(db, done, now)
+
+
+def _note(db: Database, done: Deed, now: int) -> None:
+    if done.how_many:
+        db.run("note", **done._asdict(), at=now)
+
+
+def deeds(db: Database, limit: int) -> list[Deed]:
+    return [Deed._make(row) for row in db.rows("deeds", limit=limit)]
+
+
+def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     with db.change() as now:
         chosen = _choose(db, ids, over=True)
         in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
@@ -85,19 +108,23 @@ def replay(db: Database, ids: Sequence[str], *, new_id: bool) -> int:
                 db.run("rename", id=f"\x00{event.seq}", seq=event.seq)
                 _copy(db, event, event.id, number, event.created_at)
                 db.run("replay_delete", seq=event.seq)
+        if by is not None:
+            _note(db, deed(by, "replay", len(chosen), [e.id for e in chosen]), now)
         return len(chosen)
 
 
-def bury(db: Database, ids: Sequence[str], reason: str) -> int:
+def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> int:
     with db.change() as now:
         chosen = _choose(db, ids, over=False)
         db.run("bury", seqs=json.dumps([e.seq for e in chosen]), reason=reason, now=now)
         for stream, hashed in {(e.stream, e.key_hash) for e in chosen}:
             advance(db, stream, hashed)
+        if by is not None:
+            _note(db, deed(by, "bury", len(chosen), [e.id for e in chosen], reason), now)
         return len(chosen)
 
 
-def skip(db: Database, event_id: str, reason: str) -> None:
+def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
     with db.change() as now:
         chosen = _choose(db, [event_id], over=False)
         if not chosen:
@@ -108,6 +135,8 @@ def skip(db: Database, event_id: str, reason: str) -> None:
         db.run("skip_copy", id=event.id, seq=event.seq, reason=reason, now=now)
         db.run("skip", seq=event.seq, payload=payload.decode(), size=len(payload), now=now)
         advance(db, event.stream, event.key_hash)
+        if by is not None:
+            _note(db, deed(by, "skip", 1, [event_id], reason), now)
 
 
 def _choose(db: Database, ids: Sequence[str], *, over: bool) -> list[_Chosen]:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.record import Record, short_error
 from postroom.store import (
     Capabilities,
+    Cause,
+    Deed,
+    Details,
     Filter,
     Member,
     Read,
@@ -33,6 +36,8 @@ from postroom.url import Url, one_of, seconds
 
 if TYPE_CHECKING:
     import aiosqlite
+
+T = TypeVar("T")
 
 _SYNCHRONOUS = ("normal", "full", "extra")
 _LOOK_SECONDS = 0.02
@@ -202,14 +207,28 @@ class SqliteStore:
     async def streams(self) -> list[str]:
         return await self._look.call(people.streams)
 
-    async def replay(self, ids: Sequence[str], *, new_id: bool = False) -> int:
-        return await self._write.call(lambda db: people.replay(db, ids, new_id=new_id))
+    async def details(self, event_id: str) -> Details | None:
+        return await self._look.call(lambda db: people.details(db, event_id))
 
-    async def bury(self, ids: Sequence[str], reason: str) -> int:
-        return await self._write.call(lambda db: people.bury(db, ids, short_error(reason)))
+    async def causes(self, stream: str | None = None) -> list[Cause]:
+        return await self._look.call(lambda db: people.causes(db, stream))
 
-    async def skip(self, event_id: str, reason: str) -> None:
-        await self._write.call(lambda db: people.skip(db, event_id, short_error(reason)))
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
+        return await self._write.call(lambda db: people.replay(db, ids, new_id=new_id, by=by))
+
+    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+        return await self._write.call(lambda db: people.bury(db, ids, short_error(reason), by=by))
+
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
+        await self._write.call(lambda db: people.skip(db, event_id, short_error(reason), by=by))
+
+    async def note(self, deed: Deed) -> None:
+        await self._write.call(lambda db: people.note(db, deed))
+
+    async def deeds(self, limit: int) -> list[Deed]:
+        return await self._look.call(lambda db: people.deeds(db, limit))
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
@@ -244,6 +263,10 @@ class SqliteStore:
         return self._lender.sync_transaction()
 
     # -- connections --------------------------------------------------------------------------
+    async def ask(self, question: Callable[[Database], T]) -> T:
+        """Ask through the connection of people's questions, for checks."""
+        return await self._look.call(question)
+
     @property
     def url(self) -> str:
         """The URL under which this store is found, without its options."""

@@ -129,6 +129,17 @@ CREATE TABLE IF NOT EXISTS postroom_inbox (
     KEY postroom_inbox_processed (processed_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
+-- What people did: the row is written in the transaction of the deed.
+CREATE TABLE IF NOT EXISTS postroom_audit (
+    n        BIGINT       NOT NULL AUTO_INCREMENT,
+    at       DATETIME(6)  NOT NULL,
+    who      VARCHAR(255) NOT NULL,
+    what     VARCHAR(20)  NOT NULL,
+    how_many INT          NOT NULL,
+    about    TEXT         NOT NULL,
+    PRIMARY KEY (n)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
+
 CREATE TABLE IF NOT EXISTS postroom_meta (
     name  VARCHAR(100) NOT NULL,
     value VARCHAR(255) NOT NULL,

@@ -3,4 +3,7 @@ SELECT {columns} FROM postroom_outbox AS o FORCE INDEX (postroom_outbox_open)
 WHERE o.open_state = :state AND o.seq > :after_seq
   AND (:stream IS NULL OR o.stream = :stream) AND (:type IS NULL OR o.type = :type)
   AND (:topic IS NULL OR o.topic = :topic) AND (:key IS NULL OR o.`key` = :key)
+  AND (:error IS NULL OR LOCATE(:error, o.last_error) > 0)
+  AND (:from_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) >= :from_us)
+  AND (:before_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) < :before_us)
 ORDER BY o.seq LIMIT :limit

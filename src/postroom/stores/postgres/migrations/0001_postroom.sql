@@ -107,6 +107,16 @@ CREATE TABLE postroom_inbox (
 );
 CREATE INDEX postroom_inbox_processed ON postroom_inbox (processed_at) WHERE state = 'done';
 
+-- What people did: the row is written in the transaction of the deed.
+CREATE TABLE postroom_audit (
+    n        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at       timestamptz NOT NULL,
+    who      text    NOT NULL,
+    what     text    NOT NULL,
+    how_many integer NOT NULL,
+    about    text    NOT NULL
+);
+
 CREATE TABLE postroom_meta (
     name  text COLLATE "C" PRIMARY KEY,
     value text NOT NULL

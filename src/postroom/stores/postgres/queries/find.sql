@@ -9,4 +9,7 @@ FROM postroom_outbox AS o
 WHERE o.seq > :after_seq AND (CAST(:state AS text) IS NULL OR o.state = :state)
   AND (CAST(:stream AS text) IS NULL OR o.stream = :stream) AND (CAST(:type AS text) IS NULL OR o.type = :type)
   AND (CAST(:topic AS text) IS NULL OR o.topic = :topic) AND (CAST(:key AS text) IS NULL OR o.key = :key)
+  AND (CAST(:error AS text) IS NULL OR strpos(o.last_error, :error) > 0)
+  AND (CAST(:from_us AS bigint) IS NULL OR o.created_at >= 'epoch'::timestamptz + :from_us * interval '1 us')
+  AND (CAST(:before_us AS bigint) IS NULL OR o.created_at < 'epoch'::timestamptz + :before_us * interval '1 us')
 ORDER BY o.seq LIMIT :limit

@@ -104,6 +104,16 @@ CREATE TABLE postroom_inbox (
 ) WITHOUT ROWID;
 CREATE INDEX postroom_inbox_processed ON postroom_inbox (processed_at) WHERE state = 'done';
 
+-- What people did: the row is written in the transaction of the deed.
+CREATE TABLE postroom_audit (
+    n        INTEGER PRIMARY KEY AUTOINCREMENT,
+    at       INTEGER NOT NULL,
+    who      TEXT    NOT NULL,
+    what     TEXT    NOT NULL,
+    how_many INTEGER NOT NULL,
+    about    TEXT    NOT NULL
+);
+
 CREATE TABLE postroom_meta (
     name  TEXT PRIMARY KEY,
     value TEXT NOT NULL

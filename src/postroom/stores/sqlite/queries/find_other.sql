@@ -8,4 +8,6 @@ WHERE (o.state = 'processing' OR o.state = 'failed' OR o.state = 'dead')
   AND o.seq > :after_seq AND o.state = :state
   AND (:stream IS NULL OR o.stream = :stream) AND (:type IS NULL OR o.type = :type)
   AND (:topic IS NULL OR o.topic = :topic) AND (:key IS NULL OR o.key = :key)
+  AND (:error IS NULL OR instr(o.last_error, :error) > 0)
+  AND (:from_us IS NULL OR o.created_at >= :from_us) AND (:before_us IS NULL OR o.created_at < :before_us)
 ORDER BY o.seq LIMIT :limit

@@ -1,0 +1,1 @@
+"""Three modules on the bus: orders, billing and shipping."""

@@ -1,0 +1,116 @@
+"""Three modules of one shop tell each other what happened. Run it: python -m examples.modules.
+
+Each module has its own tables in one SQLite file, and writes only to its own. An order is placed,
+billed and shipped; billing crashes in the middle of its first try, and every event is delivered
+twice, as a bad day would have it. At the end: what the modules have, and the story of each order.
+"""
+
+# ruff: noqa: ANN001, ANN201, ANN202 - a program to read, not a part of the package
+
+import asyncio
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from postroom import Bus, Constant, Event, RetryPolicy
+from postroom.store import Filter
+
+TABLES = """
+CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT NOT NULL);
+CREATE TABLE invoices (order_id TEXT NOT NULL, total INTEGER NOT NULL);
+CREATE TABLE parcels (order_id TEXT NOT NULL);
+"""
+
+
+def shop(url):
+    """Put the modules together; returns the bus."""
+    bus = Bus(url, retry=RetryPolicy(backoff=Constant(0.01)))
+    orders, billing, shipping = (bus.module(n) for n in ("orders", "billing", "shipping"))
+    bad_days = {"order-2"}
+
+    @billing.on("order.placed")
+    async def bill(event, tx, context):
+        order = event.data
+        await tx.execute("INSERT INTO invoices VALUES (?, ?)", (order["id"], order["total"]))
+        await context.add(Event("invoice.paid", {"id": order["id"]}, key=order["id"]))
+        if order["id"] in bad_days:
+            bad_days.remove(order["id"])
+            raise RuntimeError("the printer is on fire")  # invoice and event go with the rollback
+
+    @shipping.on("invoice.paid")
+    async def ship(event, tx, context):
+        await tx.execute("INSERT INTO parcels VALUES (?)", (event.data["id"],))
+        await context.add(Event("parcel.sent", {"id": event.data["id"]}, key=event.key))
+
+    @orders.on("parcel.sent")
+    async def close(event, tx):
+        await tx.execute("UPDATE orders SET state = 'sent' WHERE id = ?", (event.data["id"],))
+
+    return bus
+
+
+def place(bus, path, order_id, total):
+    """Write an order and its event, in one transaction of the caller's own."""
+    outbox = bus.module("orders").sync_outbox
+    with closing(sqlite3.connect(path)) as conn, outbox.transaction(conn):
+        conn.execute("INSERT INTO orders VALUES (?, 'placed')", (order_id,))
+        event = Event("order.placed", {"id": order_id, "total": total}, id=f"placed-{order_id}",
+                      key=order_id, correlation_id=f"story-of-{order_id}")  # fmt: skip
+        outbox.add(conn, event)
+
+
+async def deliver_everything_again(bus):
+    """Send all that was sent once more: repeats are normal."""
+    for module in bus.modules:
+        await module.store.open()
+        for stream in ("main", f"inbox.{module.name}"):
+            found = await module.store.find(Filter(stream=stream))
+            await module.store.replay([record.id for record in found])
+        await module.store.close()
+
+
+async def stories(bus):
+    """Return the events of all modules by correlation id: (path, type)."""
+    found = {}
+    for module in bus.modules:
+        await module.store.open()
+        for record in await module.store.find(Filter(stream="main")):
+            step = (record.causation_path, f"{record.type} (by {module.name})")
+            found.setdefault(record.correlation_id, []).append(step)
+        await module.store.close()
+    return found
+
+
+async def run(path):
+    bus = shop(f"sqlite:///{path}")
+    await bus.migrate()
+    with closing(sqlite3.connect(path)) as conn:
+        conn.executescript(TABLES)
+    for n in range(1, 4):
+        place(bus, path, f"order-{n}", 10 * n)
+    await bus.drain()
+    await deliver_everything_again(bus)
+    await bus.drain()
+    with closing(sqlite3.connect(path)) as conn:
+        for table in ("orders", "invoices", "parcels"):
+            rows = conn.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall()
+            print(f"{table}: {rows}")
+        ((invoices, billed),) = conn.execute(
+            "SELECT count(*), count(DISTINCT order_id) FROM invoices"
+        )
+    print(f"billed twice: {invoices - billed}")
+    for story, steps in sorted((await stories(bus)).items()):
+        print(story)
+        for path_of_causes, what in sorted(steps, key=lambda step: len(step[0])):
+            causes = " > ".join(f"{module}:{kind}" for module, kind in path_of_causes)
+            print(
+                "   " * (len(path_of_causes) + 1)
+                + what
+                + (f"   because of {causes}" * bool(causes))
+            )
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        asyncio.run(run(Path(folder, "shop.db")))

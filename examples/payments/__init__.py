@@ -1,0 +1,1 @@
+"""Orders, RabbitMQ, payments: two services, and every order is paid once."""

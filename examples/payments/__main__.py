@@ -1,0 +1,124 @@
+"""Run it from the project's folder: python -m examples.payments.
+
+It starts a PostgreSQL and a RabbitMQ of its own, which are gone afterwards. Orders are placed while
+RabbitMQ is there, while it is away, and after it was restarted; the payment service is killed
+between a commit and its acknowledgement.
+"""
+
+# ruff: noqa: ANN201 - a program to read, not a part of the package
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import asynccontextmanager
+
+import httpx
+import psycopg
+from sqlalchemy import create_engine
+
+from examples.payments import orders, payment
+from postroom import migrate
+from tests.servers.postgres import Postgres
+from tests.servers.rabbitmq import RabbitMQ
+
+EACH = 20
+WITHIN_SECONDS = 60.0
+
+
+@asynccontextmanager
+async def payment_service(database: str, queue: str, *options: str):
+    """Run the payment service in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "examples.payments.payment", database, queue, *options,
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(WITHIN_SECONDS):
+            assert process.stdout is not None
+            await process.stdout.readline()  # ready: its queue is there, and events have a way
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for something to become true, with an end."""
+    async with asyncio.timeout(WITHIN_SECONDS):
+        while True:
+            if await asyncio.to_thread(condition):
+                return
+            await asyncio.sleep(0.05)
+
+
+def count(database: str, sql: str) -> int:
+    """Look at the database from outside."""
+    with psycopg.connect(database) as connection:
+        row = connection.execute(sql).fetchone()
+        return int(row[0]) if row else 0
+
+
+async def story(database: str, rabbit: RabbitMQ) -> bool:
+    """Place orders in good and in bad times."""
+    await migrate(database)
+    engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
+    payment.Base.metadata.create_all(engine)
+    engine.dispose()
+    queue = f"{rabbit.url}?queue=payments&declare=on&exchange={orders.EXCHANGE}&connect_seconds=2"
+    app = orders.create(database, rabbit.url)
+
+    def paid() -> int:
+        return count(database, "SELECT count(*) FROM payments")
+
+    async with (
+        app.router.lifespan_context(app),
+        httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://orders") as client,
+    ):
+        placed = 0
+
+        async def buy() -> None:
+            nonlocal placed
+            for _ in range(EACH):
+                placed += 1
+                order = {"id": f"order-{placed}", "total": placed}
+                (await client.post("/orders", json=order)).raise_for_status()
+
+        async with payment_service(database, queue, "--die", "10") as first:
+            await buy()
+            async with asyncio.timeout(WITHIN_SECONDS):
+                killed = await first.wait()
+        print(f"{placed} orders; the payment service died between commit and ack ({killed})")
+        async with payment_service(database, queue) as second:
+            await until(lambda: paid() == placed)
+            print(f"{placed} orders, {paid()} payments: a new one went on")
+            await asyncio.to_thread(rabbit.kill)
+            await buy()
+            print(f"RabbitMQ is killed; {placed} orders, {paid()} payments")
+            await asyncio.to_thread(rabbit.restart)
+            await buy()
+            await until(lambda: paid() == placed)
+            second.send_signal(signal.SIGTERM)
+            said, _ = await second.communicate()
+    repeats = int((re.findall(r"repeats (\d+)", said.decode()) or ["-1"])[0])
+    twice = paid() - count(database, "SELECT count(DISTINCT order_id) FROM payments")
+    told = count(database, "SELECT count(*) FROM postroom_outbox WHERE stream = 'payments'")
+    print(f"orders: {placed}, payments: {paid()}, repeats seen: {repeats}, paid twice: {twice}")
+    return paid() == placed == told and twice == 0 and repeats > 0
+
+
+def main() -> int:
+    """Start the servers and play the story."""
+    print("starting PostgreSQL and RabbitMQ …", flush=True)
+    with Postgres() as postgres, RabbitMQ() as rabbit:
+        kept = asyncio.run(story(postgres.url, rabbit))
+    print("every order was paid once" if kept else "A PROMISE WAS BROKEN")
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

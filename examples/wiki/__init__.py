@@ -1,0 +1,1 @@
+"""A wiki on MongoDB: pages, rendering and search without a broker."""

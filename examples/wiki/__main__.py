@@ -1,0 +1,123 @@
+"""Run it: python -m examples.wiki. It starts a MongoDB of its own, and removes it at the end.
+
+With --url mongodb://…/database it uses one that is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pymongo import AsyncMongoClient
+
+from examples.wiki import app
+from postroom import State, migrate
+from postroom.store import Filter
+from postroom.stores.mongo import MongoStore
+
+PATIENCE_SECONDS = 60.0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m examples.wiki", description=__doc__)
+    parser.add_argument("--url", help="a MongoDB that is there: a replica set, with a database")
+    url = parser.parse_args().url
+    if url:
+        asyncio.run(tell(url))
+        return 0
+    from tests.servers.catalog import SERVERS
+    from tests.servers.process import ServerError
+
+    print("starting a MongoDB, a replica set of one …")
+    try:
+        with SERVERS["mongo"].make() as server:
+            asyncio.run(tell(server.url))
+    except ServerError as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+async def tell(url: str) -> None:
+    """Do what a wiki does, and say what became of it."""
+    await migrate(url)
+    store = MongoStore(url)
+    await store.open()
+    async with AsyncMongoClient[dict[str, Any]](url) as client:
+        wiki = client.get_default_database()
+        for name in ("pages", "rendered", "search"):
+            await wiki.create_collection(name)
+
+        print("\n1. Pages are saved, each together with its event")
+        for text in ("All about cats", "All about cats and dogs"):
+            page = await app.save(client, "Animals", text)
+            print(f"   {page['_id']}, revision {page['revision']}")
+        await app.save(client, "Flaky", "The renderer has a bad day with this one")
+        await app.save(client, "Attack", "<script>alert(1)</script>")
+        try:
+            async with client.start_session() as session, await session.start_transaction():
+                page = await app.write_page(wiki, "Half", "never to be seen", session)
+                await app.outbox.add(session, app.page_saved(page))
+                raise KeyboardInterrupt  # the writer dies before its commit
+        except KeyboardInterrupt:
+            print("   Half: its writer died before the commit, and left neither page nor event")
+        await show(store)
+
+        print("\n2. A relay renders and indexes them")
+        async with app.relay(url):
+            await until(lambda: settled(store, 4))
+            await show(store)
+            print(f"   the renderer was tried {app.tries['Flaky:1']} times for Flaky")
+            (letter,) = await store.find(Filter(state=State.DEAD))
+            print(f"   dead letter {letter.id}: {letter.last_error}")
+
+            print("\n3. A page is written by a program that does not know of the outbox")
+            await app.write_page(wiki, "Lost", "Nobody was told of this page")
+            print("   Lost, revision 1: no event")
+
+            print("\n4. The reconciler looks for pages without a result")
+            reconciler = app.reconciler(url)
+            report = await reconciler.run_once()
+            print(f"   it looked at {report.looked} pages and added {', '.join(report.repaired)}")
+            await until(lambda: settled(store, 5))
+            again = await reconciler.run_once()
+            print(
+                f"   once more: it looked at {again.looked} pages and added {len(again.repaired)}"
+            )
+            await reconciler.close()
+
+        print("\n5. What there is now")
+        async for page in wiki["rendered"].find().sort("_id"):
+            print(f"   {page['_id']:12} {page['html']}")
+        found = [page["_id"] async for page in wiki["search"].find({"words": "dogs"})]
+        print(f"   a search for 'dogs' finds: {', '.join(found)}")
+        await show(store)
+    await store.close()
+
+
+async def show(store: MongoStore) -> None:
+    """Print how many events there are in each state."""
+    counts = (await store.stats()).counts
+    print("   events:", ", ".join(f"{n} {state}" for state, n in counts.items() if n))
+
+
+async def settled(store: MongoStore, number: int) -> bool:
+    """Say whether so many events are done or dead."""
+    counts = (await store.stats()).counts
+    return counts[State.DONE] + counts[State.DEAD] >= number
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that the relay does."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            if await condition():
+                return
+            await asyncio.sleep(0.05)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""A model of the protocol for the model checker spin: `python -m spec` runs it."""

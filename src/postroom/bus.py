@@ -1,0 +1,234 @@
+"""Modules in one process that tell each other what happened, each with tables of its own (S3).
+
+A module publishes by its outbox and is told by its inbox. What it publishes is kept for every
+module that has a handler for the type, in that module's own tables, and only then counts as sent;
+each module works through what was kept for it in its own time, with its own retries and dead
+letters. At least once, in the order of keys, effects once. A module that is broken holds up nobody
+else; one whose database is away holds up those who have something to tell it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from postroom.broker import CONFIRMED, BrokerCapabilities, Desk, Outcome, Verdict
+from postroom.brokers.handlers import Handlers
+from postroom.consumers.backlog import Backlog, Unpacked, tables_of
+from postroom.consumers.letter import STREAM, to_message, to_record
+from postroom.engine.relay import Relay
+from postroom.errors import ConfigError, EventError, StoreError
+from postroom.event import MAX_STREAM_BYTES, check_text
+from postroom.observer import Observer
+from postroom.outbox import Outbox, SyncOutbox
+from postroom.record import Record, short_error
+from postroom.source import Incoming
+from postroom.store import Store
+from postroom.transactions.sql import check_prefix
+from postroom.wiring import load_store
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Module:
+    """One module: its tables, the outbox it publishes by, and the handlers it is told by.
+
+    outbox, sync_outbox   for the module's own transactions, in its own database
+    handlers              `@module.on(type)` registers with them
+    """
+
+    def __init__(self, name: str, store: Store, **options: Any) -> None:
+        tables = tables_of(store)
+        self.name = name
+        self.store = store
+        self.outbox = Outbox(prefix=tables)
+        self.sync_outbox = SyncOutbox(prefix=tables)
+        self.handlers = Handlers(
+            name=name, prefix=tables, outbox=self.outbox, sync_outbox=self.sync_outbox, **options
+        )
+
+    def on(self, type: str, *, name: str | None = None) -> Callable[[Function], Function]:  # noqa: A002
+        """Register a function `(event, tx)` or `(event, tx, context)` for an event type."""
+        return self.handlers.on(type, name=name)
+
+    def __repr__(self) -> str:
+        return f"Module({self.name!r})"
+
+
+class Bus:
+    """Modules, and what carries events between them.
+
+    store       a URL for modules that name none of their own: they share the database, and have
+                tables of their own in it
+    settings    of the relays, as for Relay: `retry`, `lease_seconds`, `poll_seconds` …
+    """
+
+    def __init__(
+        self, store: str | None = None, *, observers: Iterable[Observer] = (), **settings: Any
+    ) -> None:
+        self._store = store
+        self._observers = tuple(observers)
+        self._settings = settings
+        self._modules: dict[str, Module] = {}
+        self._relays: list[Relay] = []
+        self._door = asyncio.Lock()
+
+    @property
+    def modules(self) -> tuple[Module, ...]:
+        return tuple(self._modules.values())
+
+    @property
+    def is_running(self) -> bool:
+        return bool(self._relays)
+
+    def module(
+        self,
+        name: str,
+        store: Store | str | None = None,
+        *,
+        prefix: str | None = None,
+        **options: Any,
+    ) -> Module:
+        """Add a module; asked for again by its name alone, it is the same one.
+
+        Its tables begin with `prefix`, `<name>_` if left out. Options are those of Handlers.
+        """
+        if name in self._modules and store is None and prefix is None and not options:
+            return self._modules[name]
+        if name in self._modules:
+            raise ConfigError(f"there is a module {name!r} already")
+        if self._relays:
+            raise ConfigError("modules are added before the bus is started")
+        try:
+            check_text("module", name, MAX_STREAM_BYTES - len(STREAM))
+        except EventError as error:
+            raise ConfigError(str(error).removeprefix("event.")) from error
+        where = store if store is not None else self._store
+        if where is None:
+            raise ConfigError(f"module {name!r} needs a store: Bus(url), or bus.module(…, store=…)")
+        if isinstance(where, str):
+            where = load_store(_with_prefix(where, prefix or f"{name}_"))
+        elif prefix is not None:
+            raise ConfigError("a store that is given as an object has its prefix already")
+        made = self._modules[name] = Module(name, where, **options)
+        return made
+
+    # -- life ---------------------------------------------------------------------------------
+    async def migrate(self) -> None:
+        """Create or update the tables of all modules."""
+        for module in self.modules:
+            await module.store.migrate()
+
+    async def start(self) -> None:
+        """Begin to carry; a second call does nothing. Raises SchemaError without the tables."""
+        async with self._door:
+            if self._relays:
+                return
+            relays = self._build()
+            try:
+                for relay in relays:
+                    await relay.start()
+            except BaseException:
+                await asyncio.shield(_stop(relays))
+                raise
+            self._relays = relays
+
+    async def stop(self) -> None:
+        """Finish what is on its way, and stop; twice is safe."""
+        async with self._door:
+            relays, self._relays = self._relays, []
+            await _stop(relays)
+
+    async def drain(self) -> int:
+        """Carry and handle what is due, and what comes of it, until nothing moves any more.
+
+        For tests and scripts; not while the bus runs. Returns how many events were handled.
+        """
+        if self._relays:
+            raise ConfigError("drain() is for a bus that does not run")
+        handled = 0
+        while True:
+            moved = 0
+            for relay in self._build():
+                done = (await relay.drain()).done
+                moved += done
+                handled += done if relay.settings.stream.startswith(STREAM) else 0
+            if not moved:
+                return handled
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    def _build(self) -> list[Relay]:
+        if not self._modules:
+            raise ConfigError("the bus has no modules: bus.module('orders')")
+        outboxes = {id(module.store): module.store for module in self.modules}
+        post = _Post(self.modules)
+        relays = [self._relay(store, post) for store in outboxes.values()]
+        for module in self.modules:
+            stream = STREAM + module.name
+            relays.append(self._relay(module.store, Unpacked(module.handlers), stream=stream))
+        return relays
+
+    def _relay(self, store: Store, broker: Any, **more: Any) -> Relay:
+        return Relay(store, broker, observers=self._observers, **self._settings, **more)
+
+
+class _Post:
+    """The destination of every module's outbox: the backlogs of those who want the event."""
+
+    capabilities = BrokerCapabilities()
+
+    def __init__(self, modules: Sequence[Module]) -> None:
+        self._boxes = [(module.handlers, Backlog(module.store, module.name)) for module in modules]
+
+    async def open(self) -> None:
+        """The stores are opened by the relays that serve them."""
+
+    async def close(self) -> None: ...
+
+    async def health(self) -> None: ...
+
+    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+        letters = [_letter(record, desk.outbox_id) for record in batch]
+        for handlers, backlog in self._boxes:
+            wanted = [letter for letter in letters if handlers.handles(letter[1].type)]
+            if not wanted:
+                continue
+            try:
+                await backlog.keep(wanted)
+            except StoreError as error:  # kept by some: the others' turn comes again
+                problem = f"module {backlog.consumer}: {short_error(error)}"
+                for record in batch:
+                    desk.report(record, Outcome(Verdict.OUTAGE, problem))
+                return
+        for record in batch:
+            desk.report(record, CONFIRMED)
+
+    async def publish_alone(self, record: Record, desk: Desk) -> None:
+        await self.publish((record,), desk)
+
+
+def _letter(record: Record, outbox_id: str) -> tuple[Incoming, Record]:
+    message = to_message(record, outbox_id)
+    return message, to_record(message)
+
+
+def _with_prefix(url: str, prefix: str) -> str:
+    check_prefix(prefix)
+    return f"{url}{'&' if '?' in url else '?'}prefix={prefix}"
+
+
+async def _stop(relays: Sequence[Relay]) -> None:
+    await asyncio.gather(*(relay.stop() for relay in relays))

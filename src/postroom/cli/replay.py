@@ -1,0 +1,289 @@
+"""`postroom replay`, `bury` and `skip`: orders about events that may be in flight (L7)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from postroom.cli.exits import ExitCode
+from postroom.cli.options import (
+    by_option,
+    dry_run_option,
+    json_option,
+    opened,
+    print_json,
+    reason_option,
+    shared_store,
+    store_option,
+    whoami,
+    yes_option,
+)
+from postroom.cli.progress import gently, progress
+from postroom.cli.selecting import (
+    Chosen,
+    Selection,
+    fetch,
+    read_selection,
+    remember,
+    require_one,
+    selection_options,
+    walk,
+)
+from postroom.errors import ConfigError, NotFoundError
+from postroom.record import State
+from postroom.store import Store
+from postroom.url import Url
+
+ASK_ABOVE = 100
+STEP = 500  # events in one transaction: small enough not to hold up a relay
+
+_OVER = (State.DEAD, State.DONE)
+_UNFINISHED = (State.PENDING, State.FAILED, State.PROCESSING)
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is to be done with the chosen events, a step at a time."""
+
+    verb: str
+    fate: str  # what is to become of them
+    states: Sequence[State]
+    work: Callable[[Store, list[str]], Awaitable[int]]
+    warnings: Callable[[Sequence[Chosen]], list[str]]
+    copies: bool = False  # what was chosen stays as it is: to begin again would do it twice
+    dry_run: bool = False
+    yes: bool = False
+    as_json: bool = False
+
+
+@click.command()
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@store_option
+@click.option("--all", "everything", is_flag=True, help="All of that state.")
+@click.option(
+    "--state", type=click.Choice(["dead", "done"]), default="dead", show_default=True,
+    help="With filters: which ones.",
+)  # fmt: skip
+@selection_options
+@click.option("--new-id", is_flag=True, help="Send copies under new ids, which no inbox has seen.")
+@by_option
+@dry_run_option
+@yes_option
+@json_option
+def replay(
+    ids: Sequence[str],
+    store: Url,
+    everything: bool,
+    state: str,
+    new_id: bool,
+    by: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Send dead or done events again, from attempt 0.
+
+    In the order of writing; safe while relays run. Asks before more than 100. Ctrl-C ends between
+    two steps: what was replayed is replayed, the rest is as it was; run it again to go on.
+
+    \b
+    Examples:
+      postroom replay order-created-42
+      postroom replay --group 3f2a91c0 --dry-run
+      postroom replay --all --stream mail --since 1d --yes
+      postroom replay --state done --type order.created --new-id
+    """  # noqa: D301 - click knows the sign
+    selection = read_selection(State(state), given)
+    require_one(ids, selection, everything=everything, verb="replay")
+    who = whoami(by)
+
+    async def work(opened_store: Store, step: list[str]) -> int:
+        return await opened_store.replay(step, new_id=new_id, by=who)
+
+    order = Order(
+        "replay", "to be sent again", _OVER, work, lambda c: _to_order(c, new_id=new_id),
+        copies=new_id, dry_run=dry_run, yes=yes, as_json=as_json,
+    )  # fmt: skip
+    return asyncio.run(_carry_out(store, ids, selection, order))
+
+
+@click.command(short_help="Make unfinished events dead letters.")
+@click.argument("ids", metavar="[ID]...", nargs=-1)
+@store_option
+@click.option("--all", "everything", is_flag=True, help="All of that state.")
+@click.option(
+    "--state", type=click.Choice(["failed", "pending", "processing"]), default="failed",
+    show_default=True, help="With filters: which ones.",
+)  # fmt: skip
+@selection_options
+@reason_option
+@by_option
+@dry_run_option
+@yes_option
+@json_option
+def bury(
+    ids: Sequence[str],
+    store: Url,
+    everything: bool,
+    state: str,
+    reason: str,
+    by: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **given: Any,
+) -> int:
+    """Give up events that are not finished: they become dead letters, and their keys go on.
+
+    Payloads are kept; `replay` brings them back. Asks before more than 100.
+
+    \b
+    Examples:
+      postroom bury order-created-42 --reason "sent by hand"
+      postroom bury --error "no such customer" --reason "deleted" --dry-run
+    """  # noqa: D301 - click knows the sign
+    if given["group"] is not None:
+        raise ConfigError("--group is of dead letters: they are buried already")
+    selection = read_selection(State(state), given)
+    require_one(ids, selection, everything=everything, verb="bury")
+    who = whoami(by)
+
+    async def work(opened_store: Store, step: list[str]) -> int:
+        return await opened_store.bury(step, reason, by=who)
+
+    order = Order(
+        "bury", "to become dead letters", _UNFINISHED, work, lambda _: [],
+        dry_run=dry_run, yes=yes, as_json=as_json,
+    )  # fmt: skip
+    return asyncio.run(_carry_out(store, ids, selection, order))
+
+
+@click.command(short_help="Bury an event and send a marker in its place.")
+@click.argument("event_id", metavar="ID")
+@store_option
+@reason_option
+@by_option
+@dry_run_option
+@json_option
+def skip(
+    event_id: str, store: Url, reason: str, by: str | None, dry_run: bool, as_json: bool
+) -> int:
+    """Bury one event and send a `postroom.skipped` marker in its place.
+
+    For strict order, where consumers wait for every number. The marker carries the number and the
+    reason; the event becomes a dead letter.
+
+    \b
+    Example:
+      postroom skip order-created-42 --reason "cannot be encoded by the partner"
+    """  # noqa: D301 - click knows the sign
+
+    async def work() -> None:
+        async with opened(shared_store(store)) as there:
+            await fetch(there, [event_id], _UNFINISHED)
+            if not dry_run:
+                await there.skip(event_id, reason, by=whoami(by))
+
+    asyncio.run(work())
+    _report("skip", 0 if dry_run else 1, 1, as_json=as_json, dry_run=dry_run)
+    return ExitCode.OK
+
+
+async def _carry_out(url: Url, ids: Sequence[str], selection: Selection, order: Order) -> int:
+    async with gently() as stop, opened(shared_store(url)) as store:
+        if ids:
+            chosen = [remember(record) for record in await fetch(store, ids, order.states)]
+        else:
+            chosen = []
+            with progress("looking") as bar:
+                async for record in walk(store, selection):
+                    chosen.append(remember(record))
+                    bar.add(1)
+                    if stop.asked:
+                        return ExitCode.INTERRUPTED
+        if not chosen:
+            raise NotFoundError(f"no event matches {selection}; see: postroom list {_hint(order)}")
+        _explain(chosen, order)
+        if order.dry_run:
+            _report(order.verb, 0, len(chosen), as_json=order.as_json, dry_run=True)
+            return ExitCode.OK
+        if len(chosen) > ASK_ABOVE and not order.yes:
+            _ask(len(chosen), order)
+        changed, at = 0, 0
+        with progress(
+            f"{order.verb}ing" if order.verb == "replay" else "burying", len(chosen)
+        ) as bar:
+            while at < len(chosen) and not stop.asked:
+                step = chosen[at : at + STEP]
+                changed += await order.work(store, [event.id for event in step])
+                at += len(step)
+                bar.add(len(step))
+        _report(order.verb, changed, len(chosen), as_json=order.as_json, dry_run=False)
+        if at < len(chosen):
+            left = f"{len(chosen) - at:,} are left as they were; run it again to go on"
+            after = f", with --after {chosen[at - 1].seq}" if order.copies and at else ""
+            click.echo(f"interrupted: {left}{after}", err=True)
+            return ExitCode.INTERRUPTED
+        return ExitCode.OK
+
+
+def _hint(order: Order) -> str:
+    return f"--state {order.states[0]}"
+
+
+def _explain(chosen: Sequence[Chosen], order: Order) -> None:
+    if order.as_json:
+        return
+    keys = len({event.key_hash for event in chosen if event.keyed})
+    size = sum(event.size for event in chosen)
+    click.echo(
+        f"{_events(len(chosen))} of {keys:,} {'key' if keys == 1 else 'keys'}, "
+        f"{size:,} bytes, {order.fate}",
+        err=True,
+    )
+    for warning in order.warnings(chosen):
+        click.echo(f"- {warning}", err=True)
+
+
+def _to_order(chosen: Sequence[Chosen], *, new_id: bool) -> list[str]:
+    """Say what a replay does to order and to inboxes (G4, I6)."""
+    said = []
+    if any(event.keyed for event in chosen):
+        said.append("within a key they go in their order, but after newer events that were sent")
+    if new_id:
+        said.append("copies under new ids: every inbox takes them for new, and acts once more")
+    else:
+        said.append("same ids: an inbox that has done one drops it (--new-id sends a copy)")
+    return said
+
+
+def _ask(number: int, order: Order) -> None:
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"{number:,} events are more than {ASK_ABOVE}, and nobody is there to ask: add --yes"
+        )
+    click.confirm(f"{order.verb} {_events(number)}?", abort=True, err=True)
+
+
+def _report(verb: str, changed: int, chosen: int, *, as_json: bool, dry_run: bool) -> None:
+    if as_json:
+        print_json({"verb": verb, "chosen": chosen, "changed": changed, "dry_run": dry_run})
+    elif dry_run:
+        click.echo(f"would {verb} {_events(chosen)}; nothing was changed")
+    else:
+        gone = chosen - changed
+        note = f"; {gone:,} had changed meanwhile, or were not reached" if gone else ""
+        click.echo(f"{_PAST[verb]} {_events(changed)}{note}")
+
+
+def _events(number: int) -> str:
+    return "1 event" if number == 1 else f"{number:,} events"
+
+
+_PAST = {"replay": "replayed", "bury": "buried", "skip": "skipped"}

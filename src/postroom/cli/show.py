@@ -1,0 +1,135 @@
+"""`postroom show`: everything that is known of one event."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import click
+
+from postroom.cli.exits import one_line
+from postroom.cli.listing import iso, summary
+from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
+from postroom.clock import from_microseconds
+from postroom.codec import JSON
+from postroom.errors import NotFoundError
+from postroom.record import Record
+from postroom.store import Details, Lease, Store
+from postroom.url import Url
+
+_HEX_BYTES = 4_096
+
+
+@click.command(short_help="Show everything of one event.")
+@click.argument("event_id", metavar="ID")
+@store_option
+@json_option
+def show(event_id: str, store: Url, as_json: bool) -> None:
+    """Show everything of one event: payload, attempts, last error, lease, times.
+
+    A payload that is not JSON is shown in hexadecimal, its first 4,096 bytes; --json has all of it.
+
+    \b
+    Examples:
+      postroom show order-created-42
+      postroom show 0199c1a0-7f3e-7aaa-8d43-0c2f5be1d9aa --json
+    """  # noqa: D301 - click knows the sign
+    facts = asyncio.run(_ask(store, event_id))
+    if as_json:
+        print_json(facts)
+    else:
+        click.echo("\n".join(render(facts)))
+
+
+async def _ask(url: Url, event_id: str) -> dict[str, Any]:
+    async with opened(shared_store(url)) as store:
+        record, details = await store.get(event_id), await store.details(event_id)
+        if record is None or details is None:
+            raise NotFoundError(f"no event with id {event_id!r} in {url}; see: postroom list")
+        return describe(record, details, await _lease(store, record))
+
+
+async def _lease(store: Store, record: Record) -> tuple[Lease | None, str]:
+    roster = await store.leases(record.stream)
+    lease = next((lease for lease in roster.leases if lease.lane == record.lane), None)
+    names = {member.owner: member.name for member in roster.members}
+    return lease, names.get(lease.owner or "", "") if lease is not None else ""
+
+
+def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -> dict[str, Any]:
+    """Return all that is known of an event, as `show --json` prints it."""
+    lease, relay = lane
+    held = lease is not None and lease.live
+    return {
+        **summary(record),
+        "stage": details.stage,
+        "lane": record.lane,
+        "lane_owner": lease.owner if lease is not None and held else None,
+        "lane_relay": relay or None if held else None,
+        "blocked_after": None if details.barrier is None else str(details.barrier),
+        "lease_owner": details.lease_owner,
+        "lease_until": _at(details.lease_until_us),
+        "kseq": record.kseq,
+        "correlation_id": record.correlation_id,
+        "causation_path": [list(step) for step in record.causation_path],
+        "schema_version": record.schema_version,
+        "headers": dict(record.headers),
+        "content_type": record.content_type,
+        "payload": _payload(record),
+        "timeline": timeline(record, details),
+    }
+
+
+def timeline(record: Record, details: Details) -> list[dict[str, str]]:
+    """Return what happened and will happen, in the order of time."""
+    moments = [
+        (record.occurred_us, "occurred"),
+        (record.created_us, "written to the outbox"),
+        (details.available_us, "was to be sent from here on"),
+        (details.settled_us, record.state),
+    ]
+    if details.settled_us is None:
+        moments.append((record.next_attempt_us, "next attempt"))
+    known = sorted((us, what) for us, what in moments if us is not None)
+    return [{"at": str(_at(us)), "what": what} for us, what in known]
+
+
+def render(facts: dict[str, Any]) -> list[str]:
+    """Return what a person reads."""
+    hidden = {"payload", "timeline", "headers", "causation_path"}
+    width = max(len(name) for name in facts)
+    lines = [
+        f"{name:<{width}}  {one_line(str(value))}"
+        for name, value in facts.items()
+        if name not in hidden and value is not None
+    ]
+    if facts["causation_path"]:
+        steps = " > ".join(f"{module}/{kind}" for module, kind in facts["causation_path"])
+        lines.append(f"{'causation_path':<{width}}  {one_line(steps)}")
+    lines += [f"header  {one_line(n)}: {one_line(v)}" for n, v in facts["headers"].items()]
+    lines.append("")
+    lines += [f"{moment['at']:<28} {moment['what']}" for moment in facts["timeline"]]
+    return [*lines, "", *_shown(facts["payload"])]
+
+
+def _payload(record: Record) -> dict[str, Any]:
+    if record.content_type == JSON:
+        try:
+            return {"json": json.loads(record.payload)}
+        except ValueError:
+            pass  # somebody wrote it by hand
+    return {"hex": record.payload.hex()}
+
+
+def _shown(payload: dict[str, Any]) -> list[str]:
+    if "json" in payload:
+        return json.dumps(payload["json"], indent=2, ensure_ascii=True).splitlines()
+    text = payload["hex"]
+    rows = [text[n : n + 64] for n in range(0, min(len(text), 2 * _HEX_BYTES), 64)]
+    more = len(text) // 2 - _HEX_BYTES
+    return [*rows, f"… and {more:,} bytes"] if more > 0 else rows
+
+
+def _at(microseconds: int | None) -> str | None:
+    return None if microseconds is None else iso(from_microseconds(microseconds))

@@ -1,0 +1,127 @@
+"""The backlog: messages that are kept before, or instead of, being handled.
+
+A kept message is a row of the store's outbox table, in the stream `inbox.<consumer>`, and a relay
+whose destination are the consumer's handlers works through it: the same leases, order, retries and
+dead letters as for events that leave. That a message is kept says nothing about its effect: only
+the inbox row that a handler's own transaction writes counts as done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from postroom import transactions, wake
+from postroom.broker import BrokerCapabilities, Desk, Outcome
+from postroom.brokers.handlers import Handlers, TransactionSource
+from postroom.consumers.letter import STREAM, restore, row_id, to_row
+from postroom.record import Record
+from postroom.source import Incoming
+from postroom.store import Store
+from postroom.transaction import Row
+from postroom.transactions.sql import DEFAULT_PREFIX
+
+_FAR_AWAY_US = 32_503_680_000_000_000  # the year 3000
+
+
+def stream_of(consumer: str) -> str:
+    """Return the stream that a consumer's kept messages are in."""
+    return STREAM + consumer
+
+
+class Backlog:
+    """The kept messages of one consumer in one store, which is open."""
+
+    def __init__(self, store: Store, consumer: str) -> None:
+        self.store = store
+        self.consumer = consumer
+        self.stream = stream_of(consumer)
+
+    async def keep(self, letters: Sequence[tuple[Incoming, Record]]) -> int:
+        """Keep messages in their order, in one transaction; returns how many were not there yet.
+
+        After it they can be acknowledged. What was kept before is left alone.
+        """
+        rows = [to_row(message, record, self.consumer, self.stream) for message, record in letters]
+        new = await self._insert(rows)
+        wake.kick((self.stream,))
+        return new
+
+    async def bury(self, message: Incoming, record: Record, reason: str) -> None:
+        """Make a dead letter of a message that was never kept; a repeat changes nothing.
+
+        Two steps, and safe between them: the row waits for the far future, and the message, not yet
+        acknowledged, comes again.
+        """
+        row = to_row(message, record, self.consumer, self.stream)
+        await self._insert([row._replace(available_us=_FAR_AWAY_US)])
+        await self.store.bury([row.id], reason)
+
+    async def dead(self, record: Record) -> bool:
+        """Say whether the message is a dead letter already."""
+        found = await self.store.get(row_id(self.consumer, record.id))
+        return found is not None and found.state == "dead"
+
+    async def _insert(self, rows: Sequence[Row]) -> int:
+        async with self.store.transaction() as tx:
+            adapter = transactions.resolve(tx, tables_of(self.store))
+            adapter.check()
+            return await adapter.insert(rows)
+
+
+def tables_of(store: Any) -> str:
+    """Return what the names of a store's tables begin with, its schema included."""
+    options = getattr(store, "options", None)
+    found = getattr(options, "tables", None) or getattr(store, "prefix", None)
+    return found if isinstance(found, str) else DEFAULT_PREFIX
+
+
+class Unpacked:
+    """Handlers as the destination of a backlog: each kept row is handed over as its message."""
+
+    def __init__(self, handlers: Handlers) -> None:
+        self._handlers = handlers
+
+    @property
+    def capabilities(self) -> BrokerCapabilities:
+        return self._handlers.capabilities
+
+    def bind(self, source: TransactionSource, lease_seconds: float) -> Unpacked:
+        return Unpacked(self._handlers.bind(source, lease_seconds))
+
+    async def open(self) -> None:
+        await self._handlers.open()
+
+    async def close(self) -> None:
+        """Leave the handlers to their owner, who uses them besides."""
+
+    async def health(self) -> None:
+        await self._handlers.health()
+
+    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+        unpacking = _Unpacking(desk, batch)
+        await self._handlers.publish([restore(record) for record in batch], unpacking)
+
+    async def publish_alone(self, record: Record, desk: Desk) -> None:
+        await self._handlers.publish_alone(restore(record), _Unpacking(desk, (record,)))
+
+
+class _Unpacking:
+    """Speaks to the relay of the rows that it knows."""
+
+    def __init__(self, desk: Desk, batch: Sequence[Record]) -> None:
+        self._desk = desk
+        self._kept = {record.seq: record for record in batch}
+
+    @property
+    def outbox_id(self) -> str:
+        return self._desk.outbox_id
+
+    def confirm(self, records: Sequence[Record]) -> None:
+        self._desk.confirm([self._kept[record.seq] for record in records])
+
+    def report(self, record: Record, outcome: Outcome) -> None:
+        self._desk.report(self._kept[record.seq], outcome)
+
+    async def begin(self, record: Record) -> bool:
+        return await self._desk.begin(self._kept[record.seq])

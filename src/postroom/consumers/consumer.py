@@ -1,0 +1,376 @@
+"""The consumer: from a broker, through the inbox, to handlers; effects happen once (G6)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterable, Sequence
+from itertools import count
+from types import TracebackType
+from typing import Any, Self
+
+from postroom.brokers.handlers import Handlers
+from postroom.clock import Clock, SystemClock
+from postroom.consumers.backlog import Backlog, Unpacked
+from postroom.consumers.keys import Keys
+from postroom.consumers.letter import to_record
+from postroom.consumers.seen import Forgetter, warn_of_a_short_memory
+from postroom.consumers.settings import ConsumerSettings, merge
+from postroom.consumers.trial import Bench, ConsumerCounts, Letter, Trials
+from postroom.engine.relay import Relay
+from postroom.engine.sharing import close_shared, open_shared
+from postroom.errors import ConfigError, EventError, SchemaError, StoreError
+from postroom.message_id import identify
+from postroom.observer import Alarm, Observer, Trouble
+from postroom.record import short_error
+from postroom.source import Delivery, Source
+from postroom.store import Store
+from postroom.wiring import load_broker, load_source, load_store
+
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE = 0.1
+_CLOSE_SECONDS = 10.0
+
+
+class Consumer:
+    """Hands the messages of a source to handlers: at least once, with effects once.
+
+    Each handler runs in a transaction of its own whose first statement is `accept`; the message is
+    acknowledged after the commit. Messages of one key are handled in their order, keys side by
+    side. What cannot be handled becomes a dead letter in the store, where it can be listed and
+    replayed; the consumer handles the replay itself.
+
+    Settings are those of ConsumerSettings, given whole or by name. The store's tables must be
+    there; it is also where handlers get their transactions, unless they were given others.
+    """
+
+    def __init__(
+        self,
+        source: Source | str,
+        store: Store | str,
+        handlers: Handlers | str,
+        settings: ConsumerSettings | None = None,
+        *,
+        observers: Iterable[Observer] = (),
+        clock: Clock | None = None,
+        **options: Any,
+    ) -> None:
+        self.settings = merge(settings, options)
+        self.source = load_source(source) if isinstance(source, str) else source
+        self.store = load_store(store) if isinstance(store, str) else store
+        found = load_broker(handlers) if isinstance(handlers, str) else handlers
+        if not isinstance(found, Handlers):
+            raise ConfigError(f"a consumer needs Handlers, not {type(found).__name__}")
+        self.handlers = found
+        self.name = self.settings.name or found.name
+        merge(self.settings, {"name": self.name})  # a name of handlers may be too long for one here
+        if self.settings.missing_id == "offset" and not self.source.capabilities.offsets:
+            raise ConfigError("missing_id='offset' needs a source with a log, such as Kafka")
+        self._observers = tuple(observers)
+        self._clock = clock or SystemClock()
+        self._door = asyncio.Lock()
+        self._stopped = asyncio.Event()
+        self._room = asyncio.Event()
+        self._in_flight = 0
+        self._numbers = count(1)
+        self._bench: Bench | None = None
+        self._relay: Relay | None = None
+        self._forgetter: Forgetter | None = None
+        self._keys: Keys | None = None
+        self._receiving: asyncio.Task[None] | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._breakdown: asyncio.Task[None] | None = None
+        self._opened: list[Any] = []
+        self._counts = ConsumerCounts()
+        self._error: BaseException | None = None
+
+    # -- life ---------------------------------------------------------------------------------
+    @property
+    def is_running(self) -> bool:
+        return self._bench is not None
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        """What this consumer has done since it was started."""
+        return self._counts
+
+    @property
+    def backlog_relay(self) -> Relay | None:
+        """The relay that works through kept and replayed messages, while the consumer runs."""
+        return self._relay
+
+    async def start(self) -> None:
+        """Open store and source and begin; returns at once. A second call does nothing.
+
+        Raises SchemaError if the tables are not there, StoreError if the store is away, ConfigError
+        for a queue or topic that is not there. A broker that is away is waited for.
+        """
+        async with self._door:
+            if self._bench is not None:
+                return
+            try:
+                await self._move_in()
+            except BaseException:
+                await asyncio.shield(self._move_out())
+                raise
+
+    async def stop(self) -> None:
+        """Take no more, finish what runs within `stop_seconds`, acknowledge it, let go.
+
+        What has not begun goes back to the broker, in its place.
+        """
+        async with self._door:
+            if self._bench is not None:
+                await self._finish(self.settings.stop_seconds)
+
+    async def kill(self) -> None:
+        """Stop at once; what runs is rolled back, and its messages come again."""
+        async with self._door:
+            if self._bench is not None:
+                await self._finish(0.0)
+
+    async def wait(self) -> None:
+        """Wait until the consumer has stopped; raises the error if one of its parts broke down."""
+        await self._stopped.wait()
+        if self._error is not None:
+            raise self._error
+
+    async def run(self) -> bool:
+        """Run until SIGTERM or SIGINT; a second signal stops at once.
+
+        While the store is away at the start it is waited for. Returns True if it stopped in peace.
+        """
+        loop = asyncio.get_running_loop()
+        asked, at_once = asyncio.Event(), asyncio.Event()
+
+        def on_signal() -> None:
+            (at_once if asked.is_set() else asked).set()
+
+        signals = (signal.SIGTERM, signal.SIGINT)
+        try:
+            for number in signals:
+                loop.add_signal_handler(number, on_signal)
+        except (NotImplementedError, RuntimeError, ValueError) as error:
+            raise ConfigError(
+                "run() listens to signals and needs the main thread; use start() and stop() here"
+            ) from error
+        try:
+            await self._start_patiently(asked)
+            await _first(asked, self._stopped)
+            if asked.is_set() and not self._stopped.is_set():
+                stopping = asyncio.create_task(self.stop())
+                await _first(at_once, self._stopped)
+                if at_once.is_set() and self._keys is not None:
+                    await self._keys.settle(0.0)
+                await stopping
+        finally:
+            for number in signals:
+                loop.remove_signal_handler(number)
+            await self.kill()
+        if self._error is not None:
+            raise self._error
+        return not at_once.is_set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.stop()
+
+    async def health(self) -> None:
+        """Return if the broker answers; raise what is wrong otherwise."""
+        await self.source.health()
+
+    # -- coming and going ---------------------------------------------------------------------
+    async def _move_in(self) -> None:
+        settings = self.settings
+        self._counts, self._error, self._in_flight = ConsumerCounts(), None, 0
+        self._stopped, self._room = asyncio.Event(), asyncio.Event()
+        self._room.set()
+        self._opened.append(self.store)
+        await open_shared(self.store)
+        handlers = self.handlers.bind(self.store, settings.lease_seconds)
+        self._opened.append(handlers)
+        await open_shared(handlers)
+        backlog = Backlog(self.store, self.name)
+        bench = Bench(
+            settings, handlers, backlog, self._clock, self._observers, counts=self._counts
+        )
+        self._relay = Relay(
+            self.store,
+            Unpacked(handlers),
+            stream=backlog.stream,
+            retry=settings.retry,
+            lease_seconds=settings.lease_seconds,
+            stop_seconds=settings.stop_seconds,
+            misconfigured_seconds=settings.misconfigured_seconds,
+            outage_seconds=settings.outage_seconds,
+            max_outage_seconds=settings.max_outage_seconds,
+            name=self.name,
+            observers=self._observers,
+            clock=self._clock,
+        )
+        await self._relay.start()
+        self._watching = asyncio.create_task(self._watch(self._relay), name="watching")
+        self._opened.append(self.source)
+        await open_shared(self.source)
+        self._keys = Keys(Trials(bench).finish, self._left, self._broke_down)
+        self._bench = bench
+        self._forgetter = Forgetter(bench)
+        self._forgetter.start(self._broke_down)
+        redelivers = self.source.capabilities.redelivers_seconds
+        warn_of_a_short_memory(self.name, settings.keep_seen_seconds, redelivers)
+        self._receiving = asyncio.create_task(self._receive(bench), name="receiving")
+        self._receiving.add_done_callback(self._receiving_ended)
+
+    async def _finish(self, seconds: float) -> None:
+        bench, keys, receiving = self._bench, self._keys, self._receiving
+        assert bench is not None
+        assert keys is not None
+        assert receiving is not None
+        bench.stopping.set()
+        receiving.cancel()
+        await asyncio.wait({receiving})
+        with contextlib.suppress(Exception):
+            await self.source.pause()
+        await keys.settle(seconds)
+        await asyncio.shield(self._move_out(at_once=seconds == 0.0))
+
+    async def _move_out(self, *, at_once: bool = False) -> None:
+        forgetter, self._forgetter = self._forgetter, None
+        if forgetter is not None:
+            await forgetter.stop()
+        relay, self._relay = self._relay, None
+        if relay is not None:
+            await (relay.kill() if at_once else relay.stop())
+        if self._watching is not None:
+            await asyncio.wait({self._watching})
+        opened, self._opened = self._opened, []
+        for thing in reversed(opened):
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(_CLOSE_SECONDS):  # a driver may hang on a dead server
+                    await close_shared(thing)
+        self._bench = self._keys = self._receiving = None
+        self._stopped.set()
+
+    async def _start_patiently(self, asked: asyncio.Event) -> None:
+        pause, told = _FIRST_PAUSE, False
+        while not asked.is_set():
+            try:
+                await self.start()
+            except SchemaError:
+                raise
+            except StoreError as error:
+                if not told:
+                    _log.warning("the store is away (will go on trying): %s", error)
+                    told = True
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await asked.wait()
+                pause = min(pause * 2, 10.0)
+            else:
+                return
+
+    async def _watch(self, relay: Relay) -> None:
+        """Learn of it when the relay of the backlog breaks down: it stops by itself then."""
+        try:
+            await relay.wait()
+        except Exception as error:
+            self._broke_down(error)
+
+    def _receiving_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._broke_down(error)
+
+    def _broke_down(self, error: BaseException) -> None:
+        """A part has ended by an error it should not have met: stop, rather than work in part."""
+        if self._error is None and self._bench is not None:
+            self._error = error
+            self._bench.tell(Alarm(self._bench.stream, "the consumer broke down", str(error)))
+            _log.error("a part of the consumer ended by an error: it stops", exc_info=error)
+            self._breakdown = asyncio.create_task(self.kill())
+
+    # -- receiving ----------------------------------------------------------------------------
+    async def _receive(self, bench: Bench) -> None:
+        while True:
+            while self._in_flight >= self.settings.max_in_flight:
+                self._room.clear()
+                await self._room.wait()
+            deliveries = await self.source.receive()
+            bench.counts.received += len(deliveries)
+            letters = await self._sort(bench, deliveries)
+            if self.settings.mode == "durable":
+                await self._keep(bench, letters)
+            else:
+                assert self._keys is not None
+                self._in_flight += len(letters)
+                for letter in letters:
+                    self._keys.put(letter)
+
+    async def _sort(self, bench: Bench, deliveries: Sequence[Delivery]) -> list[Letter]:
+        """Return what is to be handled; the rest is brought to its end here."""
+        letters: list[Letter] = []
+        for delivery in deliveries:
+            message = delivery.message
+            try:
+                found = identify(message, self.settings.missing_id)
+                record = to_record(message, self.settings.missing_id)
+            except EventError as error:
+                record, problem = to_record(message), str(error)
+            else:
+                bench.counts.hashed_ids += found.hashed
+                if bench.handlers.handles(record.type):
+                    # A number of its own in this process, by which a suspect is known again.
+                    record = record._replace(seq=next(self._numbers), kseq=None)
+                    letters.append(Letter(delivery, record))
+                    continue
+                if self.settings.unhandled == "ignore":
+                    bench.counts.ignored += 1
+                    delivery.ack()
+                    continue
+                problem = (
+                    f"no handler for type {record.type!r}; register one and replay this message, "
+                    "or set unhandled='ignore'"
+                )
+            bench.tell(Alarm(bench.stream, f"message {record.id}", problem))
+            if await bench.bury(Letter(delivery, record), problem):
+                delivery.ack()
+        return letters
+
+    async def _keep(self, bench: Bench, letters: Sequence[Letter]) -> None:
+        """Store messages, in order, then acknowledge them."""
+        pause = _FIRST_PAUSE
+        while letters := [letter for letter in letters if not letter.delivery.is_lost]:
+            try:
+                await bench.backlog.keep([(le.delivery.message, le.record) for le in letters])
+            except StoreError as error:
+                bench.tell(Trouble(bench.stream, "keeping messages", short_error(error)))
+                await bench.pause(pause)
+                pause = min(pause * 2, self.settings.max_outage_seconds)
+            else:
+                bench.counts.kept += len(letters)
+                for letter in letters:
+                    letter.delivery.ack()
+                return
+
+    def _left(self, count: int) -> None:
+        self._in_flight -= count
+        if self._in_flight < self.settings.max_in_flight:
+            self._room.set()
+
+
+async def _first(*events: asyncio.Event) -> None:
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()

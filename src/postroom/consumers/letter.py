@@ -1,0 +1,150 @@
+"""From a message to a record, as handlers see it, and to a row of the backlog and back.
+
+Both ways of consuming make the record here, from the same parts: a handler cannot tell whether its
+event came straight from the broker or was kept first.
+"""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+
+from postroom.clock import host_microseconds
+from postroom.codec import JSON
+from postroom.envelope import ID, read_headers, write_headers
+from postroom.event import MAX_ID_BYTES, MAX_NAME_BYTES, MAX_TOPIC_BYTES
+from postroom.message_id import MissingId, identify, media_type
+from postroom.record import Record, key_hash, lane_of
+from postroom.source import Incoming
+from postroom.transaction import Row
+
+OFFSET = "postroom-offset"
+STREAM = "inbox."
+
+_to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+
+
+def to_record(message: Incoming, missing_id: MissingId = "hash") -> Record:
+    """Return the event that a message carries. Raises EventError if it has no id and needs one.
+
+    Whatever else is missing or makes no sense is stood in for: the type by the topic, the key by
+    the broker's own.
+    """
+    envelope = read_headers(message.headers)
+    event_id = identify(message, missing_id, envelope).text
+    key = envelope.key if envelope.key is not None else message.key
+    hashed = key_hash(envelope.aggregate_type, key, event_id)
+    now = host_microseconds()
+    return Record(
+        seq=0,
+        id=event_id,
+        stream="",
+        lane=lane_of(hashed),
+        key_hash=hashed,
+        type=_clip(envelope.type or message.topic, MAX_NAME_BYTES) or "unknown",
+        topic=message.topic,
+        key=key,
+        aggregate_type=envelope.aggregate_type,
+        aggregate_id=envelope.aggregate_id,
+        payload=message.body,
+        content_type=media_type(envelope, message.body),
+        headers_json=_to_text(dict(envelope.headers)) if envelope.headers else None,
+        correlation_id=_clip(envelope.correlation_id, MAX_NAME_BYTES),
+        causation_json=_to_text(envelope.causation_path) if envelope.causation_path else None,
+        schema_version=envelope.schema_version or 1,
+        kseq=envelope.kseq,
+        occurred_us=now if envelope.occurred_us is None else envelope.occurred_us,
+        created_us=now,
+        state="pending",
+        attempts=0,
+    )
+
+
+def to_message(record: Record, outbox_id: str) -> Incoming:
+    """Return the message that a broker would deliver for an event of an outbox."""
+    headers: dict[str, str] = {}
+    for name, value in write_headers(record, outbox_id):
+        headers.setdefault(name, value)  # ours come first and stay
+    return Incoming(record.topic, record.payload, headers, record.key)
+
+
+def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row:
+    """Return the message as it is kept: its body as it came, and all its headers."""
+    text = _text(record)
+    headers = {**message.headers, ID: record.id}
+    if message.offset is not None:
+        headers[OFFSET] = message.offset
+    wire = _to_text(headers).replace("\\u0000", "\\ufffd")
+    return Row(
+        id=row_id(consumer, record.id),
+        stream=stream,
+        lane=record.lane,
+        key_hash=record.key_hash,
+        type=record.type,
+        topic=_clip(message.topic, MAX_TOPIC_BYTES) or "unknown",
+        key=_clip(record.key, MAX_NAME_BYTES),
+        aggregate_type=_clip(record.aggregate_type, MAX_NAME_BYTES),
+        aggregate_id=_clip(record.aggregate_id, MAX_NAME_BYTES),
+        payload=text,
+        payload_bytes=record.payload if text is None else None,
+        content_type=_clip(record.content_type, MAX_NAME_BYTES) or JSON,
+        headers=wire,
+        correlation_id=record.correlation_id,
+        causation_path=record.causation_json,
+        schema_version=record.schema_version,
+        kseq=None,  # it is in the headers; here it would number the events of this outbox
+        occurred_us=record.occurred_us,
+        available_us=None,
+        size=len(record.payload) + len(wire.encode(errors="replace")),
+    )
+
+
+def restore(kept: Record) -> Record:
+    """Return the event of a kept message, with the facts of its handling."""
+    headers = kept.headers
+    event = to_record(Incoming(kept.topic, kept.payload, headers, kept.key, headers.get(OFFSET)))
+    as_kept = row_id(kept.stream.removeprefix(STREAM), event.id)
+    return event._replace(
+        id=event.id if kept.id == as_kept else kept.id,  # replayed under a new one: meant to be new
+        seq=kept.seq,
+        stream=kept.stream,
+        lane=kept.lane,
+        key_hash=kept.key_hash,
+        content_type=kept.content_type,
+        created_us=kept.created_us,
+        state=kept.state,
+        attempts=kept.attempts,
+        next_attempt_us=kept.next_attempt_us,
+        last_error=kept.last_error,
+        barrier=kept.barrier,
+    )
+
+
+def row_id(consumer: str, event_id: str) -> str:
+    """Return the id of a kept message: its own, under the consumer's name.
+
+    Two consumers in one database keep the same message each for itself, and neither meets the
+    event in the outbox that it came from.
+    """
+    plain = f"{consumer}/{event_id}"
+    if len(plain.encode()) <= MAX_ID_BYTES:
+        return plain
+    return "inbox/" + sha256(plain.encode()).hexdigest()
+
+
+def _text(record: Record) -> str | None:
+    """Return the payload as text that a person can read, if it is JSON and a database takes it."""
+    if record.content_type != JSON or b"\x00" in record.payload:
+        return None
+    try:
+        return record.payload.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _clip(text: str | None, limit: int) -> str | None:
+    """Cut what a foreign sender wrote to what a column holds."""
+    if text is None:
+        return None
+    clean = text.replace("\x00", "\ufffd").encode(errors="replace")
+    return clean[:limit].decode(errors="ignore")

@@ -1,0 +1,315 @@
+"""RabbitMQ as a source: a queue, consumed with manual acknowledgements on its own connection.
+
+Order: RabbitMQ keeps the order of a queue for one consumer. With two of them a key is inverted as
+soon as one of them is slow or dies (I3), so a queue that is declared here has a single active
+consumer; the others stand by. Nothing is ever requeued: what is not acknowledged goes back to its
+place when the channel ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from aiormq.exceptions import ChannelClosed
+
+from postroom.brokers.rabbitmq.link import AwayError, Link, address, within
+from postroom.brokers.rabbitmq.options import RabbitOptions
+from postroom.consumers.amqp import incoming
+from postroom.errors import ConfigError
+from postroom.record import short_error
+from postroom.source import Incoming, SourceCapabilities
+from postroom.url import Host, Url, boolean, one_of, seconds, unknown, whole_number
+
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """What is consumed, and how.
+
+    queue       the queue
+    prefetch    so many messages are in hand at most, not yet acknowledged
+    single      declare the queue with a single active consumer, which keeps the order of keys
+    link        how to connect, and what to declare: exchange, bindings, declare, certificates
+    """
+
+    queue: str
+    prefetch: int = 200
+    single: bool = True
+    link: RabbitOptions
+
+    def __post_init__(self) -> None:
+        if not self.queue:
+            raise ConfigError("a queue is missing, as in amqp://host/vhost?queue=payments")
+        if not 0 < self.prefetch < 65_536:
+            raise ConfigError(f"prefetch is a number from 1 to 65535, not {self.prefetch!r}")
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+_OWN: Mapping[str, Callable[[str], Any]] = {
+    "queue": str,
+    "prefetch": whole_number,
+    "single": boolean,
+}
+_OF_LINK: Mapping[str, Callable[[str], Any]] = {
+    "exchange": str,
+    "exchange_type": str,
+    "declare": boolean,
+    "queue_type": one_of("classic", "quorum"),
+    "bindings": _listed,
+    "connect_seconds": seconds,
+    "heartbeat_seconds": seconds,
+    "cafile": str,
+    "certfile": str,
+    "keyfile": str,
+    "verify": boolean,
+}
+
+
+def read_options(url: Url, given: Mapping[str, Any]) -> QueueOptions:
+    """Merge what the URL says with what was given in Python; twice the same is an error."""
+    if url.scheme not in ("amqp", "amqps"):
+        raise ConfigError(f"RabbitMQ is at amqp://… or amqps://…, not {url.scheme}:")
+    known = {**_OWN, **_OF_LINK}
+    for name in given:
+        if name not in known:
+            raise ConfigError(unknown("option", name, known))
+    found: dict[str, Any] = url.options(known)
+    for name in found.keys() & given.keys():
+        raise ConfigError(f"option {name!r} is given in the URL and beside it")
+    found |= given
+    own = {name: found.pop(name) for name in _OWN if name in found}
+    queue = own.pop("queue", "")
+    return QueueOptions(queue=queue, link=RabbitOptions(queue=queue or None, **found), **own)
+
+
+class RabbitSource:
+    """Consumes one queue; `amqp://user:password@host/vhost?queue=payments&prefetch=200`.
+
+    Options are those of QueueOptions and, of RabbitOptions, what concerns connecting and declaring.
+    Of several hosts the first that answers is used; a lost connection is made again.
+    """
+
+    capabilities = SourceCapabilities()
+
+    def __init__(self, url: str | Url, **given: Any) -> None:
+        self._url = Url.parse(url)
+        self.options = read_options(self._url, given)
+        self._hosts = list(self._url.hosts or (Host("localhost"),))
+        self._tls = self.options.link.tls() if self._url.scheme == "amqps" else None
+        self._link: Link | None = None
+        self._session: _Session | None = None
+        self._paused = False
+
+    @classmethod
+    def from_url(cls, url: Url) -> RabbitSource:
+        """Make one from `amqp://…` or `amqps://…`."""
+        return cls(url)
+
+    def __repr__(self) -> str:
+        return f"RabbitSource({str(self._url)!r})"
+
+    # -- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        self._paused = False
+        with suppress(AwayError):  # receiving waits for it
+            await self._connect()
+
+    async def close(self) -> None:
+        self._paused = True
+        await self._drop(self._session, flush=True)
+
+    async def pause(self) -> None:
+        self._paused = True
+        if self._session is not None:
+            await self._session.cancel()
+
+    async def health(self) -> None:
+        """Make a round trip; raises ConnectionError otherwise."""
+        if self._link is None or self._link.is_broken:
+            raise AwayError("not connected to RabbitMQ")
+        await self._link.ready()
+
+    # -- receiving ----------------------------------------------------------------------------
+    async def receive(self) -> Sequence[_Delivery]:
+        pause, told = _FIRST_PAUSE, False
+        while True:
+            session = self._session
+            try:
+                if session is None:
+                    session = await self._connect()
+                if deliveries := await session.take():
+                    return deliveries
+            except (AwayError, ConfigError) as error:
+                if not told:
+                    _log.warning("%s (will go on trying)", error)
+                told = True
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                _log.warning("the connection to RabbitMQ was lost: %s", session.why_lost)
+            await self._drop(session)
+
+    async def _connect(self) -> _Session:
+        errors: list[str] = []
+        for host in self._hosts:
+            name = f"postroom consumer of {self.options.queue}"
+            try:
+                where = address(self._url, host, self.options.link, name)
+                self._link = await Link.connect(where, self.options.link, self._tls)
+                self._session = await self._consume(self._link)
+            except AwayError as error:
+                errors.append(str(error))
+            except ChannelClosed as error:
+                raise ConfigError(
+                    f"the queue {self.options.queue!r} cannot be consumed: {short_error(error)}"
+                ) from error
+            else:
+                return self._session
+        raise AwayError("; ".join(errors))
+
+    async def _consume(self, link: Link) -> _Session:
+        options, patience = self.options, self.options.link.connect_seconds
+        channel = await link.open(confirms=False)
+        session = _Session(channel)
+        async with within(patience, f"consuming {options.queue}"):
+            if options.link.declare:
+                await _declare(channel, options)
+            await channel.basic_qos(prefetch_count=options.prefetch)
+            await session.begin(options.queue)
+        return session
+
+    async def _drop(self, session: _Session | None, *, flush: bool = False) -> None:
+        if session is not None:
+            await session.end(flush=flush)
+        if session is self._session:
+            self._session = None
+            link, self._link = self._link, None
+            if link is not None:
+                await link.close()
+
+
+async def _declare(channel: AbstractChannel, options: QueueOptions) -> None:
+    """Declare the queue, its exchange and its bindings, all durable."""
+    link = options.link
+    arguments: dict[str, Any] = {"x-queue-type": link.queue_type}
+    if options.single:
+        arguments["x-single-active-consumer"] = True
+    await channel.queue_declare(options.queue, durable=True, arguments=arguments)
+    if link.exchange:
+        await channel.exchange_declare(
+            link.exchange, exchange_type=link.exchange_type, durable=True
+        )
+        for key in link.binding_keys():
+            await channel.queue_bind(options.queue, link.exchange, key)
+
+
+class _Session:
+    """One channel: its deliveries are lost when it ends."""
+
+    def __init__(self, channel: AbstractChannel) -> None:
+        self._channel = channel
+        self._tag: str | None = None
+        self._arrived: deque[_Delivery] = deque()
+        self._news = asyncio.Event()
+        self._to_ack: list[int] = []
+        self._acking: asyncio.Task[None] | None = None
+        self.is_over = False
+        self.why_lost = ""
+        channel.closing.add_done_callback(self._closed)
+
+    async def begin(self, queue: str) -> None:
+        answer = await self._channel.basic_consume(queue, self._on_message)
+        self._tag = answer.consumer_tag
+
+    async def take(self) -> list[_Delivery]:
+        """Wait for messages; an empty list says that the channel has ended."""
+        while not self._arrived and not self.is_over:
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._news.wait()
+            if self._tag is not None and self._tag not in cast("Any", self._channel).consumers:
+                self._lose("RabbitMQ has cancelled the consumer: is the queue still there?")
+        taken = [] if self.is_over else list(self._arrived)
+        self._arrived.clear()
+        return taken
+
+    async def cancel(self) -> None:
+        """Receive no more; what is in hand can still be acknowledged."""
+        tag, self._tag = self._tag, None
+        if tag is not None and not self.is_over:
+            with suppress(Exception):
+                async with asyncio.timeout(2.0):
+                    await self._channel.basic_cancel(tag)
+
+    async def end(self, *, flush: bool) -> None:
+        if flush and not self.is_over:
+            while self._acking is not None and not self.is_over:
+                await asyncio.wait({self._acking}, timeout=5.0)
+            with suppress(Exception):
+                async with asyncio.timeout(2.0):
+                    await self._channel.close()
+        self._lose("closed")
+        if self._acking is not None:
+            self._acking.cancel()
+
+    def ack(self, tag: int) -> None:
+        self._to_ack.append(tag)
+        if self._acking is None:
+            self._acking = asyncio.create_task(self._send_acks())
+
+    async def _send_acks(self) -> None:
+        try:
+            while self._to_ack and not self.is_over:
+                tags, self._to_ack = self._to_ack, []
+                for tag in tags:
+                    await self._channel.basic_ack(tag, wait=False)
+        except Exception as error:  # they were not heard: the messages come again
+            self._lose(short_error(error))
+        finally:
+            self._acking = None
+
+    async def _on_message(self, message: DeliveredMessage) -> None:
+        if not self.is_over and message.delivery_tag is not None:
+            self._arrived.append(_Delivery(self, message.delivery_tag, incoming(message)))
+            self._news.set()
+
+    def _closed(self, closing: asyncio.Future[Any]) -> None:
+        said = None if closing.cancelled() else closing.exception()
+        self._lose(short_error(said) if said is not None else "closed")
+
+    def _lose(self, why: str) -> None:
+        if not self.is_over:
+            self.is_over, self.why_lost = True, why
+            self._arrived.clear()
+            self._news.set()
+
+
+class _Delivery:
+    __slots__ = ("_session", "_tag", "message")
+
+    def __init__(self, session: _Session, tag: int, message: Incoming) -> None:
+        self._session = session
+        self._tag = tag
+        self.message = message
+
+    @property
+    def is_lost(self) -> bool:
+        return self._session.is_over
+
+    def ack(self) -> None:
+        if not self._session.is_over:
+            self._session.ack(self._tag)

@@ -1,0 +1,235 @@
+"""One message, from its turn to its end: done, dead, or another consumer's.
+
+It is tried in place: whatever comes behind it in its key waits, and nothing is ever put back behind
+a later message (I3). The broker hears of it only when its end is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from postroom.broker import Outcome, Verdict
+from postroom.brokers.handlers import Handlers
+from postroom.clock import Clock
+from postroom.codec import JSON, decode_json
+from postroom.consumers.backlog import Backlog
+from postroom.consumers.settings import ConsumerSettings
+from postroom.engine.blocks import Judge, Sentence
+from postroom.engine.breaker import Breaker
+from postroom.errors import StoreError
+from postroom.observer import Alarm, Attempt, BreakerChanged, Fact, Observer, Trouble
+from postroom.record import Record, short_error
+from postroom.source import Delivery
+
+_log = logging.getLogger(__name__)
+_FIRST_PAUSE = 0.1
+
+
+class Letter(NamedTuple):
+    """A message in hand, and the event that it carries."""
+
+    delivery: Delivery
+    record: Record
+
+
+@dataclass(slots=True)
+class ConsumerCounts:
+    """What a consumer has done since it was started.
+
+    done        messages whose handlers have committed, repeats among them
+    repeats     … that were done before: nothing happened a second time
+    kept        messages that were stored, to be handled later
+    hashed_ids  messages that were known by their body alone (S5.5)
+    lost        messages that became another consumer's before their end
+    """
+
+    received: int = 0
+    done: int = 0
+    repeats: int = 0
+    kept: int = 0
+    failed: int = 0
+    dead: int = 0
+    ignored: int = 0
+    hashed_ids: int = 0
+    lost: int = 0
+
+
+@dataclass(slots=True)
+class Bench:
+    """What the parts of one running consumer share."""
+
+    settings: ConsumerSettings
+    handlers: Handlers
+    backlog: Backlog
+    clock: Clock
+    observers: tuple[Observer, ...] = ()
+    counts: ConsumerCounts = field(default_factory=ConsumerCounts)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def stream(self) -> str:
+        return self.backlog.stream
+
+    def tell(self, fact: Fact) -> None:
+        """Tell the observers; one that raises must not stop a message half-way."""
+        for observer in self.observers:
+            try:
+                observer.observe(fact)
+            except Exception:
+                _log.exception("an observer failed at %s", type(fact).__name__)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the consumer stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.stopping.wait()
+
+    async def bury(self, letter: Letter, reason: str) -> bool:
+        """Make a dead letter of a message, durably; False if it is another's, or we stop."""
+        pause = _FIRST_PAUSE
+        while not letter.delivery.is_lost:
+            try:
+                await self.backlog.bury(letter.delivery.message, letter.record, reason)
+            except StoreError as error:
+                self.tell(Trouble(self.stream, "writing a dead letter", short_error(error)))
+                if self.stopping.is_set():
+                    return False
+                await self.pause(pause)
+                pause = min(pause * 2, self.settings.max_outage_seconds)
+            else:
+                self.counts.dead += 1
+                return True
+        return False
+
+
+class Trials:
+    """Tries messages by the consumer's handlers."""
+
+    def __init__(self, bench: Bench) -> None:
+        settings = bench.settings
+        self._bench = bench
+        self._judge = Judge(
+            settings.retry,
+            counts_at_start=False,
+            suspect_limit=settings.suspect_limit,
+            misconfigured_seconds=settings.misconfigured_seconds,
+        )
+        self._breaker = Breaker(settings.outage_seconds, settings.max_outage_seconds)
+        self._answered = asyncio.Event()
+
+    async def finish(self, letter: Letter) -> bool:
+        """Bring a message to its end and acknowledge it; False: it was left as it was."""
+        bench, delivery = self._bench, letter.delivery
+        record, alone = letter.record, False
+        while not delivery.is_lost and not bench.stopping.is_set():
+            if not await self._way_is_free(delivery):
+                break
+            outcome = await self._try(record, alone=alone)
+            if outcome.verdict is Verdict.CONFIRMED:
+                bench.counts.done += 1
+                bench.counts.repeats += bool(outcome.error)
+                self._judge.forget((record,))
+                delivery.ack()
+                return True
+            bench.tell(_attempt(bench.stream, record, outcome))
+            if outcome.verdict is Verdict.FAILED and (problem := _undecodable(record)):
+                outcome = Outcome(Verdict.REJECTED, problem)
+            sentence = self._judge.judge(record, outcome, alone=alone)
+            record, alone = record._replace(attempts=sentence.attempts), False
+            match sentence.sentence:
+                case Sentence.BURY:
+                    if not await bench.bury(letter, _reason(sentence.attempts, sentence.error)):
+                        break
+                    delivery.ack()
+                    return True
+                case Sentence.TRY_ALONE:
+                    alone = True
+                case Sentence.TRY_LATER:
+                    bench.counts.failed += 1
+                    if sentence.alarm:
+                        bench.tell(Alarm(bench.stream, f"message {record.id}", sentence.error))
+                    await bench.pause(sentence.delay)
+                case Sentence.GIVE_BACK:
+                    pass  # the breaker makes it wait
+        self._judge.forget((record,))
+        bench.counts.lost += delivery.is_lost
+        return False
+
+    async def _try(self, record: Record, *, alone: bool) -> Outcome:
+        desk = _Desk()
+        handlers = self._bench.handlers
+        if alone:
+            await handlers.publish_alone(record, desk)
+        else:
+            await handlers.publish((record,), desk)
+        outcome = desk.outcome
+        if outcome.verdict is Verdict.OUTAGE:
+            if self._breaker.outage(outcome.error, self._bench.clock.monotonic()):
+                self._bench.tell(BreakerChanged(self._bench.stream, "open", outcome.error))
+        elif self._breaker.answered():
+            self._bench.tell(BreakerChanged(self._bench.stream, "closed", ""))
+            self._answered.set()
+        return outcome
+
+    async def _way_is_free(self, delivery: Delivery) -> bool:
+        """Wait while the database is away; False: there is no need for this message any more."""
+        breaker, clock = self._breaker, self._bench.clock
+        while not breaker.room(1, clock.monotonic(), 0):
+            if delivery.is_lost or self._bench.stopping.is_set():
+                return False
+            self._answered.clear()
+            wait = max(0.01, breaker.retry_at - clock.monotonic())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait, 1.0)):
+                    await self._answered.wait()
+        return True
+
+
+class _Desk:
+    """Hears what became of one record."""
+
+    outbox_id = ""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome(Verdict.UNKNOWN, "the handlers said nothing")
+
+    def confirm(self, records: Sequence[Record]) -> None:
+        raise NotImplementedError  # handlers report one by one
+
+    def report(self, record: Record, outcome: Outcome) -> None:  # noqa: ARG002
+        self.outcome = outcome
+
+    async def begin(self, record: Record) -> bool:  # noqa: ARG002
+        return True
+
+
+def _attempt(stream: str, record: Record, outcome: Outcome) -> Attempt:
+    return Attempt(
+        stream,
+        record.id,
+        record.type,
+        record.topic,
+        outcome.verdict.value,
+        record.attempts,
+        outcome.error,
+    )
+
+
+def _undecodable(record: Record) -> str | None:
+    """Say what is wrong with a body that claims to be JSON; looked at after a failure only."""
+    if record.content_type != JSON:
+        return None
+    try:
+        decode_json(record.payload)
+    except (ValueError, RecursionError) as error:
+        return f"the body is no JSON, which {JSON} says it is: {short_error(error)}"
+    return None
+
+
+def _reason(attempts: int, error: str) -> str:
+    return short_error(f"{error} (attempts: {attempts})" if attempts > 1 else error)

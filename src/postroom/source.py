@@ -1,0 +1,82 @@
+"""The port to where messages come from: a queue or topics of a broker.
+
+A source hands over deliveries and learns of each one when it may be forgotten. It never decides by
+itself: what is not acknowledged comes again, here or at another consumer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+
+class Incoming(NamedTuple):
+    """A message as it came in, the same for every broker.
+
+    topic       a Kafka topic, a routing key of RabbitMQ
+    key         the broker's message key, where it has one
+    headers     text by name, the broker's own properties among them under the names of
+                `postroom.envelope`
+    offset      the place in the broker's log, unique and stable, where there is one
+    """
+
+    topic: str
+    body: bytes
+    headers: Mapping[str, str]
+    key: str | None = None
+    offset: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceCapabilities:
+    """What a source can do."""
+
+    offsets: bool = False  # every message has a place in a log, which can serve as its id
+    redelivers_seconds: float | None = None
+    """For how long the broker may deliver a message again; None: nobody can tell."""
+
+
+class Delivery(Protocol):
+    """One message in hand."""
+
+    @property
+    def message(self) -> Incoming: ...
+
+    @property
+    def is_lost(self) -> bool:
+        """True once the message is another consumer's: do not begin with it any more."""
+
+    def ack(self) -> None:
+        """Say that it is done with, durably. Never blocks; nothing happens if it is lost."""
+
+
+class Source(Protocol):
+    """Where messages come from. Used on one event loop."""
+
+    @property
+    def capabilities(self) -> SourceCapabilities: ...
+
+    async def open(self) -> None:
+        """Begin to receive. A broker that is away is no error; it is waited for.
+
+        Raises ConfigError for what waiting does not mend: no such queue, no permission.
+        """
+
+    async def receive(self) -> Sequence[Delivery]:
+        """Wait for messages and return them: those of one key in their order.
+
+        Not to be called while the consumer has enough to do: that is how the broker is held back.
+        """
+
+    async def pause(self) -> None:
+        """Ask for no further messages; those in hand can still be acknowledged."""
+
+    async def close(self) -> None:
+        """Tell the broker of all acknowledgements and let go; what is left comes again.
+
+        Twice is safe.
+        """
+
+    async def health(self) -> None:
+        """Return if the broker answers; raise what is wrong otherwise."""

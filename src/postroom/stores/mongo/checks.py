@@ -1,0 +1,97 @@
+"""What a doctor asks of a MongoDB before people rely on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from postroom.clock import host_microseconds
+from postroom.stores.findings import Finding
+from postroom.stores.mongo.collecting import index_command
+from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.documents import microseconds
+from postroom.stores.mongo.schema import load_migrations
+from postroom.stores.mongo.troubles import translated
+
+if TYPE_CHECKING:
+    from postroom.stores.mongo.store import MongoStore
+
+_CLOCK_SECONDS = 1.0
+_OLDEST = (5, 0)
+
+
+async def examine(store: MongoStore) -> list[Finding]:
+    """Return all that is worth telling; an empty list if there is nothing."""
+    db = store.connection
+    with translated(harmless=True):
+        hello = await db.client.admin.command("hello")
+        server = await db.client.server_info()
+        return [
+            *check_version(server),
+            *check_kind(hello, transactions=db.transactions),
+            *await _check_indexes(db, store.embedded),
+            *check_clock(microseconds(await _now(db)), host_microseconds()),
+        ]
+
+
+def check_version(server: Mapping[str, Any]) -> Iterator[Finding]:
+    """The relay's questions need what came with 5.0."""
+    if tuple(server["versionArray"][:2]) < _OLDEST:
+        yield Finding(
+            "error", f"MongoDB {server['version']} is too old",
+            "snapshot reads outside of transactions came with 5.0", "upgrade the server",
+        )  # fmt: skip
+
+
+def check_kind(hello: Mapping[str, Any], *, transactions: bool) -> Iterator[Finding]:
+    """A standalone keeps fewer promises, and one node is no fail-over."""
+    if not transactions:
+        yield Finding(
+            "warning", "this outbox works without transactions",
+            "a relay past its lease may still change an event (G5 does not hold), an event does "
+            "not share the commit of your data unless it is embedded (G1), and there is no strict "
+            "order",
+            "make the server a replica set, one of a single member will do; or run one relay, and "
+            "embed events or run a reconciler",
+        )  # fmt: skip
+    elif len(hello.get("hosts", ())) == 1:
+        yield Finding(
+            "info", "the replica set has one member",
+            "all promises hold, but nothing takes over when it is down", "add two members",
+        )  # fmt: skip
+
+
+def check_clock(server_us: int, host_us: int) -> Iterator[Finding]:
+    """Leases go by the server's clock alone; people compare times of both."""
+    apart = abs(server_us - host_us) / 1_000_000
+    if apart > _CLOCK_SECONDS:
+        yield Finding(
+            "info", f"this host's clock and the server's are {apart:.1f} s apart",
+            "nothing depends on it but `occurred_at`, which writers take from their own clock",
+            "keep the hosts' clocks in step",
+        )  # fmt: skip
+
+
+async def _now(db: Connection) -> Any:
+    cursor = await db.meta.aggregate([{"$limit": 1}, {"$project": {"now": "$$NOW"}}])
+    return (await cursor.to_list())[0]["now"]
+
+
+async def _check_indexes(db: Connection, embedded: tuple[str, ...]) -> list[Finding]:
+    commands = [c for migration in load_migrations(db.prefix) for c in migration.commands]
+    commands += [index_command(db.prefix, name) for name in embedded]
+    findings: list[Finding] = []
+    for command in commands:
+        for index in command.get("indexes", ()):
+            name = command["createIndexes"]
+            there = (await db.database[name].index_information()).get(index["name"])
+            if there is None or dict(there["key"]) != index["key"]:
+                findings.append(
+                    Finding(
+                        "error",
+                        f"the index {index['name']!r} on {name} is missing or another",
+                        "reads walk over the whole collection and become slow",
+                        "create it again: `postroom migrate sql --store …` shows how",
+                    )
+                )
+    return findings

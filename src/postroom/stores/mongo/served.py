@@ -1,0 +1,172 @@
+"""How a reconciler knows that a document is served, and needs no event any more.
+
+"It has no event" is not enough: done events are pruned, and all of history would be sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import timedelta
+from typing import Any, NamedTuple, Protocol
+
+from bson.int64 import Int64
+from pymongo import UpdateOne
+
+from postroom.errors import ConfigError
+from postroom.event import Event
+from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.documents import Document, milliseconds
+
+
+class Due(NamedTuple):
+    """A canonical document and the event that it must have."""
+
+    document: Document
+    event: Event
+
+
+class Served(Protocol):
+    """The third thing that a Reconciler is given."""
+
+    order: str | None  # walk the documents by this field; None: by their `_id`
+
+    def check(self, keep_done_seconds: float) -> None:
+        """Raise ConfigError if it cannot work with events that are pruned after this time."""
+
+    def query(self) -> Document:
+        """Return what must be true of a document, beside the user's own query."""
+
+    async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:
+        """Return those that need an event; none of them has one in the outbox."""
+
+    async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None:
+        """All of these have their event in the outbox now."""
+
+
+class Marked:
+    """Served: the document carries the id of its event in this field.
+
+    The reconciler writes the mark once the event is in the outbox, unless the field has changed
+    since it read the document; the application or the handler may write it too.
+    """
+
+    order = None
+
+    def __init__(self, field: str) -> None:
+        self.field = field
+
+    def check(self, keep_done_seconds: float) -> None: ...
+
+    def query(self) -> Document:
+        return {}
+
+    async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:
+        """Look at the marks again: those that have changed by now are somebody's work."""
+        due = [one for one in due if self._mark(one) != one.event.id]
+        same = {"$or": [{"_id": one.document["_id"], self.field: self._mark(one)} for one in due]}
+        found = db.database[collection].find(same, {"_id": 1}) if due else None
+        still = [] if found is None else [one["_id"] async for one in found]
+        return [one for one in due if one.document["_id"] in still]
+
+    async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None:
+        changes = [
+            UpdateOne(
+                {"_id": one.document["_id"], self.field: self._mark(one)},
+                {"$set": {self.field: one.event.id}},
+            )
+            for one in due
+            if self._mark(one) != one.event.id
+        ]
+        if changes:
+            await db.database[collection].bulk_write(changes, ordered=False)
+
+    def _mark(self, due: Due) -> Any:
+        return _at(due.document, self.field)
+
+
+class HasResult:
+    """Served: a collection of the same database has a document with the event's id in a field.
+
+    It is what a handler leaves behind that writes by the natural key, as `upsert` does.
+    """
+
+    order = None
+
+    def __init__(self, collection: str, field: str = "_id") -> None:
+        self.collection = collection
+        self.field = field
+
+    def check(self, keep_done_seconds: float) -> None: ...
+
+    def query(self) -> Document:
+        return {}
+
+    async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:  # noqa: ARG002
+        ids = [one.event.id for one in due]
+        results = db.database[self.collection].find({self.field: {"$in": ids}}, {self.field: 1})
+        there = {_at(result, self.field) async for result in results}
+        return [one for one in due if one.event.id not in there]
+
+    async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None: ...
+
+
+class FoundBy:
+    """Served: an async function of event ids returns those whose result it has found."""
+
+    order = None
+
+    def __init__(self, look: Callable[[Sequence[str]], Awaitable[Collection[str]]]) -> None:
+        self.look = look
+
+    def check(self, keep_done_seconds: float) -> None: ...
+
+    def query(self) -> Document:
+        return {}
+
+    async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:  # noqa: ARG002
+        there = set(await self.look([one.event.id for one in due]))
+        return [one for one in due if one.event.id not in there]
+
+    async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None: ...
+
+
+class Recent:
+    """Only documents count whose time, a date in this field, lies within a window.
+
+    The window must be shorter than done events are kept: then "it has no event" is the truth.
+    Documents without a date in the field are never looked at. The field wants an index.
+    """
+
+    def __init__(self, field: str, within: timedelta | float) -> None:
+        self.order = self.field = field
+        self.seconds = within.total_seconds() if isinstance(within, timedelta) else within
+        if not self.seconds > 0:
+            raise ConfigError(f"reconciler: the window must be more than 0 seconds, not {within}")
+
+    def check(self, keep_done_seconds: float) -> None:
+        if self.seconds >= keep_done_seconds:
+            raise ConfigError(
+                f"reconciler: its window of {self.seconds:g} s is not shorter than the "
+                f"{keep_done_seconds:g} s for which done events are kept (keep_done_seconds); it "
+                "would send events again whose rows are pruned. Shorten the window, or keep longer"
+            )
+
+    def query(self) -> Document:
+        begin = {"$subtract": ["$$NOW", Int64(milliseconds(self.seconds))]}
+        return {
+            self.field: {"$type": "date"},
+            "$expr": {"$gte": [f"${self.field}", begin]},
+        }
+
+    async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:  # noqa: ARG002
+        return list(due)
+
+    async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None: ...
+
+
+def _at(document: Document, path: str) -> Any:
+    """Return what stands at a dotted path; None if nothing does."""
+    found: Any = document
+    for name in path.split("."):
+        found = found.get(name) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,99 @@
+"""Is this process alive, and is it ready: for the probes of whoever runs it.
+
+A dead broker, an open breaker and a growing lag are warnings: a restart would not help.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from postroom.engine.relay import Relay
+from postroom.telemetry.sampling import Sampler
+
+BEAT_SECONDS = 0.5
+LAG_SECONDS = 60.0
+_LEASES = 2  # a relay that has been silent for so many has lost its lanes
+_STUCK_SECONDS = 10.0  # a loop that does not turn for so long hangs
+
+
+class Answer(NamedTuple):
+    """What a probe is told."""
+
+    ok: bool
+    facts: dict[str, Any]
+
+
+class Pulse:
+    """Beats while the event loop turns; looked at from another thread."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+        self.at = time.monotonic()
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._beat())
+
+    async def stop(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _beat(self) -> None:
+        while True:
+            self.at = time.monotonic()
+            await asyncio.sleep(BEAT_SECONDS)
+
+
+class Health:
+    """Answers probes; every question may come from any thread."""
+
+    def __init__(self, relays: Sequence[Relay], sampler: Sampler, pulse: Pulse) -> None:
+        self._relays = relays
+        self._sampler = sampler
+        self._pulse = pulse
+
+    def alive(self) -> Answer:
+        """The loop turns."""
+        silent = time.monotonic() - self._pulse.at
+        return Answer(silent < _STUCK_SECONDS, {"loop_silent_seconds": round(silent, 3)})
+
+    def ready(self) -> Answer:
+        """The loop turns, every relay runs, the tables are there and the store answers it."""
+        lives, facts = self.alive()
+        problems: list[str] = [] if lives else ["the event loop hangs"]
+        warnings: list[str] = []
+        relays: list[dict[str, Any]] = []
+        for relay in self._relays:
+            stream, vitals = relay.settings.stream, relay.vitals
+            told: dict[str, Any] = {"stream": stream, "running": vitals is not None}
+            relays.append(told)
+            if vitals is None:
+                problems.append(f"the relay of stream {stream} does not run: is its store there?")
+                continue
+            told |= vitals._asdict() | {"silent_seconds": round(vitals.silent_seconds, 3)}
+            if vitals.silent_seconds > _LEASES * relay.settings.lease_seconds:
+                error = self._sampler.errors.get(stream, "")
+                problems.append(f"the store does not answer the relay of stream {stream}: {error}")
+            if vitals.breaker != "closed":
+                warnings.append(f"the destination of stream {stream} is away")
+            self._sampled(stream, told, warnings)
+        more = {"relays": relays, "problems": problems, "warnings": warnings}
+        return Answer(not problems, {"ready": not problems, **facts, **more})
+
+    def _sampled(self, stream: str, told: dict[str, Any], warnings: list[str]) -> None:
+        sample = self._sampler.samples.get(stream)
+        if sample is None:
+            return
+        told["lag_seconds"] = round(sample.stats.lag_seconds, 3)
+        told["counts"] = dict(sample.stats.counts)
+        if sample.stats.lag_seconds > LAG_SECONDS:
+            warnings.append(f"stream {stream} lags by {sample.stats.lag_seconds:,.0f} s")
+        if sample.stats.counts.get("dead"):
+            warnings.append(f"stream {stream} has dead letters")

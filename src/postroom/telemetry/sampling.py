@@ -1,0 +1,79 @@
+"""Now and then a look at the store: counts, lag and lanes, for metrics and health.
+
+Counting is not free on a large table. A look is never part of a scrape, and the sampler rests a
+hundred times as long as its last look took: it never costs more than a hundredth of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from postroom.engine.relay import Relay
+from postroom.errors import PostroomError
+from postroom.record import short_error
+from postroom.store import Stats
+
+SAMPLE_SECONDS = 10.0
+_REST = 100
+_PATIENCE_SECONDS = 60.0
+
+
+class Sample(NamedTuple):
+    """What a look at one stream found, and when (monotonic)."""
+
+    stats: Stats
+    free_lanes: int
+    relays: int
+    at: float
+
+
+class Sampler:
+    """Looks at the streams of these relays while they run."""
+
+    def __init__(self, relays: Sequence[Relay], every_seconds: float = SAMPLE_SECONDS) -> None:
+        self._relays = relays
+        self._every = every_seconds
+        self._task: asyncio.Task[None] | None = None
+        self.samples: dict[str, Sample] = {}
+        self.errors: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Begin to look, in this event loop."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._loop())
+
+    async def stop(self) -> None:
+        """Stop; twice is safe."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def _loop(self) -> None:
+        while True:
+            began = time.monotonic()
+            for relay in self._relays:
+                if relay.is_running:
+                    await self.look(relay)
+            took = time.monotonic() - began
+            waits = self._every if self.samples else 0.2  # the first look comes soon
+            await asyncio.sleep(max(waits, _REST * took))
+
+    async def look(self, relay: Relay) -> None:
+        """Ask about one stream; an error is kept in `errors` until the next good look."""
+        stream = relay.settings.stream
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                stats = await relay.store.stats(stream)
+                roster = await relay.store.leases(stream)
+        except (PostroomError, TimeoutError) as error:
+            self.errors[stream] = short_error(error)
+            return
+        free = sum(not lease.live for lease in roster.leases)
+        self.samples[stream] = Sample(stats, free, len(roster.members), time.monotonic())
+        self.errors.pop(stream, None)

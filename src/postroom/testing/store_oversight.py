@@ -1,0 +1,125 @@
+"""The contract of oversight: narrower questions, why letters died, and who did what."""
+
+from __future__ import annotations
+
+import pytest
+
+from postroom.clock import host_microseconds
+from postroom.errors import NotFoundError
+from postroom.record import State
+from postroom.store import Deed, Details, Filter, Store
+from postroom.testing.store_hand import FAR, Add, Hand, event, names
+
+_MINUTE = 60_000_000
+
+
+class OversightContract:
+    """What the person on call asks, and the book of what people did."""
+
+    @pytest.mark.req("S1.9")
+    async def test_find_by_error_and_by_time(self, store: Store, add: Add) -> None:
+        await add(*(event(name, name) for name in ("a", "b", "c")))
+        hand = await Hand(store).take()
+        await store.bury(["a"], "100% of %s is_wrong")
+        await store.bury(["b"], "timeout")
+        await hand.take()
+        found = {
+            part: names(await store.find(Filter(error=part)))
+            for part in ("100% of", "%", "is_", "isx", "time", "TIME", "c")
+        }
+        assert found == {
+            "100% of": ["a"],
+            "%": ["a"],
+            "is_": ["a"],
+            "isx": [],
+            "time": ["b"],
+            "TIME": [],
+            "c": [],
+        }
+        assert names(await store.find(Filter(state=State.DEAD, error="o"))) == ["a", "b"]
+        now = host_microseconds()
+        assert names(await store.find(Filter(from_us=now - _MINUTE))) == ["a", "b", "c"]
+        assert await store.find(Filter(from_us=now + _MINUTE)) == []
+        assert await store.find(Filter(before_us=now - _MINUTE)) == []
+        dead = Filter(state=State.DEAD, from_us=now - _MINUTE, before_us=now + _MINUTE)
+        assert names(await store.find(dead)) == ["a", "b"]
+        first = await store.get("a")
+        assert first is not None
+        exact = Filter(from_us=first.created_us, before_us=first.created_us + 1_000)
+        assert "a" in names(await store.find(exact))
+        assert "a" not in names(await store.find(Filter(before_us=first.created_us)))
+
+    @pytest.mark.req("S1.9", "S2.1")
+    async def test_the_details_of_an_event(self, store: Store, add: Add) -> None:
+        assert await store.details("nothing") is None
+        await add(event("head", "k"), event("behind", "k"), event("started"))
+        hand = await Hand(store).take()
+        head = await hand.only("head")
+        assert await store.details("head") == Details("ready", None, None, None, None, None)
+        await hand.settle(starts=[await hand.only("started")])
+        started = await store.details("started")
+        assert started is not None
+        assert started.lease_owner == hand.owner
+        assert (started.lease_until_us or 0) > host_microseconds()
+        await hand.fail(head, delay=FAR)
+        failed = await store.details("head")
+        assert failed == Details("waiting", None, None, None, None, head.seq)
+        behind = await store.details("behind")
+        assert behind is not None
+        assert behind.barrier == head.seq
+        await hand.bury(await hand.only("started"))
+        dead = await store.details("started")
+        assert dead is not None
+        assert dead.stage == "over"
+        assert abs((dead.settled_us or 0) - host_microseconds()) < 10 * _MINUTE
+
+    @pytest.mark.req("S2.4", "S2.8")
+    async def test_causes_of_death_are_counted(self, store: Store, add: Add) -> None:
+        assert await store.causes() == []
+        await add(*(event(str(n), str(n)) for n in range(4)), event("x", stream="other"))
+        await store.bury(["0"], "timeout")
+        await store.bury(["1", "2"], "no such host")
+        await store.bury(["x"], "timeout")
+        causes = await store.causes("main")
+        assert {(c.type, c.error, c.how_many) for c in causes} == {
+            ("tested", "timeout", 1),
+            ("tested", "no such host", 2),
+        }
+        assert all(c.first_us <= c.last_us <= host_microseconds() + _MINUTE for c in causes)
+        assert {(c.error, c.how_many) for c in await store.causes()} == {
+            ("timeout", 2),
+            ("no such host", 2),
+        }
+        await store.replay(["0", "1", "2", "x"])
+        assert await store.causes() == []
+
+    @pytest.mark.promise("L7")
+    async def test_deeds_are_written_down_with_what_they_changed(
+        self, store: Store, add: Add
+    ) -> None:
+        await add(*(event(name, name) for name in ("a", "b", "c")))
+        await store.bury(["a"], "nobody asks")
+        assert await store.deeds(10) == []
+        await store.bury(["b"], "broken", by="anna")
+        await store.replay(["a", "b", "no such"], by="b'ert")
+        await store.skip("c", "not needed", by="anna")
+        await store.bury(["no such"], "nothing changes", by="anna")
+        with pytest.raises(NotFoundError):
+            await store.skip("no such", "nothing changes", by="anna")
+        await store.note(Deed("carl", "prune", 7, "older than a day"))
+        deeds = await store.deeds(10)
+        assert [deed._replace(at_us=0) for deed in deeds] == [
+            Deed("carl", "prune", 7, "older than a day"),
+            Deed("anna", "skip", 1, "c: not needed"),
+            Deed("b'ert", "replay", 2, "a, b"),
+            Deed("anna", "bury", 1, "b: broken"),
+        ]
+        assert all(abs(deed.at_us - host_microseconds()) < 10 * _MINUTE for deed in deeds)
+        assert await store.deeds(2) == deeds[:2]
+
+    async def test_a_long_deed_is_cut(self, store: Store, add: Add) -> None:
+        ids = [f"{n:0100}" for n in range(50)]
+        await add(*(event(name) for name in ids))
+        assert await store.bury(ids, "x" * 3_000, by="y" * 500) == 50
+        (deed,) = await store.deeds(1)
+        assert (deed.how_many, len(deed.who), len(deed.about)) == (50, 255, 2_000)

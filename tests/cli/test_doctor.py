@@ -1,0 +1,173 @@
+"""`postroom doctor`: each finding says what, why and what to do."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from postroom.brokers.kafka.topics import Standing
+from postroom.cli.brokers import check_broker, judge_topic
+from postroom.cli.doctor import judge_stream
+from postroom.config import RelaySettings
+from postroom.event import Event
+from postroom.record import LANES
+from postroom.store import Lease, Member, Roster, Stats
+from postroom.stores.sqlite import checks
+from postroom.url import Url
+from tests.cli.command import Running, call
+from tests.scenario.kafka_place import make_topic
+
+NOTHING = {"pending": 0, "processing": 0, "done": 0, "failed": 0, "dead": 0}
+ALL_HELD = tuple(Lease(n, "a", 1, True) for n in range(LANES))
+WELL = Roster((Member("a", True, "one"),), ALL_HELD)
+
+
+def findings(stats=None, roster=WELL, **settings):
+    stats = stats or Stats(NOTHING, 0.0, 0)
+    return [
+        (f.level, f.what) for f in judge_stream("main", stats, roster, RelaySettings(**settings))
+    ]
+
+
+def test_a_healthy_stream_has_no_finding():
+    assert findings() == []
+    assert findings(Stats({**NOTHING, "pending": 5, "done": 10**6}, 3.0, 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("stats", "roster", "expected"),
+    [
+        (Stats({**NOTHING, "pending": 7}, 3.0, 0), Roster((), ()),
+         ("error", "7 events wait in stream main, and no relay serves it")),
+        (None, Roster((), (Lease(0, "x", 1, True),)),
+         ("warning", "1 lanes of stream main are leased by a relay that gives no sign of life")),
+        (None, Roster((Member("a", True, "one"),), ALL_HELD[:60]),
+         ("warning", "4 lanes of stream main have no owner")),
+        (None, Roster((Member("a", True, "one"), Member("b", True, "one")), ALL_HELD),
+         ("warning", "2 relays of stream main are named 'one'")),
+        (None, Roster((Member("a", False, "one"),), ALL_HELD),
+         ("warning", "the destination of stream main is away for one")),
+        (Stats(NOTHING, 90.0, 0), WELL,
+         ("warning", "the oldest event of stream main that could go is 90 s old")),
+        (Stats({**NOTHING, "dead": 3}, 0.0, 0), WELL,
+         ("warning", "3 dead letters in stream main")),
+        (Stats(NOTHING, 0.0, 2), WELL,
+         ("info", "2 keys of stream main wait behind a failed event")),
+    ],
+)  # fmt: skip
+def test_what_is_odd_about_a_stream(stats, roster, expected):
+    assert findings(stats, roster) == [expected]
+
+
+def test_a_poll_interval_explains_some_lag():
+    late = Stats(NOTHING, 90.0, 0)
+    assert findings(late, poll_seconds=60.0) == []
+    assert findings(late, poll_seconds=1.0) != []
+
+
+def test_retention_below_an_hour_is_mentioned():
+    assert findings(keep_done_seconds=60.0)[0][0] == "info"
+    assert findings(keep_done_seconds=0.0) == []
+
+
+async def test_a_broker_that_is_away_and_one_that_makes_no_sense():
+    (away,) = await check_broker(
+        Url.parse("amqp://u:s3cret@127.0.0.1:1/?exchange=x"), RelaySettings()
+    )
+    assert away.level == "warning"
+    assert away.what.startswith("amqp://u:***@127.0.0.1:1/?exchange=x does not answer: ")
+    (wrong,) = await check_broker(Url.parse("kafkaa://k"), RelaySettings())
+    assert (wrong.level, "did you mean 'kafka'?" in wrong.what) == ("error", True)
+    assert await check_broker(Url.parse("null:"), RelaySettings()) == []
+
+
+@pytest.mark.promise("K2")
+def test_what_is_odd_about_a_topic():
+    assert list(judge_topic("t", Standing("", 0.0, 1_048_588, 2))) == []
+    assert [f.what for f in judge_topic("t", Standing("", 0.0, 20_000, 1))] == [
+        "topic 't' has min.insync.replicas=1",
+        "topic 't' takes 20,000 bytes; an event may have 900,000",
+    ]
+    (missing,) = judge_topic("t", Standing("there is no topic 't'", 0.0))
+    assert missing.what == "topic 't': there is no topic 't'"
+    assert list(judge_topic("t", Standing("no", 0.0), creates=True)) == []
+
+
+@pytest.mark.slow
+async def test_the_topics_of_a_real_cluster(kafka_url):
+    small = make_topic(kafka_url, max_message_bytes=20_000)
+    found = await check_broker(Url.parse(kafka_url), RelaySettings(), {small, "no-such-topic"})
+    assert [(f.level, f.what.partition(":")[0]) for f in found] == [
+        ("warning", "topic 'no-such-topic'"),
+        ("warning", f"topic '{small}' has min.insync.replicas=1"),
+        ("warning", f"topic '{small}' takes 20,000 bytes; an event may have 900,000"),
+    ]
+    again = await check_broker(
+        Url.parse(f"{kafka_url}?create_topics=true"), RelaySettings(), {"no-such-topic"}
+    )
+    assert again == []  # and it was not created
+    assert await check_broker(Url.parse(kafka_url), RelaySettings(), {"no-such-topic"}) != []
+
+
+def test_the_file_is_examined(tmp_path, sqlite_place, monkeypatch):
+    sqlite_place.migrate()
+    assert sqlite_place(checks.examine) == []
+    conn = sqlite3.connect(tmp_path / "app.db")
+    conn.execute("DROP INDEX postroom_outbox_done")
+    conn.commit()
+    (missing,) = sqlite_place(checks.examine)
+    assert (missing.level, missing.what) == ("error", "the index postroom_outbox_done is missing")
+    conn.execute("PRAGMA journal_mode = DELETE")
+    assert "journal mode is delete" in sqlite_place(checks.examine)[0].what
+    conn.close()
+
+
+def test_a_log_that_grew(tmp_path):
+    assert checks.check_wal(tmp_path / "x.db") == []
+    with (tmp_path / "x.db-wal").open("wb") as log:
+        log.truncate(300_000_000)
+    assert checks.check_wal(tmp_path / "x.db")[0].level == "warning"
+
+
+@pytest.mark.req("S4.9")
+def test_the_command(tmp_path, sqlite_place):
+    sqlite_place.migrate()
+    store = ("--store", sqlite_place.url)
+    done = call("doctor", *store, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{sqlite_place.url}: nothing to worry about\n")
+    sqlite_place.add(Event("e", id="e"))
+    bad = call("doctor", *store, cwd=tmp_path)
+    assert bad.returncode == 1
+    assert bad.stdout.startswith("ERROR    1 events wait in stream main, and no relay serves it\n")
+    assert (
+        "         why: nothing is delivered\n         fix: postroom run --stream main" in bad.stdout
+    )
+    assert max(map(len, bad.stdout.splitlines())) <= 80
+    (tmp_path / "postroom.toml").write_text('broker = "amqp://u:s3cret@127.0.0.1:1/?exchange=x"\n')
+    told = [
+        json.loads(line)
+        for line in call("doctor", *store, "--json", cwd=tmp_path).stdout.splitlines()
+    ]
+    assert [finding["level"] for finding in told] == ["error", "warning"]
+    assert "s3cret" not in str(told)
+
+
+def test_health_finds_the_relay_of_this_host(tmp_path, sqlite_place):
+    sqlite_place.migrate()
+    store = ("--store", sqlite_place.url)
+    with Running("run", *store, "--broker", "null:", cwd=tmp_path) as relay:
+        relay.hear("change=taken")
+        assert call("health", *store, cwd=tmp_path).stdout == "healthy\n"
+        other = call("health", *store, "--name", "box-9", cwd=tmp_path)
+        assert (other.returncode, "no relay named 'box-9'" in other.stdout) == (1, True)
+        assert call("doctor", *store, cwd=tmp_path).returncode == 0
+        relay.send()
+        assert relay.end() == 0
+    gone = call("health", *store, "--json", cwd=tmp_path)
+    assert gone.returncode == 1
+    assert json.loads(gone.stdout)["problems"] == ["no relay of this host gives a sign of life"]
+    away = call("health", "--store", "postgresql://u:s3cret@127.0.0.1:1/x", cwd=tmp_path)
+    assert away.returncode == 1
+    assert "s3cret" not in away.stdout + away.stderr

@@ -1,0 +1,42 @@
+"""The reference pages say what the code says: keys of the configuration, names of metrics."""
+
+from __future__ import annotations
+
+import pytest
+
+from postroom.configuration import SETTINGS
+from postroom.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS, documented
+from tests.unit.test_docs import rows
+
+KINDS = {"url": "URL", "text": "text", "int": "whole number", "seconds": "seconds"}
+
+
+def test_every_key_is_documented_with_its_default():
+    table = {row[0].strip("`"): row[1:] for row in rows("configuration.md", "Keys")}
+    assert list(table) == list(SETTINGS)
+    for name, known in SETTINGS.items():
+        kind, default, in_section = table[name]
+        words = known.kind.split("|")
+        expected = (
+            KINDS.get(known.kind) or ", ".join(f"`{w}`" for w in words[:-1]) + f" or `{words[-1]}`"
+        )
+        assert kind == expected, name
+        assert in_section == ("yes" if known.of_relay else "no"), name
+        if known.default not in (None, ""):
+            assert (
+                default.strip("`") == f"{known.default:g}"
+                if known.kind == "seconds"
+                else str(known.default)
+            ), name
+
+
+@pytest.mark.req("S2.7")
+def test_every_metric_is_documented_with_its_text():
+    table = {row[0].strip("`"): row for row in rows("metrics.md", "Metrics")}
+    assert sorted(table) == documented()
+    texts = {f"{name}_total": text for name, (text, _) in COUNTERS.items()}
+    texts |= {f"{name}_total": text for name, text in TOTALS.items()}
+    texts |= {name: text for name, (text, _) in (*HISTOGRAMS.items(), *GAUGES.items())}
+    assert {name: row[3] for name, row in table.items()} == texts
+    labels = {name: ", ".join(labels) for name, (_, labels) in GAUGES.items()}
+    assert {name: table[name][2] for name in GAUGES} == labels

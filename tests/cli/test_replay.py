@@ -1,0 +1,152 @@
+"""Replay of very many: in order, with progress, and a Ctrl-C that leaves nothing half done."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+import time
+
+import pytest
+
+from postroom.cli.progress import Bar
+from postroom.event import Event
+from postroom.outbox import SyncOutbox
+from tests.cli.command import PATIENCE_SECONDS, Running, argv, call, environment
+
+KEYS = 1_000
+
+
+def many_dead(place, tmp_path, number):
+    """Write events of a thousand keys, all of them dead."""
+    place.migrate()
+    conn = sqlite3.connect(tmp_path / "app.db")
+    outbox = SyncOutbox()
+    conn.execute("BEGIN IMMEDIATE")
+    for n in range(number):
+        outbox.add(conn, Event("order.created", n, id=f"e{n}", key=f"k{n % KEYS}"))
+    conn.execute(
+        "UPDATE postroom_outbox SET state = 'dead', stage = 'over', settled_at = 1, "
+        "last_error = 'no customer ' || seq"
+    )
+    conn.commit()
+    return conn
+
+
+def states(conn):
+    return dict(conn.execute("SELECT state, count(*) FROM postroom_outbox GROUP BY state"))
+
+
+@pytest.mark.slow
+@pytest.mark.promise("L7", "G4")
+def test_a_hundred_thousand_interrupted_and_run_again(tmp_path, sqlite_place):
+    number = 100_000
+    conn = many_dead(sqlite_place, tmp_path, number)
+    command = ("replay", "--store", sqlite_place.url, "--all", "--yes")
+    with Running(*command, cwd=tmp_path) as replay:
+        deadline = time.monotonic() + 120
+        while states(conn).get("pending", 0) < 5_000:
+            assert replay.process.poll() is None, replay.lines
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        replay.send(signal.SIGINT)
+        replay.hear("stopping after this step")
+        left = int(replay.hear(r"interrupted: ([\d,]+) are left")[1].replace(",", ""))
+        assert replay.end() == 130
+    assert "Traceback" not in "".join(replay.lines)
+    assert 0 < left < number
+    assert states(conn) == {"pending": number - left, "dead": left}
+    assert len(conn.execute("SELECT 1 FROM postroom_audit").fetchall()) == (number - left) // 500
+
+    again = call(*command, cwd=tmp_path, timeout=200)
+    assert again.returncode == 0, again.stderr
+    assert again.stdout == f"replayed {left:,} events\n"
+    assert states(conn) == {"pending": number}
+    (noted,) = conn.execute("SELECT sum(how_many) FROM postroom_audit").fetchone()
+    assert noted == number
+
+    sent = sqlite_place.deliver()
+    assert len(sent) == len(set(sent)) == number
+    by_key = {}
+    for name in sent:
+        by_key.setdefault(int(name[1:]) % KEYS, []).append(int(name[1:]))
+    assert all(found == sorted(found) for found in by_key.values())
+    conn.close()
+
+
+def test_copies_go_on_where_they_were_interrupted(tmp_path, sqlite_place):
+    conn = many_dead(sqlite_place, tmp_path, 1_200)
+    command = ("replay", "--store", sqlite_place.url, "--all", "--new-id", "--yes")
+    assert call(*command, "--after", "1000", cwd=tmp_path).stdout == "replayed 200 events\n"
+    assert states(conn) == {"dead": 1_200, "pending": 200}
+    conn.close()
+
+
+def test_more_than_a_hundred_are_asked_about(tmp_path, sqlite_place):
+    conn = many_dead(sqlite_place, tmp_path, 101)
+    command = ("replay", "--store", sqlite_place.url, "--all")
+    done = call(*command, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "101 events are more than 100, and nobody is there to ask: add --yes" in done.stderr
+    assert states(conn) == {"dead": 101}
+    assert call(*command, "--yes", cwd=tmp_path).returncode == 0
+    assert states(conn) == {"pending": 101}
+    conn.close()
+
+
+@pytest.mark.parametrize(("answer", "code", "state"), [("n", 130, "dead"), ("y", 0, "pending")])
+def test_a_person_is_asked_and_sees_how_far_it_is(tmp_path, sqlite_place, answer, code, state):
+    conn = many_dead(sqlite_place, tmp_path, 1_001)
+    master, terminal = pty.openpty()
+    process = subprocess.Popen(
+        argv("replay", "--store", sqlite_place.url, "--all"), cwd=tmp_path, env=environment(),
+        stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+    )  # fmt: skip
+    os.close(terminal)
+    os.write(master, f"{answer}\n".encode())
+    said = b""
+    while True:
+        try:
+            said += os.read(master, 4_096)
+        except OSError:  # the other side has closed
+            break
+    os.close(master)
+    assert process.wait(PATIENCE_SECONDS) == code
+    text = said.decode()
+    assert "replay 1,001 events? [y/N]" in text
+    assert ("replaying [##############----------------]" in text) == (answer == "y")
+    assert states(conn) == {state: 1_001}
+    conn.close()
+
+
+def test_a_bar_is_quiet_without_a_terminal(capsys):
+    bar = Bar("replaying", 10)
+    bar.add(5)
+    bar.clear()
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["replay"], "Give ids, filters, or --all"),
+        (["replay", "a", "--type", "x"], "Give ids or filters, not both."),
+        (["replay", "--state", "pending", "--all"], "'pending' is not one of 'dead', 'done'"),
+        (["replay", "--state", "done", "--group", "abc"], "--group is of dead letters"),
+        (["bury", "--group", "abc", "--reason", "x"], "they are buried already"),
+        (["list", "--since", "1h", "--until", "2h"], "--since is not before --until"),
+        (["list", "--since", "soon"], "'soon' is not a time such as"),
+        (["list", "--state", "lost"], "'lost' is not one of"),
+        (["prune", "--older-than", "-1"], "a span such as 90s"),
+        (["prune"], "Missing option '--older-than'"),
+        (["skip", "a"], "Missing option '--reason'"),
+        (["config", "write"], "'write' is not 'show'"),
+    ],
+)
+def test_what_contradicts_itself_is_one_line(tmp_path, sqlite_place, arguments, said):
+    done = call(*arguments, cwd=tmp_path, POSTROOM_STORE=sqlite_place.url)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1

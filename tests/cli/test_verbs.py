@@ -1,0 +1,181 @@
+"""The verbs of the person on call, through the real command, on every store."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from postroom.event import Event
+from tests.cli.command import call
+
+SUMMARY = {
+    "seq", "id", "stream", "state", "type", "topic", "key", "aggregate_type", "aggregate_id",
+    "attempts", "created_at", "next_attempt_at", "last_error", "size",
+}  # fmt: skip
+DETAILS = SUMMARY | {
+    "stage", "lane", "lane_owner", "lane_relay", "blocked_after", "lease_owner", "lease_until",
+    "kseq", "correlation_id", "causation_path", "schema_version", "headers", "content_type",
+    "payload", "timeline",
+}  # fmt: skip
+
+
+class Desk:
+    """Calls commands about one store."""
+
+    def __init__(self, place, folder):
+        self.place = place
+        self.folder = folder
+
+    def __call__(self, *arguments, code=0):
+        done = call(*arguments, cwd=self.folder, POSTROOM_STORE=self.place.url)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done
+
+    def json(self, *arguments, code=0):
+        return json.loads(self(*arguments, "--json", code=code).stdout)
+
+    def lines(self, *arguments, code=0):
+        return [
+            json.loads(line) for line in self(*arguments, "--json", code=code).stdout.splitlines()
+        ]
+
+    def ids(self, *arguments):
+        return [event["id"] for event in self.lines("list", *arguments)]
+
+
+@pytest.fixture(
+    params=[
+        "sqlite_place",
+        pytest.param("postgres_place", marks=pytest.mark.slow),
+        pytest.param("mariadb_place", marks=pytest.mark.slow),
+        pytest.param("mongo_place", marks=pytest.mark.slow),
+    ]
+)
+def desk(request, tmp_path):
+    return Desk(request.getfixturevalue(request.param), tmp_path)
+
+
+@pytest.mark.req("S1.9", "S2.4", "S4.9")
+@pytest.mark.promise("G7", "L7")
+def test_a_night_on_call(desk):
+    # Before there is anything.
+    assert "run: postroom migrate" in desk("list", code=3).stderr
+    assert desk.lines("doctor", code=1)[0]["level"] == "error"
+    assert desk.json("health", code=1)["healthy"] is False
+    desk("migrate")
+    assert desk.json("migrate", "status")["up_to_date"] is True
+    assert desk("list").stdout == ""
+    assert desk("audit").stdout == desk("dead").stdout == ""
+
+    # Some are delivered, some die.
+    place = desk.place
+    place.add(
+        Event("order.created", {"n": 1}, id="a1", key="a", topic="orders"),
+        Event("order.created", {"n": 2}, id="a2", key="a", topic="orders"),
+        Event("order.created", {"n": 3}, id="b1", key="b", topic="orders"),
+        Event("mail", b"\x00\xff", id="m1", headers={"to": "ada"}, correlation_id="c-1"),
+    )
+    sent = place.deliver(broken={"a1", "a2"})
+    assert sorted(sent) == ["b1", "m1"]
+
+    # Looking.
+    assert desk.ids() == ["a1", "a2", "b1", "m1"]
+    assert desk.ids("--state", "dead") == ["a1", "a2"]
+    assert desk.ids("--type", "mail", "--since", "1h") == ["m1"]
+    assert desk.ids("--key", "b", "--topic", "orders") == ["b1"]
+    assert desk.ids("--error", "such host") == ["a1", "a2"]
+    assert desk.ids("--until", "1h") == []
+    first = desk("list", "--limit", "3", "--json")
+    rows = [json.loads(line) for line in first.stdout.splitlines()]
+    assert [set(row) for row in rows] == [SUMMARY] * 3
+    assert first.stderr == f"there are more; go on with: --after {rows[-1]['seq']}\n"
+    assert desk.ids("--after", rows[-1]["seq"]) == ["m1"]
+    assert max(len(line) for line in desk("list").stdout.splitlines()) <= 80
+    shown = desk.json("show", "m1")
+    assert set(shown) == DETAILS
+    assert shown["payload"] == {"hex": "00ff"}
+    assert (shown["state"], shown["stage"]) == ("done", "over")
+    assert (shown["headers"], shown["correlation_id"]) == ({"to": "ada"}, "c-1")
+    assert [moment["what"] for moment in shown["timeline"]] == [
+        "occurred", "written to the outbox", "done",
+    ]  # fmt: skip
+    assert '"n": 1' in desk("show", "a1").stdout
+    assert "no event with id 'zz'" in desk("show", "zz", code=1).stderr
+    assert desk.json("status")["streams"][0]["counts"]["dead"] == 2
+
+    # The dead, by what killed them.
+    (group,) = desk.lines("dead")
+    assert set(group) == {"group", "count", "type", "pattern", "example", "first_at", "last_at"}
+    assert (group["count"], group["type"]) == (2, "order.created")
+    assert group["pattern"] == "no such host <n>"
+    assert desk.ids("--group", group["group"]) == ["a1", "a2"]
+
+    # Replay: first without, then with an effect.
+    tried = desk.json("replay", "--group", group["group"], "--dry-run")
+    assert tried == {"verb": "replay", "chosen": 2, "changed": 0, "dry_run": True}
+    assert desk.ids("--state", "dead") == ["a1", "a2"]
+    assert "no event with id 'zz'" in desk("replay", "a1", "zz", code=1).stderr
+    said = desk("replay", "--all")
+    assert said.stdout == "replayed 2 events\n"
+    assert "2 events of 1 key" in said.stderr
+    assert "an inbox that has done one drops it" in said.stderr
+    assert "is pending; it must be dead or done" in desk("replay", "a1", code=1).stderr
+    assert place.deliver() == ["a1", "a2"]
+    assert desk("replay", "--all", code=1).stderr.startswith(
+        "postroom: no event matches state=dead"
+    )
+    again = desk.json("replay", "b1", "--new-id", "--by", "anna")
+    assert again["changed"] == 1
+    (copy,) = desk.ids("--state", "pending")
+    assert copy != "b1"
+    assert place.deliver() == [copy]
+
+    # Bury and skip what is not finished.
+    place.add(Event("order.created", id="c1", key="c"), Event("order.created", id="c2", key="c"))
+    assert desk("bury", "c1", "--reason", "by mistake", "--dry-run").stdout == (
+        "would bury 1 event; nothing was changed\n"
+    )
+    assert "Missing option '--reason'" in desk("bury", "c1", code=2).stderr
+    assert desk.json("bury", "c1", "--reason", "by mistake")["changed"] == 1
+    assert desk.json("show", "c1")["last_error"] == "by mistake"
+    assert "is dead; it must be" in desk("bury", "c1", "--reason", "x", code=1).stderr
+    assert desk.json("bury", "--state", "pending", "--key", "c", "--reason", "y")["changed"] == 1
+    place.add(Event("order.created", id="s1", key="s"), strict=True)
+    assert desk("skip", "s1", "--reason", "not needed", "--dry-run").returncode == 0
+    assert desk.json("skip", "s1", "--reason", "not needed")["changed"] == 1
+    assert place.deliver() == ["skip:s1"]
+
+    # The doctor has seen them; the book knows who did what.
+    findings = desk.lines("doctor")
+    assert all(set(finding) == {"level", "what", "why", "fix"} for finding in findings)
+    assert "3 dead letters in stream main" in [finding["what"] for finding in findings]
+    told = desk.lines("audit")
+    assert all(set(deed) == {"at", "who", "what", "how_many", "about"} for deed in told)
+    assert [(deed["what"], deed["how_many"], deed["about"]) for deed in told] == [
+        ("skip", 1, "s1: not needed"),
+        ("bury", 1, "c2: y"),
+        ("bury", 1, "c1: by mistake"),
+        ("replay", 1, "b1"),
+        ("replay", 2, "a1, a2"),
+    ]
+    assert told[3]["who"] == "anna"
+    assert "@" in told[4]["who"]
+    for shown in (desk("audit").stdout, desk("dead").stdout, desk("status").stdout):
+        assert max(len(line) for line in shown.splitlines()) <= 80
+
+    # Prune.
+    assert desk.json("prune", "--older-than", "1h", "--dry-run") == {
+        "done": 6, "removed": 0, "dry_run": True,
+    }  # fmt: skip
+    assert desk.json("prune", "--older-than", "1h")["removed"] == 0
+    assert desk.json("prune", "--older-than", "0")["removed"] == 6
+    assert sorted(desk.ids()) == ["c1", "c2", "s1"]
+    assert desk.lines("audit", "--limit", "1")[0]["what"] == "prune"
+
+    # Health, for a probe.
+    assert desk.json("health", "--store-only") == {
+        "healthy": True, "problems": [], "warnings": ["stream main has 3 dead letters"],
+    }  # fmt: skip
+    assert desk("health", code=1).stdout.startswith("not healthy\n  no relay of this host")

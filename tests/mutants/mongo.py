@@ -1,0 +1,287 @@
+"""Bugs of a first MongoDB outbox, each caught on a real server."""
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+from tests.mutants.mutant import Mutant
+
+STORE = "tests/contract/test_store_mongo.py::TestReplicaSetOfOne::"
+WRITES = "tests/contract/test_transactions_pymongo.py::"
+FAULTS = "tests/scenario/test_mongo_faults.py::"
+EMBEDDED = "tests/scenario/test_mongo_embedded.py::"
+RECONCILER = "tests/scenario/test_mongo_reconciler.py::"
+PARTS = "tests/unit/test_mongo_parts.py::"
+SERVER = "tests/unit/test_mongo_server.py::"
+
+
+def _plant_fence(fence):
+    from postroom.stores.mongo import leasing, settling
+
+    leasing.fence = settling.fence = fence
+
+
+def _no_fence():
+    async def open_door(db, session, stream, owner, held):
+        return set(held)
+
+    _plant_fence(open_door)
+
+
+def _fence_without(*left_out, writes=True):
+    from bson.int64 import Int64
+
+    from postroom.stores.mongo import leasing
+
+    def condition(stream, owner, held):
+        asked = {
+            "owner": {"owner": owner},
+            "until": {"$expr": {"$gt": ["$until", "$$NOW"]}},
+            "token": leasing._tokens(stream, held),
+        }
+        if "token" in left_out:
+            asked["token"] = {"_id": {"$in": [leasing.lane_id(stream, lane) for lane in held]}}
+        return {
+            name: value for part, fields in asked.items() if part == "token" or part not in left_out
+            for name, value in fields.items()
+        }  # fmt: skip
+
+    async def loose(db, session, stream, owner, held):
+        live = condition(stream, owner, held)
+        if writes and session is not None:
+            await db.lease.update_many(live, {"$inc": {"settles": Int64(1)}}, session=session)
+        found = db.lease.find(live, {"lane": 1}, session=session)
+        return {lease["lane"] async for lease in found}
+
+    _plant_fence(loose)
+
+
+def _lost_commits_go_on():
+    from postroom.stores.mongo.connection import Connection
+
+    async def nothing(self):
+        self._lost.clear()
+
+    Connection.end_lost_sessions = nothing
+
+
+def _the_dead_keep_their_lanes():
+    from postroom.stores.mongo import leasing
+
+    async def nothing(db, stream):
+        pass
+
+    leasing._end_sessions_of_the_dead = nothing
+
+
+def _no_numbers():
+    """Events of one statement share a cluster time."""
+    from bson.int64 import Int64
+
+    from postroom.transactions import pymongo
+
+    pymongo.place_numbers = lambda count, salt: [Int64(count - n) for n in range(count)]
+
+
+def _no_snapshot():
+    """The walk of a read, and the question for blocks, each at another time."""
+    from postroom.stores.mongo import reading
+
+    async def believe(db, harvest, chosen):
+        return list(chosen)
+
+    reading._without_gaps = believe
+
+
+def _sessions_are_no_more():
+    from postroom.stores.mongo import troubles
+
+    transient = troubles.is_transient
+    troubles.is_transient = lambda error: "Sessions" not in str(error) and transient(error)
+
+
+def _autocommit():
+    from postroom.transactions.pymongo import _SessionWrites
+
+    _SessionWrites.check = lambda self: None
+
+
+def _any_database():
+    from postroom.transactions.pymongo import _Writes
+
+    def believe(self):
+        yield from ()
+        return True
+
+    _Writes._known = believe
+
+
+def _duplicates_overwrite():
+    from pymongo import UpdateOne
+
+    from postroom.transactions import pymongo
+
+    def upsert_of(row, ct, n):
+        new = [{"$replaceWith": pymongo.document(row, ct, n)}]
+        return UpdateOne({"_id": row.id}, new, upsert=True)
+
+    pymongo.upsert_of = upsert_of
+
+
+def _taken_out_first():
+    from postroom.stores.mongo.collecting import Collector
+
+    copy, take_out = Collector._copy, Collector._take_out
+
+    async def take_out_and_copy(self, found):
+        await take_out(self, self._collections[0], found)
+        await copy(self, found)
+
+    async def nothing(self, collection, found):
+        pass
+
+    Collector._copy, Collector._take_out = take_out_and_copy, nothing
+
+
+def _placed_by_whoever_copies():
+    from postroom.stores.mongo import collecting
+    from postroom.transactions.pymongo import CLUSTER_TIME, place_numbers, upsert_of
+
+    collecting.upsert_of = lambda row, ct, n: upsert_of(row, CLUSTER_TIME, place_numbers(1, b"")[0])
+
+
+def _results_first():
+    from postroom.stores.mongo.reconciling import Reconciler
+
+    repair = Reconciler._repair
+
+    async def ask_first(self, db, page, report):
+        due = self._due(page, type(report)())
+        unserved = await self._served.unserved(db, self.collection, due)
+        asked, self._served.unserved = self._served.unserved, _answer(unserved)
+        try:
+            await repair(self, db, page, report)
+        finally:
+            self._served.unserved = asked
+
+    Reconciler._repair = ask_first
+
+
+def _answer(unserved):
+    async def answer(db, collection, due):
+        return [one for one in due if one in unserved]
+
+    return answer
+
+
+def _blind_mark():
+    from pymongo import UpdateOne
+
+    from postroom.stores.mongo.served import Marked
+
+    async def settled(self, db, collection, due):
+        for one in due:
+            change = UpdateOne({"_id": one.document["_id"]}, {"$set": {self.field: one.event.id}})
+            await db.database[collection].bulk_write([change])
+
+    Marked.settled = settled
+
+
+def _window_unchecked():
+    from postroom.stores.mongo.served import Recent
+
+    Recent.check = lambda self, keep_done_seconds: None
+
+
+def _transactions_in_parts():
+    """Every statement of a settle stands for itself."""
+    from postroom.stores.mongo.connection import Connection
+
+    async def attempt(self, session, work):
+        return await work(None)
+
+    @asynccontextmanager
+    async def borrowed(self):
+        yield None
+
+    Connection._attempt, Connection.borrowed = attempt, borrowed
+
+
+MONGO_MUTANTS = {
+    "mongo-no-fence": Mutant(
+        "L2", "no fence, in MongoDB", _no_fence,
+        tests=(STORE + "test_a_stale_token_settles_nothing",),
+    ),
+    "mongo-fence-reads": Mutant(
+        "L2", "the fence only reads the leases, in MongoDB", partial(_fence_without, writes=False),
+        tests=(FAULTS + "test_a_lane_in_the_middle_of_a_settle_cannot_be_taken",),
+    ),
+    "mongo-fence-no-token": Mutant(
+        "L2", "the fence does not ask for the token, in MongoDB", partial(_fence_without, "token"),
+        tests=(STORE + "test_a_stale_token_settles_nothing",),
+    ),
+    "mongo-fence-no-expiry": Mutant(
+        "L2", "the fence does not ask for the time, in MongoDB", partial(_fence_without, "until"),
+        tests=(STORE + "test_an_expired_lease_settles_nothing",),
+    ),
+    "mongo-fence-no-owner": Mutant(
+        "L2", "the fence does not ask for the owner, in MongoDB", partial(_fence_without, "owner"),
+        tests=(STORE + "test_a_thief_of_the_token_settles_nothing",),
+    ),
+    "mongo-no-transaction": Mutant(
+        "L2", "a settle is not one transaction, in MongoDB", _transactions_in_parts,
+        tests=(SERVER + "test_a_batch_takes_five_round_trips_whatever_its_size",),
+    ),
+    "mongo-lost-commit": Mutant(
+        "L5", "a retake lets a lost commit go on, in MongoDB", _lost_commits_go_on,
+        tests=(FAULTS + "test_a_retake_ends_the_transaction_whose_commit_was_lost",),
+    ),
+    "mongo-dead-sessions": Mutant(
+        "L2", "what a dead relay left open keeps its lanes, in MongoDB",
+        _the_dead_keep_their_lanes,
+        tests=(FAULTS + "test_the_lanes_of_a_relay_that_died_in_a_settle_are_free_after_its_lease",),
+    ),
+    "mongo-no-numbers": Mutant(
+        "W6", "events of one cluster time are not numbered", _no_numbers,
+        tests=(STORE + "test_a_lane_is_read_in_the_order_of_writing",),
+    ),
+    "mongo-gaps": Mutant(
+        "R1", "a walk without a snapshot is believed", _no_snapshot,
+        tests=(SERVER + "test_a_read_without_a_snapshot_leaves_nobody_behind",),
+    ),
+    "mongo-sessions": Mutant(
+        "L5", "no sessions during an election is taken for good", _sessions_are_no_more,
+        tests=(PARTS + "test_what_an_error_means",),
+    ),
+    "mongo-autocommit": Mutant(
+        "W1", "an event is added without a transaction, in MongoDB", _autocommit,
+        tests=(WRITES + "test_autocommit_advice_names_the_way_without_transactions",),
+    ),
+    "mongo-any-database": Mutant(
+        "G1", "an event is added where no outbox is, in MongoDB", _any_database,
+        tests=(WRITES + "test_a_database_without_an_outbox_is_refused",),
+    ),
+    "mongo-duplicate": Mutant(
+        "W5", "a duplicate is written over the event, in MongoDB", _duplicates_overwrite,
+        tests=(WRITES + "test_events_can_be_added_without_a_transaction_by_choice",),
+    ),
+    "mongo-taken-out-first": Mutant(
+        "G2", "an embedded event is taken out before it is in the outbox", _taken_out_first,
+        tests=(EMBEDDED + "test_a_collector_that_is_killed_at_any_step_loses_and_repeats_nothing",),
+    ),
+    "mongo-placed-late": Mutant(
+        "G4", "an embedded event gets its place from whoever copies it", _placed_by_whoever_copies,
+        tests=(EMBEDDED + "test_whoever_copies_an_event_gives_it_the_same_place",),
+    ),
+    "mongo-results-first": Mutant(
+        "G3", "the reconciler asks for results before it asks the outbox", _results_first,
+        tests=(RECONCILER + "test_results_are_asked_for_after_the_outbox",),
+    ),
+    "mongo-blind-mark": Mutant(
+        "G3", "the reconciler writes its mark over a newer one", _blind_mark,
+        tests=(RECONCILER + "test_the_mark_of_a_newer_event_is_not_written_over",),
+    ),
+    "mongo-window": Mutant(
+        "G3", "a reconciler's window may be longer than the retention", _window_unchecked,
+        tests=(RECONCILER + "test_a_window_must_be_shorter_than_done_events_are_kept",),
+    ),
+}  # fmt: skip

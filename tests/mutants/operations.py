@@ -1,0 +1,162 @@
+"""Bugs that an operator would pay for: wrong books, leaked secrets, probes that restart for nothing."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+from tests.mutants.mutant import Mutant
+
+CONFIGURATION = "tests/unit/test_configuration.py"
+CONTRACT = "tests/contract/test_store_sqlite.py"
+DOCTOR = "tests/cli/test_doctor.py"
+FINGERPRINT = "tests/unit/test_fingerprint.py"
+HEALTH = "tests/unit/test_health.py"
+LOG = "tests/unit/test_log_observer.py"
+METRICS = "tests/unit/test_metrics.py"
+TRACING = "tests/unit/test_tracing.py"
+
+
+def _deeds_forgotten():
+    from postroom.stores.sqlite import people
+
+    people._note = lambda db, done, now: None
+
+
+def _deeds_without_effect():
+    from postroom.stores.sqlite import people
+
+    note = people._note
+    people._note = lambda db, done, now: note(db, done._replace(how_many=done.how_many or 1), now)
+
+
+def _numbers_count():
+    from postroom import fingerprint
+
+    fingerprint._PARTS = fingerprint._PARTS[:-2]
+
+
+def _labels_unbounded():
+    from postroom.telemetry.metrics import RelayMetrics
+
+    RelayMetrics._bounded = lambda self, stream, topic: topic
+
+
+def _counted_at_every_scrape():
+    from postroom.telemetry.metrics import RelayMetrics
+
+    collect = RelayMetrics.collect
+
+    def eager(self):
+        if self._sampler is not None:
+            for relay in self._sampler._relays:
+                coroutine = relay.store.stats(relay.settings.stream)
+                with suppress(StopIteration):  # it ends without a wait
+                    coroutine.send(None)
+        yield from collect(self)
+
+    RelayMetrics.collect = eager
+
+
+def _restart_for_a_dead_broker():
+    from postroom.telemetry.health import Answer, Health
+
+    ready = Health.ready
+
+    def strict(self):
+        ok, facts = ready(self)
+        return Answer(ok and not facts["warnings"], facts)
+
+    Health.ready = strict
+
+
+def _ready_whatever():
+    from postroom.telemetry.health import Answer, Health
+
+    ready = Health.ready
+    Health.ready = lambda self: Answer(True, ready(self).facts)
+
+
+def _secrets_shown():
+    from postroom.telemetry import log
+
+    log.mask = lambda text: text
+
+
+def _file_before_variables():
+    from postroom.configuration import Configuration
+
+    plan = Configuration._plan
+
+    def wrong(self, section, flags):
+        kept, self._environment = self._environment, {**self._environment, **self._file}
+        try:
+            return plan(self, section, flags)
+        finally:
+            self._environment = kept
+
+    Configuration._plan = wrong
+
+
+def _unknown_keys_pass():
+    from postroom import configuration
+
+    read = configuration.Configuration._read_file
+
+    def lenient(self):
+        known = {**configuration.SETTINGS, configuration.SECTION: None}
+        values = {n: v for n, v in self.source.values.items() if n in known}
+        self.source = replace(self.source, values=values)
+        read(self)
+
+    configuration.Configuration._read_file = lenient
+
+
+def _trace_overwritten():
+    from postroom.telemetry import tracing
+
+    carry = tracing.carry
+    tracing.carry = lambda event: carry(replace(event, headers={}))
+
+
+def _nobody_serves_is_fine():
+    from postroom.cli import doctor
+
+    judge = doctor.judge_stream
+    doctor.judge_stream = lambda *given: (f for f in judge(*given) if f.level != "error")
+
+
+OPERATIONS_MUTANTS = {
+    "ops-deeds-forgotten": Mutant(
+        "L7", "what people do is not written down", _deeds_forgotten, tests=(CONTRACT,)
+    ),
+    "ops-deeds-without-effect": Mutant(
+        "L7", "what changed nothing is written down", _deeds_without_effect, tests=(CONTRACT,)
+    ),
+    "ops-numbers-count": Mutant(
+        "G7", "each number in an error makes a group of its own", _numbers_count,
+        tests=(FINGERPRINT,),
+    ),
+    "ops-labels-unbounded": Mutant(
+        "S2.7", "every topic is a label", _labels_unbounded, tests=(METRICS,)
+    ),
+    "ops-counted-at-every-scrape": Mutant(
+        "S2.7", "a scrape counts the table", _counted_at_every_scrape, tests=(METRICS,)
+    ),
+    "ops-restart-for-a-dead-broker": Mutant(
+        "P2", "a dead broker makes a relay not ready", _restart_for_a_dead_broker, tests=(HEALTH,)
+    ),
+    "ops-ready-whatever": Mutant("G5", "a relay is always ready", _ready_whatever, tests=(HEALTH,)),
+    "ops-secrets-shown": Mutant("S4.9", "a log line shows a password", _secrets_shown, tests=(LOG,)),
+    "ops-file-before-variables": Mutant(
+        "S4.3", "the file overrides variables", _file_before_variables, tests=(CONFIGURATION,)
+    ),
+    "ops-unknown-keys-pass": Mutant(
+        "S4.3", "an unknown key is ignored", _unknown_keys_pass, tests=(CONFIGURATION,)
+    ),
+    "ops-trace-overwritten": Mutant(
+        "S4.9", "an event's own trace context is lost", _trace_overwritten, tests=(TRACING,)
+    ),
+    "ops-nobody-serves-is-fine": Mutant(
+        "G2", "the doctor does not mind that nobody delivers", _nobody_serves_is_fine,
+        tests=(DOCTOR,),
+    ),
+}  # fmt: skip

@@ -1,0 +1,173 @@
+"""Bugs of a first inbox or consumer, each caught by an effect table that would show a double."""
+
+import asyncio
+
+from tests.mutants.mutant import Mutant
+
+CONSUMER = "tests/contract/test_consumer_memory.py"
+FAULTS = "tests/scenario/test_consumer_faults.py"
+INBOX = "tests/contract/test_inbox_concurrent.py"
+SQLITE = "tests/contract/test_transactions_sqlite3.py"
+THOUSAND = "test_a_thousand_deliveries_to_eight_workers_take_effect_once"
+MESSAGES = "tests/unit/test_consumer_parts.py"
+
+
+def _accept_last():
+    from postroom import transactions
+    from postroom.brokers import handling
+
+    async def effect(run, handler, record, mark, tx, prefix):
+        run.phase = handling.Phase.RUNNING
+        await handler.call(record, tx)
+        await transactions.resolve(tx, prefix=prefix).accept(mark)
+
+    handling._effect = effect
+
+
+def _accept_outside():
+    """Accepted and committed first, in a transaction of its own."""
+    from postroom import transactions
+    from postroom.brokers import handling
+
+    run_once = handling._run_once
+
+    async def two_steps(run, handler, record, mark, factory, limit_seconds, prefix):
+        async with factory() as tx:
+            if not await transactions.resolve(tx, prefix=prefix).accept(mark):
+                return handling.REPEAT
+        return await run_once(run, handler, record, mark, factory, limit_seconds, prefix)
+
+    async def effect(run, handler, record, mark, tx, prefix):
+        run.phase = handling.Phase.RUNNING
+        await handler.call(record, tx)
+
+    handling._run_once, handling._effect = two_steps, effect
+
+
+def _ack_before_commit():
+    from postroom.consumers.trial import Trials
+
+    finish = Trials.finish
+
+    async def hasty(self, letter):
+        letter.delivery.ack()
+        return await finish(self, letter)
+
+    Trials.finish = hasty
+
+
+def _ack_before_kept():
+    from postroom.consumers.consumer import Consumer
+
+    keep = Consumer._keep
+
+    async def hasty(self, bench, letters):
+        for letter in letters:
+            letter.delivery.ack()
+        await keep(self, bench, letters)
+
+    Consumer._keep = hasty
+
+
+def _received_is_done():
+    from postroom.transactions.dialects import Sqlite
+
+    made = Sqlite.__init__
+
+    def init(self, style, prefix):
+        made(self, style, prefix)
+        assert "WHERE state <> 'done'" in self._accept.sql
+        sql = self._accept.sql.replace("WHERE state <> 'done'", "WHERE false")
+        self._accept = self._accept._replace(sql=sql)
+
+    Sqlite.__init__ = init
+
+
+def _newness_from_on_duplicate_key():
+    from postroom.transactions.dialect_mysql import Mysql
+
+    def accept(self, driver, mark):
+        sql = self._accept.sql + " ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)"
+        changed = yield driver.change(sql, self._mark(mark))
+        return changed == 1
+
+    Mysql.accept = accept
+
+
+def _requeue_past_the_key():
+    from postroom.broker import Verdict
+    from postroom.consumers.keys import Keys
+
+    async def work(self, key):
+        queue, trials = self._queues[key], self._finish.__self__
+        while queue:
+            letter = queue.popleft()
+            outcome = await trials._try(letter.record, alone=False)
+            if outcome.verdict is Verdict.CONFIRMED:
+                trials._bench.counts.done += 1
+                trials._bench.counts.repeats += bool(outcome.error)
+                letter.delivery.ack()
+                self._on_left(1)
+            else:
+                await asyncio.sleep(0.01)
+                queue.append(letter)
+        del self._queues[key]
+
+    Keys._work = work
+
+
+def _commit_past_a_gap():
+    from postroom.consumers.offsets import Partition
+
+    def done(self, offset):
+        self._open.pop(offset, None)
+        self._next = max(self._next or 0, offset + 1)
+
+    Partition.done = done
+
+
+def _poison_thrown_away():
+    from postroom.consumers.trial import Bench
+
+    async def bury(self, letter, reason):
+        self.counts.dead += 1
+        return True
+
+    Bench.bury = bury
+
+
+RECEIVING_MUTANTS = {
+    "in-accept-last": Mutant(
+        "H2", "a message is accepted after its effect", _accept_last, tests=(CONSUMER,)
+    ),
+    "in-accept-outside": Mutant(
+        "G6", "accept has a transaction of its own", _accept_outside, tests=(CONSUMER,)
+    ),
+    "in-ack-before-commit": Mutant(
+        "G6", "a message is acknowledged before its effect is committed", _ack_before_commit,
+        tests=(CONSUMER,),
+    ),
+    "in-ack-before-kept": Mutant(
+        "G2", "a message is acknowledged before it is stored", _ack_before_kept, tests=(FAULTS,)
+    ),
+    "in-received-is-done": Mutant(
+        "I1", "a message that was received counts as done", _received_is_done, tests=(SQLITE,)
+    ),
+    "in-newness-from-on-duplicate-key": Mutant(
+        "I1", "newness is read from ON DUPLICATE KEY UPDATE, through SQLAlchemy",
+        _newness_from_on_duplicate_key,
+        tests=(f"{INBOX}::TestMariadb::{THOUSAND}[Session over PyMySQL]",),
+    ),
+    "in-requeue-past-the-key": Mutant(
+        "I3", "a failed message goes behind the later ones of its key", _requeue_past_the_key,
+        tests=(CONSUMER,),
+    ),
+    "in-commit-past-a-gap": Mutant(
+        "G2", "the highest offset that is done is committed", _commit_past_a_gap,
+        tests=(MESSAGES,),
+    ),
+    "in-poison-thrown-away": Mutant(
+        "G7", "what cannot be handled is acknowledged and forgotten", _poison_thrown_away,
+        tests=(CONSUMER,),
+    ),
+}  # fmt: skip

@@ -1,0 +1,241 @@
+"""Modules on the bus: each with its own tables, effects once, and the history handed on (S3)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from postroom import Bus, Constant, Event, RetryPolicy
+from postroom.errors import ConfigError, SchemaError
+from postroom.store import Filter
+from postroom.stores.sqlite import SqliteStore
+from tests.scenario.place import until
+from tests.scenario.postgres_place import own_schema
+
+ROOT = Path(__file__).parents[2]
+RETRY = RetryPolicy(max_attempts=3, backoff=Constant(0.01))
+
+
+def rows(path, sql):
+    with closing(sqlite3.connect(path)) as conn:
+        return conn.execute(sql).fetchall()
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "shop.db"
+    with closing(sqlite3.connect(path)) as conn:
+        conn.execute("CREATE TABLE effects (module TEXT, event TEXT)")
+        conn.commit()
+    return path
+
+
+def effects(path):
+    return sorted(rows(path, "SELECT module, event FROM effects"))
+
+
+def listening(bus, name, kind, *answers, store=None):
+    """Add a module that notes every event of a type and answers with others."""
+    module = bus.module(name, store)
+
+    @module.on(kind)
+    async def note(event, tx, context):
+        await tx.execute("INSERT INTO effects VALUES (?, ?)", (name, event.id))
+        for answer in answers:
+            await context.add(Event(answer, id=f"{answer}-of-{event.id}", key=event.key))
+
+    return module
+
+
+async def tell(bus, name, *events):
+    """Commit events by a module's own outbox."""
+    module = bus.module(name)
+    with closing(sqlite3.connect(module.store.path)) as conn, module.sync_outbox.transaction(conn):
+        module.sync_outbox.add_many(conn, events)
+
+
+@pytest.mark.req("S3.1", "S3.2", "S3.4", "S3.6")
+@pytest.mark.promise("G6")
+async def test_modules_answer_each_other_and_each_has_its_own_tables(path):
+    bus = Bus(f"sqlite:///{path}", retry=RETRY)
+    listening(bus, "orders", "parcel.sent")
+    listening(bus, "billing", "order.placed", "invoice.paid")
+    listening(bus, "shipping", "invoice.paid", "parcel.sent")
+    await bus.migrate()
+    await tell(bus, "orders", Event("order.placed", id="o-1", key="1", correlation_id="story"))
+    async with bus:
+        await until(lambda: len(effects(path)) == 3)
+    assert effects(path) == [
+        ("billing", "o-1"),
+        ("orders", "parcel.sent-of-invoice.paid-of-o-1"),
+        ("shipping", "invoice.paid-of-o-1"),
+    ]
+    sent = rows(
+        path, "SELECT correlation_id, causation_path FROM shipping_outbox WHERE stream = 'main'"
+    )
+    assert sent == [("story", '[["billing","order.placed"],["shipping","invoice.paid"]]')]
+    assert rows(path, "SELECT consumer, id, state FROM billing_inbox") == [
+        ("billing/note", "o-1", "done")
+    ]
+
+
+@pytest.mark.req("S3.4", "S3.5")
+@pytest.mark.promise("G6")
+async def test_a_repeat_on_the_bus_does_nothing(path):
+    bus = Bus(f"sqlite:///{path}", retry=RETRY)
+    bus.module("orders")
+    listening(bus, "billing", "order.placed")
+    await bus.migrate()
+    await tell(bus, "orders", Event("order.placed", id="o-1"))
+    assert await bus.drain() == 1
+    store = bus.module("orders").store
+    await store.open()
+    assert await store.replay(["o-1"]) == 1
+    await store.close()
+    await bus.drain()
+    assert effects(path) == [("billing", "o-1")]
+
+
+@pytest.mark.promise("G7")
+async def test_a_broken_module_holds_up_nobody(path):
+    bus = Bus(f"sqlite:///{path}", retry=RETRY)
+    bus.module("orders")
+    broken = bus.module("billing")
+
+    @broken.on("order.placed")
+    async def bill(event, tx):
+        raise RuntimeError("no paper")
+
+    listening(bus, "stock", "order.placed")
+    await bus.migrate()
+    await tell(bus, "orders", *(Event("order.placed", id=f"o-{n}", key="k") for n in range(3)))
+    async with bus:
+        await until(lambda: len(effects(path)) == 3)
+        dead = "SELECT id, last_error FROM billing_outbox WHERE state = 'dead' ORDER BY seq"
+        await until(lambda: len(rows(path, dead)) == 3)
+    assert effects(path) == [("stock", "o-0"), ("stock", "o-1"), ("stock", "o-2")]
+    assert rows(path, dead)[0] == ("billing/o-0", "RuntimeError: no paper")
+    assert rows(path, "SELECT DISTINCT state FROM orders_outbox") == [("done",)]
+
+
+@pytest.mark.req("S3.1")
+async def test_two_modules_that_answer_each_other_for_ever_are_stopped(path):
+    bus = Bus(f"sqlite:///{path}", retry=RETRY)
+    listening(bus, "ping", "pong", "ping")
+    listening(bus, "pong", "ping", "pong")
+    await bus.migrate()
+    await tell(bus, "ping", Event("ping", id="first"))
+    await bus.drain()
+    assert effects(path) == [("ping", "pong-of-first"), ("pong", "first")]
+    (dead,) = rows(path, "SELECT last_error FROM pong_outbox WHERE state = 'dead'")
+    assert "bites its own tail: pong:ping has caused itself" in dead[0]
+
+
+@pytest.mark.req("S3.6")
+async def test_modules_may_have_databases_of_their_own(path, tmp_path):
+    bus = Bus(retry=RETRY)
+    bus.module("orders", f"sqlite:///{tmp_path / 'orders.db'}", prefix="postroom_")
+    listening(bus, "billing", "order.placed", store=SqliteStore(str(path)))
+    await bus.migrate()
+    await tell(bus, "orders", Event("order.placed", id="o-1"), Event("order.unheard", id="o-2"))
+    assert await bus.drain() == 1
+    assert effects(path) == [("billing", "o-1")]
+    assert rows(path, "SELECT stream, id FROM postroom_outbox") == [
+        ("inbox.billing", "billing/o-1")
+    ]
+
+
+async def test_several_modules_may_share_their_tables(path):
+    store = SqliteStore(str(path))
+    bus = Bus(retry=RETRY)
+    listening(bus, "billing", "order.placed", "invoice.paid", store=store)
+    listening(bus, "stock", "order.placed", store=store)
+    await bus.migrate()
+    await tell(bus, "billing", Event("order.placed", id="o-1"))
+    await bus.drain()
+    assert effects(path) == [("billing", "o-1"), ("stock", "o-1")]
+
+
+async def test_what_a_bus_cannot_be_made_of(path):
+    bus = Bus(f"sqlite:///{path}")
+    with pytest.raises(ConfigError, match="has no modules"):
+        await bus.start()
+    orders = bus.module("orders")
+    assert bus.module("orders") is orders
+    with pytest.raises(ConfigError, match="there is a module 'orders' already"):
+        bus.module("orders", prefix="other_")
+    with pytest.raises(ConfigError, match="needs a store"):
+        Bus().module("orders")
+    with pytest.raises(ConfigError):
+        bus.module("x" * 70)
+    with pytest.raises(SchemaError):
+        await bus.start()
+    await bus.migrate()
+    async with bus:
+        assert bus.is_running
+        await bus.start()
+        with pytest.raises(ConfigError, match="before the bus is started"):
+            bus.module("late")
+        with pytest.raises(ConfigError, match="does not run"):
+            await bus.drain()
+    await bus.stop()
+    assert not bus.is_running
+
+
+@pytest.mark.req("S3.2", "S3.6")
+@pytest.mark.promise("G4", "G6")
+async def test_modules_in_one_postgres_schema_keep_the_order_of_keys(postgres_url):
+    with own_schema(postgres_url) as url:
+        bus = Bus(url, retry=RETRY)
+        orders, billing = bus.module("orders"), bus.module("billing")
+        seen = []
+
+        @billing.on("order.placed")
+        async def bill(event, tx):
+            if event.data["n"] == 3 and event.attempts < 2:
+                raise RuntimeError("a bad moment")
+            await tx.execute("INSERT INTO bills (id) VALUES (%s)", (event.id,))
+            seen.append(event.id)
+
+        await bus.migrate()
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as conn:
+            await conn.execute("CREATE TABLE bills (n bigserial, id text)")
+            async with orders.outbox.transaction(conn):
+                await orders.outbox.add_many(
+                    conn, [Event("order.placed", {"n": n}, id=f"o-{n}", key="k") for n in range(6)]
+                )
+            async with bus:
+                await asyncio.wait_for(until(lambda: len(seen) == 6), 20)
+            cursor = await conn.execute("SELECT id FROM bills ORDER BY n")
+            assert [found for (found,) in await cursor.fetchall()] == [f"o-{n}" for n in range(6)]
+            kept = await billing_rows(billing)
+    assert kept == 6
+
+
+async def billing_rows(module):
+    await module.store.open()
+    found = await module.store.find(Filter(stream="inbox.billing"))
+    await module.store.close()
+    return len(found)
+
+
+@pytest.mark.req("S3.1", "S3.6")
+def test_the_example_of_three_modules_runs(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "examples.modules"], cwd=ROOT, check=False,
+        capture_output=True, text=True, timeout=60, env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert "billed twice: 0" in done.stdout
+    assert len(re.findall(r"^story-of-order-\d$", done.stdout, re.MULTILINE)) == 3
+    assert "because of billing:order.placed > shipping:invoice.paid" in done.stdout

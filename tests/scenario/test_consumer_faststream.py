@@ -1,0 +1,111 @@
+"""The inbox around FastStream's subscribers, on real brokers, with effects in PostgreSQL."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import psycopg
+import pytest
+from faststream import AckPolicy, Context
+from faststream.confluent import KafkaBroker
+from faststream.rabbit import RabbitBroker, RabbitQueue
+
+from postroom.errors import ConfigError
+from postroom.integrations.faststream import check_policies, inbox_middleware
+from postroom.testing.consumer import Sent
+from tests.contract.test_consumer_kafka import KafkaWire
+from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
+from tests.scenario.consuming import Ledger
+from tests.scenario.place import until
+from tests.scenario.postgres_place import own_schema
+from tests.scenario.rabbit import fresh
+
+Tx = Annotated[Any, Context("tx")]
+
+
+@pytest.fixture
+async def ledger(postgres_url):
+    with own_schema(postgres_url) as url:
+        yield await Ledger(url).create()
+
+
+@pytest.fixture
+def middleware(ledger):
+    @asynccontextmanager
+    async def transaction():
+        async with await psycopg.AsyncConnection.connect(ledger.url) as conn, conn.transaction():
+            yield conn
+
+    return inbox_middleware("payments", transaction)
+
+
+class Crash(Exception):
+    pass
+
+
+def subscribing(broker, *where, **options):
+    """A subscriber that fails at its first message, after the effect."""
+    tried = []
+
+    @broker.subscriber(*where, ack_policy=AckPolicy.NACK_ON_ERROR, **options)
+    async def pay(body: dict, tx: Tx):
+        first = not tried
+        tried.append(body["id"])
+        await tx.execute("INSERT INTO effects (message) VALUES (%s)", (body["id"],))
+        if first:
+            raise Crash
+
+    return tried
+
+
+def orders(*ids):
+    return [Sent(each, b'{"id": "%s"}' % each.encode(), key="k") for each in ids]
+
+
+@pytest.mark.req("S5.4")
+@pytest.mark.promise("G6", "I5")
+async def test_on_rabbitmq_effects_happen_once(rabbitmq_url, ledger, middleware):
+    async with Sender(rabbitmq_url) as sender:
+        queue = fresh("faststream")
+        await sender.queue(queue)
+        wire = RabbitWire(rabbitmq_url, sender, queue)
+        broker = RabbitBroker(rabbitmq_url, middlewares=[middleware], logger=None)
+        declared = RabbitQueue(queue, durable=True, arguments={"x-queue-type": "quorum"})
+        tried = subscribing(broker, declared)
+        check_policies(broker)
+        await wire.send(*orders("m-1", "m-2", "m-1"))
+        async with broker:
+            await broker.start()
+            await until(lambda: len(tried) >= 3 and len(ledger.effects()) >= 2)
+        assert sorted(ledger.effects()) == ["m-1", "m-2"]
+        assert ledger.inbox() == ["m-1", "m-2"]
+
+
+@pytest.mark.req("S5.4")
+@pytest.mark.promise("G6", "I5")
+async def test_on_kafka_effects_happen_once(kafka_url, ledger, middleware):
+    wire = KafkaWire(kafka_url, partitions=1)
+    broker = KafkaBroker(kafka_url.removeprefix("kafka://"), middlewares=[middleware], logger=None)
+    tried = subscribing(broker, wire.topic, group_id=wire.group, auto_offset_reset="earliest")
+    check_policies(broker)
+    await wire.send(*orders("m-1", "m-2", "m-1", "m-3"))
+    async with broker:
+        await broker.start()
+        await until(lambda: len(ledger.effects()) >= 3, 40)
+    assert ledger.effects() == ["m-1", "m-2", "m-3"]
+    assert tried == ["m-1", "m-1", "m-2", "m-3"]  # the crash came again, the repeat did not
+
+
+@pytest.mark.promise("I5")
+@pytest.mark.parametrize("policy", [None, AckPolicy.ACK_FIRST, AckPolicy.ACK, AckPolicy.MANUAL])
+def test_policies_that_lose_messages_are_refused(policy):
+    options = {} if policy is None else {"ack_policy": policy}
+    kafka_options = {**options, "group_id": "payments"}
+    for broker, given in ((RabbitBroker(), options), (KafkaBroker(), kafka_options)):
+
+        @broker.subscriber("payments", **given)
+        async def pay(body: dict): ...
+
+        with pytest.raises(ConfigError, match="NACK_ON_ERROR"):
+            check_policies(broker)

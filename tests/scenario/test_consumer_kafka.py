@@ -1,0 +1,137 @@
+"""A consumer group on Kafka: members come, go and die; handlers are slow; topics are not there."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from contextlib import AsyncExitStack
+
+import pytest
+
+from postroom import Handlers
+from postroom.consumers import Consumer
+from postroom.consumers.kafka import KafkaSource
+from postroom.errors import ConfigError
+from postroom.stores.memory import MemoryStore
+from tests.contract.test_consumer_kafka import QUICK, KafkaWire
+from tests.scenario.consuming import Ledger, consumer, orders
+from tests.scenario.place import until
+from tests.scenario.postgres_place import own_schema
+
+KEYS = [f"k{n}" for n in range(12)]
+
+
+@pytest.fixture
+async def wire(kafka_url):
+    return KafkaWire(kafka_url, partitions=6)
+
+
+@pytest.fixture
+async def ledger(postgres_url):
+    with own_schema(postgres_url) as url:
+        yield await Ledger(url).create()
+
+
+def url_of(wire, **options):
+    more = "".join(f"&{n}={v}" for n, v in {**QUICK, **options}.items())
+    return f"{wire.url}?topic={wire.topic}&group={wire.group}{more}"
+
+
+@pytest.mark.slow
+@pytest.mark.promise("G2", "G4", "G6")
+async def test_rebalances_lose_nothing_and_keep_the_order_of_keys(wire, ledger):
+    enough = asyncio.Event()
+
+    async def feed():
+        rounds = 0
+        while not enough.is_set():
+            rounds += 1
+            await wire.send(*orders(KEYS, 1, start=rounds))
+            await asyncio.sleep(0.05)
+        return rounds
+
+    async with AsyncExitStack() as stack:
+
+        async def join(members):
+            joined = await stack.enter_async_context(consumer(ledger, url_of(wire)))
+            await until(lambda: len(processes(ledger)) == members)
+            return joined
+
+        feeding = asyncio.create_task(feed())
+        first, second, third = await join(1), await join(2), await join(3)
+        second.signal(9)
+        assert await first.stop() == 0
+        enough.set()
+        rounds = await feeding
+        await until(lambda: len(ledger.effects()) >= len(KEYS) * rounds, 60)
+        assert await third.stop() == 0
+    assert ledger.by_key() == {k: [f"{k}-{n}" for n in range(1, rounds + 1)] for k in KEYS}
+    assert await wire.left() == 0
+
+
+def processes(ledger):
+    return {p for (p,) in ledger.run("SELECT DISTINCT process FROM effects")}
+
+
+@pytest.mark.slow
+async def test_a_slow_handler_costs_no_membership(wire):
+    """The handler takes longer than max.poll.interval.ms, with the polls going on beside it."""
+    handlers = Handlers(name="payments", transaction=False)
+    seen = []
+
+    @handlers.on("order.created")
+    async def charge(event, tx):
+        seen.append(event.id)
+        if event.id == "a-1":
+            await asyncio.sleep(8.0)
+
+    await wire.send(*orders("ab", 2))
+    source = KafkaSource(
+        wire.url, topic=wire.topic, group=wire.group,
+        config={**QUICK, "max.poll.interval.ms": 6_000},
+    )  # fmt: skip
+    async with Consumer(source, MemoryStore(), handlers) as running:
+        await until(lambda: running.counts.done == 4, 30)
+    assert sorted(seen) == ["a-1", "a-2", "b-1", "b-2"]  # nothing came again
+    assert running.counts.lost == 0
+    assert await wire.left() == 0
+
+
+async def test_a_topic_that_is_not_there_is_told(kafka_url):
+    source = KafkaSource(kafka_url, topic=f"missing-{uuid.uuid4().hex}", group="g")
+    with pytest.raises(ConfigError, match="cannot be consumed"):
+        await source.open()
+    with pytest.raises(ConnectionError):
+        await source.health()
+    await source.close()
+
+
+async def test_a_cluster_that_is_away_is_waited_for(monkeypatch):
+    monkeypatch.setattr("postroom.consumers.kafka._ANSWER_SECONDS", 0.2)
+    source = KafkaSource("kafka://127.0.0.1:1?topic=orders&group=g")
+    await source.open()
+    with pytest.raises(ConnectionError, match="does not answer"):
+        await source.health()
+    await source.close()
+    await source.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("topic=t", "a group is missing"),
+        ("group=g", "topics are missing"),
+        ("topic=t&group=g&start=middle", "one of earliest, latest"),
+        ("topic=t&group=g&enable.auto.commit=true", "cannot be set here"),
+        ("topic=t&group=g&compression=snappy", "unknown option 'compression'"),
+    ],
+)
+def test_options_that_make_no_sense(query, problem):
+    with pytest.raises(ConfigError, match=problem):
+        KafkaSource(f"kafka://localhost?{query}")
+
+
+def test_secrets_are_not_shown():
+    source = KafkaSource("kafka://me:hunter2@localhost?topic=t&group=g")
+    assert "hunter2" not in repr(source)
+    assert source.options.config["sasl.password"] == "hunter2"

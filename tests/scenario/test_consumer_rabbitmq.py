@@ -1,0 +1,150 @@
+"""A consumer on RabbitMQ when connections break, consumers die, and queues are not there."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import pytest
+
+from postroom import Handlers
+from postroom.consumers import Consumer
+from postroom.consumers.rabbitmq import RabbitSource
+from postroom.errors import ConfigError
+from postroom.stores.memory import MemoryStore
+from postroom.testing.consumer import Sent
+from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
+from tests.scenario.consuming import Ledger, consumer, orders
+from tests.scenario.place import until
+from tests.scenario.postgres_place import own_schema
+from tests.scenario.rabbit import fresh
+from tests.servers.proxy import Proxy
+
+
+@pytest.fixture
+async def sender(rabbitmq_url):
+    async with Sender(rabbitmq_url) as sender:
+        yield sender
+
+
+@pytest.fixture
+async def wire(rabbitmq_url, sender):
+    queue = fresh("faults")
+    await sender.queue(queue, **{"x-single-active-consumer": True})
+    return RabbitWire(rabbitmq_url, sender, queue)
+
+
+@pytest.fixture
+async def ledger(postgres_url):
+    with own_schema(postgres_url) as url:
+        yield await Ledger(url).create()
+
+
+@pytest.fixture
+def proxy(rabbitmq_url):
+    with Proxy(urlsplit(rabbitmq_url).port) as proxy:
+        yield proxy
+
+
+def expected(keys, each):
+    return {key: [f"{key}-{n}" for n in range(1, each + 1)] for key in keys}
+
+
+@pytest.mark.slow
+@pytest.mark.req("S5.3")
+@pytest.mark.promise("G2", "G4", "G6")
+async def test_cut_connections_lose_nothing_and_double_nothing(wire, ledger, proxy):
+    keys, each = "abcde", 20
+    await wire.send(*orders(keys, each))
+    url = f"{proxy.url_for(wire.url)}?queue={wire.queue}&prefetch=20"
+    async with consumer(ledger, url, "--slow", "0.01") as process:
+        for done in (10, 30, 50, 70):
+            await until(lambda wanted=done: len(ledger.effects()) >= wanted)
+            proxy.cut()
+        await until(lambda: len(ledger.effects()) >= 90)
+        proxy.refuse()  # RabbitMQ is away for a while
+        await wire.send(*orders("f", 3))
+        proxy.accept()
+        await until(lambda: len(ledger.effects()) >= 103)
+        assert await process.stop() == 0
+    assert ledger.by_key() == {**expected(keys, each), **expected("f", 3)}
+    assert await wire.left() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.promise("G4", "G6", "I3")
+async def test_a_standby_takes_over_and_keeps_the_order(wire, ledger):
+    keys, each = "abcde", 20
+    url = f"{wire.url}?queue={wire.queue}&prefetch=30"
+    async with consumer(ledger, url, "--slow", "0.01") as first:
+        await first.runs()
+        async with consumer(ledger, url, "--slow", "0.01") as second:
+            await second.runs()
+            await wire.send(*orders(keys, each))
+            await until(lambda: len(ledger.effects()) >= 30)
+            first.signal(9)
+            await until(lambda: len(ledger.effects()) >= 100)
+            assert await second.stop() == 0
+    assert ledger.by_key() == expected(keys, each)
+    processes = {p for (p,) in ledger.run("SELECT DISTINCT process FROM effects")}
+    assert processes == {first.pid, second.pid}
+    assert await wire.left() == 0
+
+
+async def test_a_queue_that_is_not_there_is_told(rabbitmq_url):
+    handlers = Handlers()
+    consumer = Consumer(RabbitSource(rabbitmq_url, queue=fresh("missing")), MemoryStore(), handlers)
+    with pytest.raises(ConfigError, match="cannot be consumed.*no queue"):
+        await consumer.start()
+    assert not consumer.is_running
+
+
+async def test_a_queue_is_declared_with_its_bindings_and_a_single_active_consumer(
+    rabbitmq_url, sender
+):
+    queue, exchange = fresh("declared"), fresh("orders")
+    sender.owns(exchange=exchange, queue=queue)
+    source = RabbitSource(
+        f"{rabbitmq_url}?queue={queue}&declare=on&exchange={exchange}&bindings=order.*"
+    )
+    await source.open()
+    await source.health()
+    await sender.publish_to(exchange, "order.created", b"{}", "m-1")
+    (delivery,) = await source.receive()
+    assert delivery.message.topic == "order.created"
+    assert delivery.message.headers["postroom-id"] == "m-1"
+    delivery.ack()
+    await source.close()
+    assert delivery.is_lost
+    assert await sender.waiting(queue) == 0
+    again = RabbitSource(rabbitmq_url, queue=queue, declare=True, single=False)
+    with pytest.raises(ConfigError, match="cannot be consumed.*x-single-active-consumer"):
+        await again.open()
+    await again.close()
+
+
+async def test_a_queue_that_is_deleted_is_waited_for(rabbitmq_url, sender):
+    queue = fresh("deleted")
+    await sender.queue(queue, kind="classic")
+    wire = RabbitWire(rabbitmq_url, sender, queue)
+    source = wire.source()
+    await source.open()
+    await sender.remove_queue(queue)
+    await sender.queue(queue, kind="classic")
+    await wire.send(Sent("m-1"))
+    (delivery,) = await source.receive()
+    assert delivery.message.headers["postroom-id"] == "m-1"
+    await source.close()
+
+
+@pytest.mark.parametrize(
+    ("query", "problem"),
+    [
+        ("queue=q&prefetch=0", "prefetch is a number from 1 to 65535"),
+        ("queue=q&confirm_seconds=1", "unknown option 'confirm_seconds'"),
+        ("queue=q&single=maybe", "must be true or false"),
+        ("queue=q&bindings=a", "bindings need declare"),
+    ],
+)
+def test_options_that_make_no_sense(query, problem):
+    with pytest.raises(ConfigError, match=problem):
+        RabbitSource(f"amqp://localhost?{query}")

@@ -1,0 +1,78 @@
+"""A consumer over every store, in both modes. Its effect is an event with an id of chance."""
+
+from __future__ import annotations
+
+from uuid import uuid4
+
+import pytest
+
+from postroom import Consumer, Event, Handlers
+from postroom.consumers.memory import MemoryQueue, MemorySource
+from postroom.envelope import ID, KEY, TYPE
+from postroom.retry import Constant, RetryPolicy
+from postroom.source import Incoming
+from postroom.store import Filter
+from tests.scenario.every_store import STORES, open_store
+from tests.scenario.place import until
+
+
+@pytest.fixture(params=STORES)
+async def stores(request):
+    async with open_store(request) as found:
+        yield found
+
+
+def message(event_id, key):
+    headers = {ID: event_id, TYPE: "order.created", KEY: key, "content-type": "application/json"}
+    return Incoming("orders", b'{"of": "%s"}' % event_id.encode(), headers)
+
+
+@pytest.mark.req("S3.4", "S3.5", "S5.7")
+@pytest.mark.promise("G4", "G6", "G7")
+@pytest.mark.parametrize("mode", ["direct", "durable"])
+async def test_effects_once_in_the_order_of_keys_and_poison_kept(stores, mode):
+    make, look = stores
+    handlers = Handlers(name="payments")
+    failed, broken = set(), True
+
+    @handlers.on("order.created")
+    async def charge(event, tx, context):
+        if event.id == "a-5" and broken:
+            raise ValueError("no such customer")
+        await context.add(Event("payment.made", event.data, id=str(uuid4()), key=event.key))
+        if event.id in ("a-1", "b-2") and event.id not in failed:
+            failed.add(event.id)
+            raise RuntimeError("a bad moment, after the effect")
+
+    queue = MemoryQueue()
+    ids = [f"{key}-{n}" for n in range(1, 7) for key in "abc"]
+    queue.send(*(message(each, each[0]) for each in ids))
+    queue.send(message("a-1", "a"), message("b-2", "b"))  # repeats
+    retry = RetryPolicy(max_attempts=3, backoff=Constant(0.01))
+    consumer = Consumer(MemorySource(queue), make(), handlers, mode=mode, retry=retry)
+
+    async def effects():
+        found = await look.find(Filter(stream="main", limit=1_000))
+        return [record.data["of"] for record in found]
+
+    async with consumer:
+
+        async def all_but_one():
+            return len(await effects()) == 17 and queue.is_empty
+
+        await until(all_but_one, 30)
+        kept = await look.find(Filter(stream="inbox.payments", limit=100))
+        assert [record.id for record in kept if record.state == "dead"] == ["payments/a-5"]
+        broken = False
+        assert await look.replay(["payments/a-5"]) == 1
+
+        async def all_of_them():
+            return len(await effects()) == 18
+
+        await until(all_of_them, 30)
+    found = await effects()
+    assert sorted(found) == sorted(ids)
+    by_key = {key: [each for each in found if each.startswith(key)] for key in "abc"}
+    assert by_key["a"] == ["a-1", "a-2", "a-3", "a-4", "a-6", "a-5"]
+    assert by_key["b"] == [f"b-{n}" for n in range(1, 7)]
+    assert by_key["c"] == [f"c-{n}" for n in range(1, 7)]

@@ -1,0 +1,68 @@
+"""The example programs that end in Kafka run with one command, and keep what they promise."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.slow, pytest.mark.server]
+
+
+def play(name):
+    """Run an example as a reader would, with warnings as errors; returns its lines."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", f"examples.{name}"],
+        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+def outages(lines):
+    """Return what the relay said of Kafka, each time that changed."""
+    said = [line.split() for line in lines if line.startswith("  relay: Kafka is ")]
+    return [words[3] for words in said]
+
+
+def waiting(lines, beginning):
+    """Return how many events were not done, by the line that begins so."""
+    (line,) = [line for line in lines if line.startswith(beginning)]
+    found = re.findall(r"(\d+) (pending|processing|failed|dead)", line.removeprefix(beginning))
+    return sum(int(number) for number, _ in found)
+
+
+@pytest.mark.req("S1.2", "S1.4", "S1.6", "S1.7", "S1.9", "S1.10")
+def test_checkout():
+    lines = play("checkout")
+    told = outages(lines)
+    assert len(told) >= 4
+    assert told == ["away", "back"] * (len(told) // 2)
+    assert waiting(lines, "15 checkouts, before Kafka was ever there: ") == 15
+    assert "30 checkouts, 30 shipped: 30 done" in lines
+    assert waiting(lines, "45 checkouts, 30 shipped: 30 done, ") == 15
+    assert "60 checkouts, 60 shipped: 60 done" in lines
+    # What was in flight when Kafka was killed may have arrived twice: the inbox has seen to it.
+    assert lines[-2].startswith("60 orders, 60 shipments, ")
+    assert lines[-1] == "every order was shipped once"
+
+
+@pytest.mark.req("S4.2", "S4.3", "S4.4", "S4.6", "S4.9", "S4.10")
+def test_orders_kafka():
+    lines = play("orders_kafka")
+    told = outages(lines)
+    assert told == ["away", "back"] * (len(told) // 2)
+    assert told
+    assert "the dispatcher is running: True; Kafka is well: yes" in lines
+    assert "18 orders with Kafka: 54 done" in lines
+    assert waiting(lines, "36 orders, the shop goes on: 54 done, ") == 54
+    assert [line for line in lines if line.startswith("Kafka is well: no: ")]
+    assert "54 orders: 162 done" in lines
+    # What was in flight when Kafka was killed may be there twice.
+    (found,) = [line for line in lines if line.startswith("a reader of the topic found ")]
+    assert found.startswith("a reader of the topic found 162 of 162 events, 0 orders out of order")
+    assert lines[-1] == "every promise was kept"

@@ -1,0 +1,48 @@
+"""The example of the wiki runs by its one command, or on a MongoDB that is there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from tests.contract.mongo_database import url_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "examples.wiki", *arguments],
+        cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.stderr, done.returncode) == ("", 0)
+    return [line.strip() for line in done.stdout.splitlines()]
+
+
+@pytest.mark.server
+@pytest.mark.req("S2.3", "S2.4", "S2.5", "S2.6")
+def test_the_example_starts_a_server_and_tells_what_happened():
+    said = run()
+    assert said[0] == "starting a MongoDB, a replica set of one …"
+    assert "events: 4 pending" in said
+    assert "events: 3 done, 1 dead" in said
+    assert "the renderer was tried 3 times for Flaky" in said
+    assert "it looked at 4 pages and added Lost:1" in said
+    assert "once more: it looked at 4 pages and added 0" in said
+    assert said[-1] == "events: 4 done, 1 dead"
+    rendered = [line.split()[0] for line in said if "<h1>" in line]
+    assert rendered == ["Animals:1", "Animals:2", "Flaky:1", "Lost:1"]
+    assert "a search for 'dogs' finds: Animals" in said
+    (letter,) = [line for line in said if line.startswith("dead letter")]
+    assert letter == (
+        "dead letter Attack:1: render: this page can never be rendered: it holds a script"
+    )
+
+
+def test_the_example_runs_on_a_server_that_is_there(mongo_url):
+    url = url_of(mongo_url, f"wiki_{uuid.uuid4().hex[:12]}")
+    assert run("--url", url)[-1] == "events: 4 done, 1 dead"

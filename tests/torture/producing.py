@@ -1,0 +1,130 @@
+"""A producer: writes orders of trouble and says in its history what became of each transaction.
+
+Of its transactions 15 % are rolled back, 5 % sleep before they commit, in 2 % the process dies. A
+commit whose reply is lost is unknown; it is looked up by id when the database is back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from contextlib import suppress
+from string import ascii_letters
+from uuid import UUID
+
+from postroom import SyncOutbox
+from tests.torture.history import History
+from tests.torture.worlds import open_world
+
+ROLLS_BACK, SLEEPS, DIES = 0.15, 0.20, 0.22
+PADDINGS = (100, 100, 100, 100, 100, 300, 1_000, 3_000)
+BIG, BIG_SHARE = 200_000, 0.002
+POISON_SHARE = 0.002
+
+
+class RollBackError(Exception):
+    pass
+
+
+class Producer:
+    def __init__(self, url, history, *, seed, keys, poison_size):
+        self.url = url
+        self.history = history
+        self.rng = random.Random(seed)
+        self.keys = keys
+        self.poison_size = poison_size  # None: no poison
+        self.outbox = SyncOutbox()
+        self.world = None
+        self.unknown = []
+
+    def run(self, events):
+        made = 0
+        while made < events:
+            key, rows = self._draw()
+            if self.unknown and not self._look_up():
+                continue
+            fate = self.rng.random()
+            if SLEEPS <= fate < DIES:
+                self._die(key, rows)
+                continue
+            made += self._try(key, rows, fate)
+        while self.unknown and not self._look_up():
+            pass
+
+    def _draw(self):
+        key = f"k{min(int(self.rng.paretovariate(1.1)) - 1, self.keys - 1)}"
+        rows = []
+        for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
+            size = BIG if self.rng.random() < BIG_SHARE else self.rng.choice(PADDINGS)
+            poison = self.poison_size is not None and self.rng.random() < POISON_SHARE
+            size = self.poison_size if poison and self.poison_size else size
+            # Poison by size must stay large when it is compressed.
+            padding = "".join(self.rng.choices(ascii_letters, k=size)) if poison else "x" * size
+            event_id = str(UUID(int=self.rng.getrandbits(128), version=4))
+            rows.append((event_id, padding, poison))
+        return key, rows
+
+    def _try(self, key, rows, fate):
+        ids = [row[0] for row in rows]
+        committing = False
+        try:
+            self.world = self.world or open_world(self.url)
+            with self.world.transaction():
+                self.world.write(self.outbox, key, rows)
+                if fate < ROLLS_BACK:
+                    raise RollBackError
+                if fate < SLEEPS:
+                    time.sleep(self.rng.uniform(0.01, 0.1))
+                committing = True
+                self.world.commit()
+        except RollBackError:
+            self.history.note("fail", ids=ids)
+            return 0
+        except Exception as error:
+            self.history.note("unknown" if committing else "fail", ids=ids, error=str(error)[:200])
+            if committing:
+                self.unknown = ids
+            self._leave()
+            return 0
+        self.outbox.kick()
+        self.history.note("ok", ids=ids)
+        return len(ids)
+
+    def _die(self, key, rows):
+        """Let a child write and die within the transaction."""
+        self._leave()  # the child must not have our connection
+        self.history.note("fail", ids=[row[0] for row in rows], died=True)
+        child = os.fork()
+        if not child:
+            with suppress(BaseException):
+                world = open_world(self.url)
+                with world.transaction():
+                    world.write(self.outbox, key, rows)
+                    os._exit(0)
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    def _look_up(self):
+        """Find out what became of a transaction without a reply."""
+        try:
+            self.world = self.world or open_world(self.url)
+            known = self.world.known(self.unknown)
+        except Exception:
+            self._leave()
+            return False
+        self.history.note("looked up", ids=self.unknown, committed=bool(known))
+        self.unknown = []
+        return True
+
+    def _leave(self):
+        world, self.world = self.world, None
+        if world is not None:
+            with suppress(Exception):
+                world.close()
+            time.sleep(0.05)
+
+
+def produce(url, path, *, name, seed, events, keys, poison_size):
+    history = History(path, name)
+    Producer(url, history, seed=seed, keys=keys, poison_size=poison_size).run(events)

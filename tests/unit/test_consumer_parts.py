@@ -1,0 +1,317 @@
+"""The parts of receiving that need no broker: ids, records, offsets, conflicts, the history."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from postroom import Event, Handlers
+from postroom.consumers.backlog import Backlog, Unpacked, stream_of
+from postroom.consumers.letter import restore, row_id, to_record, to_row
+from postroom.consumers.offsets import Partition
+from postroom.consumers.settings import ConsumerSettings, merge
+from postroom.context import Context
+from postroom.errors import CausationError, ConfigError, EventError, StoreConflictError
+from postroom.event import MAX_CAUSATION
+from postroom.message_id import MessageId, hash_id, identify
+from postroom.outbox import Outbox
+from postroom.source import Incoming
+from postroom.stores.memory import MemoryStore
+from postroom.testing.desk import RecordingDesk, make_record
+from postroom.transactions.conflicts import is_conflict
+
+
+# -- ids (S5.5) -------------------------------------------------------------------------------
+@pytest.mark.req("S5.5")
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({"postroom-id": "e-1", "ce_id": "c-1"}, "e-1"),
+        ({"ce_id": "c-1"}, "c-1"),
+        ({"ce-id": "c-2"}, "c-2"),
+        ({"cloudEvents:id": "c-3"}, "c-3"),
+    ],
+)
+def test_the_senders_own_id_goes_first(headers, expected):
+    assert identify(Incoming("t", b"", headers), "hash") == MessageId(expected)
+
+
+@pytest.mark.req("S5.5")
+def test_without_an_id_it_is_sha256_over_the_routing_key_and_the_body():
+    expected = hashlib.sha256(b'orders.new:{"n":1}').hexdigest()
+    assert hash_id("orders.new", b'{"n":1}') == expected
+    found = identify(Incoming("orders.new", b'{"n":1}', {}), "hash")
+    assert found == MessageId(expected, hashed=True)
+
+
+@pytest.mark.promise("I5")
+def test_the_place_in_the_log_can_be_the_id():
+    message = Incoming("t", b"", {}, offset="t/3/17")
+    assert identify(message, "offset") == MessageId("t/3/17")
+    assert identify(message._replace(headers={"postroom-id": "e-1"}), "offset").text == "e-1"
+
+
+@pytest.mark.promise("I5")
+def test_a_message_without_an_id_can_be_refused():
+    with pytest.raises(EventError, match="missing_id='reject'"):
+        identify(Incoming("t", b"", {}), "reject")
+
+
+@pytest.mark.parametrize("hostile", ["x" * 256, "line\nbreak", "\ud800"])
+def test_an_id_that_no_inbox_can_keep_is_hashed(hostile):
+    found = identify(Incoming("t", b"", {"postroom-id": hostile}), "reject").text
+    assert found.startswith("sha256:")
+    assert len(found) == 71
+
+
+# -- records ----------------------------------------------------------------------------------
+def test_a_foreign_message_becomes_an_event():
+    record = to_record(Incoming("orders.new", b'{"n":1}', {"tenant": "north"}, key="k-1"))
+    assert (record.type, record.topic, record.key) == ("orders.new", "orders.new", "k-1")
+    assert record.data == {"n": 1}
+    assert record.headers == {"tenant": "north"}
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "expected"),
+    [
+        ("application/json; charset=utf-8", b"7", 7),
+        ("application/vnd.shop+json", b"[7]", [7]),
+        (None, b' {"n": 7}', {"n": 7}),
+        (None, b"plain", b"plain"),
+        ("text/plain", b"{}", b"{}"),
+    ],
+)
+def test_what_is_json_is_decoded(content_type, body, expected):
+    headers = {} if content_type is None else {"content-type": content_type}
+    assert to_record(Incoming("t", body, headers)).data == expected
+
+
+HOSTILE = {
+    "plain": Incoming("orders", b'{"n":1}', {"postroom-id": "e-1", "postroom-key": "k"}),
+    "no text": Incoming("orders", b"\xff\x00", {"postroom-id": "e-2"}, key="k", offset="o/1/2"),
+    "json with NUL": Incoming("orders", b'{"a":"\x00"}', {"content-type": "application/json"}),
+    "long": Incoming("t" * 300, b"{}", {"postroom-type": "y" * 300, "postroom-key": "k" * 300}),
+    "strict": Incoming("orders", b"{}", {"postroom-id": "e", "postroom-kseq": "3", "x": "\x00"}),
+}
+
+
+@pytest.mark.parametrize("message", HOSTILE.values(), ids=HOSTILE)
+async def test_a_kept_message_is_the_same_event(message):
+    store = MemoryStore()
+    await store.open()
+    record = to_record(message)
+    backlog = Backlog(store, "payments")
+    assert await backlog.keep([(message, record)]) == 1
+    assert await backlog.keep([(message, record)]) == 0  # a repeat of it
+    kept = await store.get(row_id("payments", record.id))
+    found = restore(kept)
+    assert kept.stream == "inbox.payments"
+    for name in ("id", "type", "key_hash", "payload", "content_type", "kseq", "causation_path"):
+        assert getattr(found, name) == getattr(record, name), name
+
+
+def test_two_consumers_keep_one_message_each_for_itself():
+    message = HOSTILE["plain"]
+    record = to_record(message)
+    rows = {to_row(message, record, name, stream_of(name)).id for name in ("billing", "shipping")}
+    assert rows == {"billing/e-1", "shipping/e-1"}
+    assert row_id("billing", "x" * 255).startswith("inbox/")
+    assert len(row_id("billing", "x" * 255)) <= 100
+
+
+@pytest.mark.promise("I6")
+def test_a_replay_under_a_new_id_is_a_new_event():
+    message = HOSTILE["plain"]
+    row = to_row(message, to_record(message), "billing", "inbox.billing")
+    kept = make_record(
+        id=row.id, stream=row.stream, headers_json=row.headers, payload=b"{}", key="k"
+    )
+    assert restore(kept).id == "e-1"
+    assert restore(kept._replace(id="copy-1")).id == "copy-1"
+
+
+async def test_a_dead_letter_is_written_once():
+    store = MemoryStore()
+    await store.open()
+    message = HOSTILE["plain"]
+    backlog = Backlog(store, "payments")
+    for _ in range(2):
+        await backlog.bury(message, to_record(message), "no handler")
+    kept = await store.get("payments/e-1")
+    assert (kept.state, kept.last_error) == ("dead", "no handler")
+
+
+async def test_handlers_behind_a_backlog_see_the_message():
+    seen = []
+    handlers = Handlers(transaction=False)
+
+    @handlers.on("order.created")
+    async def on_order(event, tx):
+        seen.append(event.id)
+
+    message = Incoming("t", b"{}", {"postroom-id": "e-1", "postroom-type": "order.created"})
+    row = to_row(message, to_record(message), "billing", "inbox.billing")
+    kept = make_record(id=row.id, stream=row.stream, headers_json=row.headers, payload=b"{}")
+    desk = RecordingDesk()
+    unpacked = Unpacked(handlers)
+    await unpacked.open()
+    await unpacked.publish([kept], desk)
+    assert seen == ["e-1"]
+    assert await handlers.close() is None
+
+
+# -- offsets ----------------------------------------------------------------------------------
+@pytest.mark.promise("G2")
+def test_only_an_unbroken_run_of_offsets_is_committed():
+    partition = Partition("orders", 0)
+    for offset in (5, 6, 9, 10):  # 7 and 8 belong to an aborted transaction
+        partition.arrived(offset)
+    assert partition.to_commit() is None
+    partition.done(6)
+    partition.done(10)
+    assert partition.to_commit() is None
+    partition.done(5)
+    assert partition.to_commit() == 7
+    assert partition.to_commit() is None
+    partition.done(9)
+    assert partition.to_commit() == 11
+
+
+@pytest.mark.promise("G2")
+def test_nothing_of_a_lost_partition_is_committed():
+    partition = Partition("orders", 0)
+    partition.arrived(1)
+    partition.lose()
+    partition.done(1)
+    assert partition.is_lost
+    assert partition.to_commit() is None
+
+
+def test_an_offset_that_was_not_taken_is_offered_again():
+    partition = Partition("orders", 0)
+    partition.arrived(1)
+    partition.done(1)
+    assert partition.to_commit() == 2
+    partition.not_committed()
+    assert partition.to_commit() == 2
+
+
+# -- conflicts (I2) ---------------------------------------------------------------------------
+class Driver(Exception):
+    def __init__(self, *args, **facts):
+        super().__init__(*args)
+        self.__dict__.update(facts)
+
+
+def of_module(name, *args, **facts):
+    kind = type("Error", (Driver,), {"__module__": name})
+    return kind(*args, **facts)
+
+
+@pytest.mark.promise("I2")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (StoreConflictError("busy"), True),
+        (of_module("psycopg.errors", sqlstate="40001"), True),
+        (of_module("asyncpg.exceptions", sqlstate="40P01"), True),
+        (of_module("psycopg.errors", sqlstate="23505"), False),
+        (of_module("pymysql.err", 1213, "Deadlock"), True),
+        (of_module("MySQLdb", 1205, "Lock wait timeout"), True),
+        (of_module("pymysql.err", 1062, "Duplicate"), False),
+        (of_module("shop", 1213), False),
+        (of_module("sqlalchemy.exc", orig=of_module("asyncmy.errors", 1213, "Deadlock")), True),
+        (of_module("pymongo.errors", has_error_label=lambda label: True, code=112), True),
+        (of_module("pymongo.errors", has_error_label=lambda label: True, code=None), False),
+        (of_module("sqlite3", sqlite_errorcode=517), True),
+        (ValueError("no"), False),
+        (None, False),
+    ],
+)
+def test_a_conflict_is_told_from_a_failure(error, expected):
+    assert is_conflict(error) is expected
+
+
+# -- the history (S3.1) -----------------------------------------------------------------------
+def context(event, module="billing"):
+    return Context(module, event, None, Outbox())
+
+
+@pytest.mark.req("S3.1")
+def test_what_is_caused_inherits_the_history():
+    cause = make_record(id="e-1", type="order.created", correlation_id="story")
+    caused = context(cause).caused(Event("payment.made"))
+    assert caused.correlation_id == "story"
+    assert caused.causation_path == (("billing", "order.created"),)
+    own = context(cause).caused(Event("payment.made", correlation_id="another"))
+    assert own.correlation_id == "another"
+
+
+@pytest.mark.req("S3.1")
+def test_a_story_begins_with_an_event_that_has_none():
+    cause = make_record(id="e-1", type="order.created", correlation_id=None)
+    assert context(cause).caused(Event("t")).correlation_id == "e-1"
+
+
+@pytest.mark.req("S3.1")
+def test_a_path_that_bites_its_own_tail_is_refused():
+    path = '[["billing","order.created"],["shop","payment.made"]]'
+    cause = make_record(id="e-3", type="order.created", causation_json=path)
+    with pytest.raises(CausationError, match="bites its own tail: billing:order.created"):
+        context(cause).caused(Event("payment.made"))
+
+
+@pytest.mark.req("S3.1")
+def test_a_path_has_an_end():
+    path = str([[f"m{n}", "t"] for n in range(MAX_CAUSATION)]).replace("'", '"')
+    cause = make_record(id="e-3", type="order.created", causation_json=path)
+    with pytest.raises(CausationError, match=f"the limit is {MAX_CAUSATION}"):
+        context(cause).caused(Event("payment.made"))
+
+
+@pytest.mark.req("S3.1")
+async def test_a_loop_makes_a_dead_letter_at_once():
+    handlers = Handlers(name="billing", transaction=False)
+
+    @handlers.on("order.created")
+    async def answer(event, tx, context):
+        context.caused(Event("payment.made"))
+
+    cause = make_record(type="order.created", causation_json='[["billing","order.created"]]')
+    desk = RecordingDesk()
+    await handlers.open()
+    await handlers.publish([cause], desk)
+    ((_, outcome),) = desk.reports
+    assert outcome.verdict.value == "rejected"
+    assert "bites its own tail" in outcome.error
+
+
+def test_only_a_third_parameter_is_given_the_context():
+    handlers = Handlers(transaction=False)
+
+    @handlers.on("a")
+    async def with_default(event, tx, retries=3):
+        return retries
+
+    @handlers.on("b")
+    async def with_context(event, tx, context=None):
+        return context
+
+    assert handlers.types == {"a", "b"}
+    assert handlers.handles("a")
+    assert not handlers.handles("c")
+
+
+# -- settings ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"mode": "fast"}, {"missing_id": "guess"}, {"unhandled": "drop"}, {"max_in_flight": 0},
+        {"stop_seconds": -1}, {"retry": 5}, {"name": "x" * 60}, {"nmae": "x"},
+    ],
+)  # fmt: skip
+def test_settings_that_make_no_sense_are_refused(wrong):
+    with pytest.raises(ConfigError):
+        merge(ConsumerSettings(), wrong)

@@ -1,0 +1,124 @@
+"""The files for deployment, as far as they can be checked without running them.
+
+There is no Docker and no Kubernetes here: images and manifests are read, not run.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from postroom.cli.app import cli
+from postroom.configuration import Configuration, Source
+from postroom.telemetry.names import documented
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+RULES = DEPLOY / "prometheus/postroom.rules.yml"
+RUNBOOK = (ROOT / "docs/operations/runbook.md").read_text()
+
+
+def alerts():
+    (group,) = yaml.safe_load(RULES.read_text())["groups"]
+    return {rule["alert"]: rule for rule in group["rules"]}
+
+
+def names_in(expression):
+    """Return the metrics that an expression speaks of, as they are documented."""
+    found = re.findall(r"\b((?:postroom|outbox)_[a-z_]+)", expression)
+    return {re.sub(r"_(bucket|sum|count)$", "", name) for name in found}
+
+
+def run(*argv, cwd=DEPLOY):
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.req("S2.8")
+def test_the_alerts_are_right_and_fire_when_they_should():
+    checked = run("promtool", "check", "rules", RULES.name, cwd=RULES.parent)
+    assert checked.returncode == 0, checked.stderr
+    tested = run("promtool", "test", "rules", "postroom.rules.test.yml", cwd=RULES.parent)
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+    assert {"PostroomLagHigh", "PostroomDeadLettersGrowing"} <= set(alerts())
+
+
+def test_every_alert_has_a_test_and_a_page_in_the_runbook():
+    tests = (DEPLOY / "prometheus/postroom.rules.test.yml").read_text()
+    headings = re.findall(r"^## (\S+)$", RUNBOOK, re.MULTILINE)
+    for name, rule in alerts().items():
+        assert f"alertname: {name}\n" in tests
+        assert name in headings
+        assert rule["annotations"]["runbook"] == f"docs/operations/runbook.md#{name.lower()}"
+
+
+def test_alerts_and_dashboard_speak_of_documented_metrics():
+    known = set(documented())
+    for rule in alerts().values():
+        assert names_in(rule["expr"]) <= known
+    board = json.loads((DEPLOY / "grafana/postroom.json").read_text())
+    used = set()
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            used |= names_in(target["expr"])
+    assert used
+    assert used <= known
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids))
+
+
+def test_the_unit_is_sound(tmp_path):
+    unit = (DEPLOY / "systemd/postroom.service").read_text()
+    (tmp_path / "postroom.service").write_text(unit)
+    if shutil.which("systemd-analyze"):  # only where there is systemd
+        checked = run("systemd-analyze", "verify", str(tmp_path / "postroom.service"), cwd=tmp_path)
+        assert [line for line in checked.stderr.splitlines() if "postroom" in line] == []
+        assert checked.returncode == 0, checked.stderr
+    stop = int(re.search(r"TimeoutStopSec=(\d+)", unit)[1])
+    assert stop > Configuration(Source(), {}).relays({})[0].settings.stop_seconds
+
+
+def manifests():
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes/postroom.yaml").read_text()))
+
+
+def test_the_manifests_have_probes_and_time_to_stop():
+    kinds = {manifest["kind"]: manifest for manifest in manifests()}
+    assert set(kinds) == {"ConfigMap", "Job", "Deployment", "PodDisruptionBudget"}
+    pod = kinds["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    (seconds,) = container["lifecycle"]["preStop"]["exec"]["command"][1:]
+    (tmp,) = [kinds["ConfigMap"]["data"]["postroom.toml"]]
+    stop = int(re.search(r"stop_seconds = (\d+)", tmp)[1])
+    assert pod["terminationGracePeriodSeconds"] > stop + int(seconds)
+
+
+def test_their_settings_are_settings(tmp_path):
+    from postroom.configuration import load
+
+    (text,) = [m["data"]["postroom.toml"] for m in manifests() if m["kind"] == "ConfigMap"]
+    (tmp_path / "postroom.toml").write_text(text)
+    found = load(None, {}, tmp_path)
+    assert found.get("metrics_port").value == 9464
+    assert found.relays({})[0].settings.lease_seconds == 15
+
+
+def test_the_commands_in_the_files_are_commands():
+    files = [DEPLOY / "docker/Dockerfile", DEPLOY / "systemd/postroom.service"]
+    for path in [*files, DEPLOY / "docker/compose.yaml", DEPLOY / "kubernetes/postroom.yaml"]:
+        text = path.read_text()
+        options = set(re.findall(r"(?<![\w-])(--(?:metrics|log|name|config)[a-z-]*)", text))
+        known = {o for p in [*cli.params, *cli.commands["run"].params] for o in p.opts}
+        assert options <= known, path
+    compose = yaml.safe_load((DEPLOY / "docker/compose.yaml").read_text())
+    assert compose["services"]["relay"]["stop_grace_period"] == "45s"
+    docker = (DEPLOY / "docker/Dockerfile").read_text()
+    assert "USER 10001" in docker
+    assert 'CMD ["postroom", "health"]' in docker

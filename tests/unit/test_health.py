@@ -1,0 +1,107 @@
+"""Health: what makes a probe fail, and what only warns."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from postroom.brokers import MemoryBroker
+from postroom.engine.relay import Relay
+from postroom.store import Stats
+from postroom.stores.memory import MemoryStore
+from postroom.telemetry.health import Health, Pulse
+from postroom.telemetry.sampling import Sample, Sampler
+from postroom.testing.store_hand import until
+
+
+@pytest.fixture
+async def relay():
+    relay = Relay(MemoryStore(), MemoryBroker(), lease_seconds=5.0)
+    await relay.start()
+
+    async def settled_in():
+        return relay.vitals.lanes == 64
+
+    await until(settled_in)
+    yield relay
+    await relay.stop()
+
+
+@pytest.fixture
+def pulse():
+    return Pulse()
+
+
+@pytest.fixture
+def health(relay, pulse):
+    return Health([relay], Sampler([relay]), pulse)
+
+
+def sampled(health, lag=0.0, dead=0):
+    health._sampler.samples["main"] = Sample(
+        Stats({"pending": 0, "dead": dead}, lag, 0), 0, 1, time.monotonic()
+    )
+
+
+async def test_all_is_well(health):
+    sampled(health)
+    ok, facts = health.ready()
+    assert ok
+    assert (facts["ready"], facts["problems"], facts["warnings"]) == (True, [], [])
+    (told,) = facts["relays"]
+    assert (told["stream"], told["running"], told["lanes"], told["breaker"]) == (
+        "main",
+        True,
+        64,
+        "closed",
+    )
+    assert health.alive().ok
+
+
+async def test_a_dead_broker_a_lag_and_dead_letters_only_warn(health, relay):
+    relay._office.outage("connection refused")
+    sampled(health, lag=600.0, dead=3)
+    ok, facts = health.ready()
+    assert ok
+    assert facts["problems"] == []
+    assert facts["warnings"] == [
+        "the destination of stream main is away",
+        "stream main lags by 600 s",
+        "stream main has dead letters",
+    ]
+
+
+async def test_a_store_that_does_not_answer_is_a_problem(health, relay):
+    relay._office.beat_at -= 11.0
+    health._sampler.errors["main"] = "StoreLostError: away"
+    ok, facts = health.ready()
+    assert not ok
+    assert facts["problems"] == [
+        "the store does not answer the relay of stream main: StoreLostError: away"
+    ]
+    relay._office.beat_at += 5.0
+    assert health.ready().ok  # a beat or two late is no reason to restart
+
+
+async def test_a_relay_that_does_not_run_is_a_problem(health, relay):
+    await relay.stop()
+    ok, facts = health.ready()
+    assert not ok
+    assert facts["relays"] == [{"stream": "main", "running": False}]
+
+
+async def test_a_loop_that_does_not_turn_is_neither_alive_nor_ready(health, pulse):
+    pulse.at -= 11.0
+    assert not health.alive().ok
+    ok, facts = health.ready()
+    assert (ok, facts["problems"]) == (False, ["the event loop hangs"])
+    pulse.start()
+    pulse.start()
+
+    async def alive():
+        return health.alive().ok
+
+    await until(alive)
+    await pulse.stop()
+    await pulse.stop()

@@ -1,0 +1,153 @@
+"""Metrics: what is counted, with bounded labels, and never at the price of a scrape."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from postroom import adding
+from postroom.broker import Outcome, Verdict
+from postroom.brokers import MemoryBroker
+from postroom.engine.relay import Relay
+from postroom.errors import StoreLostError
+from postroom.event import Event
+from postroom.observer import Attempt, Delivered, Sent, Settled
+from postroom.outbox import Outbox
+from postroom.retry import Constant, RetryPolicy
+from postroom.stores.memory import MemoryStore
+from postroom.telemetry.metrics import RelayMetrics, Tally
+from postroom.telemetry.sampling import Sampler
+from postroom.testing.desk import make_record
+
+
+@pytest.fixture
+def relay():
+    return Relay(MemoryStore(), MemoryBroker())
+
+
+@pytest.fixture
+def metrics(relay):
+    metrics = RelayMetrics()
+    metrics.watch(relay, "kafka")
+    yield metrics
+    metrics.close()
+
+
+def read(metrics):
+    """Return the value of every line that is served."""
+    registry = CollectorRegistry()
+    metrics.register(registry)
+    lines = generate_latest(registry).decode().splitlines()
+    return {
+        name: float(number)
+        for name, _, number in (li.rpartition(" ") for li in lines if li[0] != "#")
+    }
+
+
+def test_a_histogram_counts_each_value_once():
+    tally = Tally((1.0, 10.0))
+    for value in (0.5, 1.0, 2.0, 11.0):
+        tally.add(value)
+    assert tally.buckets() == [("1.0", 2), ("10.0", 3), ("+Inf", 4)]
+    assert tally.total == 14.5
+
+
+def test_facts_are_counted(metrics):
+    records = [make_record(n, topic="orders") for n in range(3)]
+    metrics.observe(Sent("main", records, 0.02))
+    metrics.observe(Delivered("main", records[:2], 0.004))
+    metrics.observe(Settled("main", 2, 1, 1, 3, 0))
+    metrics.observe(Attempt("main", "e", "t", "orders", "failed", 1, "no"))
+    found = read(metrics)
+    place = 'destination="kafka",stream="main"'
+    assert found[f'postroom_events_published_total{{{place},topic="orders"}}'] == 3
+    assert found[f'postroom_events_confirmed_total{{{place},topic="orders"}}'] == 2
+    assert found[f'postroom_events_failed_total{{{place},topic="orders",verdict="failed"}}'] == 1
+    assert found[f"postroom_events_dead_total{{{place}}}"] == 1
+    assert found[f"postroom_events_fenced_total{{{place}}}"] == 3
+    assert found[f"postroom_batch_size_sum{{{place}}}"] == 3
+    assert found[f"postroom_publish_seconds_count{{{place}}}"] == 1
+    assert found[f"postroom_settle_seconds_count{{{place}}}"] == 1
+    assert found[f"postroom_delivery_lag_seconds_count{{{place}}}"] == 2
+
+
+def test_labels_are_bounded(metrics):
+    for n in range(500):
+        metrics.observe(Sent("main", [make_record(n, topic=f"t{n}")], 0.01))
+    found = {
+        name: v for name, v in read(metrics).items() if name.startswith("postroom_events_published")
+    }
+    assert len(found) == 101
+    assert (
+        found['postroom_events_published_total{destination="kafka",stream="main",topic="other"}']
+        == 400
+    )
+    metrics.count_added()
+    for n in range(500):
+        adding.seen(Event(f"type-{n}", id=str(n)))
+    added = {n: v for n, v in read(metrics).items() if n.startswith("postroom_events_added_total")}
+    assert len(added) == 101
+    assert sum(added.values()) == 500
+
+
+async def test_a_relay_is_watched(metrics, relay):
+    relay = Relay(
+        relay.store,
+        MemoryBroker(),
+        retry=RetryPolicy(max_attempts=1, backoff=Constant(0)),
+        observers=[metrics],
+    )
+    relay.broker.script(lambda r: Outcome(Verdict.FAILED, "no") if r.id == "b" else None)
+    metrics._relays.clear()
+    metrics.watch(relay, "kafka")
+    metrics.count_added()
+    async with relay.store.begin() as tx:
+        await Outbox().add_many(tx, [Event("t", id="a", topic="x"), Event("t", id="b", topic="x")])
+    await relay.drain()
+    found = read(metrics)
+    assert found['outbox_new_total{stream="main"}'] == 2
+    assert found['outbox_done_total{stream="main"}'] == 1
+    assert found['outbox_failed_total{stream="main"}'] == 1
+    assert found['postroom_up{stream="main"}'] == 0
+
+
+async def test_the_store_is_asked_by_the_sampler_alone(relay):
+    sampler = Sampler([relay])
+    metrics = RelayMetrics(sampler)
+    metrics.watch(relay, "kafka")
+    asked = []
+    stats = relay.store.stats
+
+    async def counted(stream):
+        asked.append(stream)
+        return await stats(stream)
+
+    relay.store.stats = counted
+    async with relay.store.begin() as tx:
+        await Outbox().add(tx, Event("t", id="a"))
+    await sampler.look(relay)
+    assert asked == ["main"]
+    for _ in range(3):
+        found = read(metrics)
+    assert asked == ["main"]
+    assert found['postroom_events{state="pending",stream="main"}'] == 1
+    assert found['postroom_pending_events{stream="main"}'] == 1
+    assert found['postroom_store_up{stream="main"}'] == 1
+    assert found['postroom_lanes_free{stream="main"}'] == 64
+
+    async def away(stream):
+        raise StoreLostError("away")
+
+    relay.store.stats = away
+    await sampler.look(relay)
+    found = read(metrics)
+    assert found['postroom_store_up{stream="main"}'] == 0
+    assert found['postroom_pending_events{stream="main"}'] == 1  # the last that is known
+
+
+async def test_a_sampler_starts_and_stops_twice(relay):
+    sampler = Sampler([relay], every_seconds=0.01)
+    sampler.start()
+    sampler.start()
+    await sampler.stop()
+    await sampler.stop()
