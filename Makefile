@@ -10,7 +10,7 @@ WORKERS ?= 3
 # Its driver is built with the headers that come with the servers.
 NO_SERVERS := --ignore tests/contract/test_transactions_mysql.py
 
-.PHONY: help demo test test-preview test-fast test-pythons check format mutants bench sim servers clean
+.PHONY: help demo test test-preview test-fast test-pythons check format mutants bench sim torture spec servers clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -69,6 +69,12 @@ mutants: $(VENV)/.dev  ## plant one bug at a time and show which test catches it
 
 sim: $(VENV)/.dev  ## the simulation: SEED=1 SECONDS=60
 	@$(BIN)/python -m tests.sim.run $(or $(SEED),1) $(or $(SECONDS),60)
+
+torture: $(VENV)/.dev servers  ## real processes, real servers, real faults: STORE=postgres BROKER=kafka EVENTS=5000 FAULTS=20 SEED=1
+	@$(BIN)/python -m tests.torture cell $(or $(STORE),postgres) $(or $(BROKER),kafka) --events $(or $(EVENTS),5000) --faults $(or $(FAULTS),20) --seed $(or $(SEED),1)
+
+spec: $(VENV)/.dev servers  ## the protocol's model, checked exhaustively by spin, and with each mechanism switched off
+	@$(BIN)/python -m spec
 
 bench: $(VENV)/.dev  ## benchmarks: programs that print ratios, not tests
 	@$(BIN)/python -m bench.relay --store sqlite

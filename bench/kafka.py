@@ -2,7 +2,8 @@
 
     python -m bench.kafka                       starts a Kafka of its own
     python -m bench.kafka --servers host:9092   one that is there (two topics are made in it)
-    python -m bench.kafka --memory              2,000 events of 500 KB behind a dead broker
+    python -m bench.kafka --memory              2,000 events of 500 KB behind a dead broker;
+                                                with --dead amqp://127.0.0.1:1 a dead RabbitMQ
 
 The bare loop is what one writes by hand: produce each message, then flush. It is shown with the
 same headers and without any. Rounds alternate between the contestants; medians count.
@@ -30,6 +31,8 @@ from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.envelope import write_headers
 from postroom.testing.desk import make_record
+
+DEAD = "kafka://127.0.0.1:1?publish_seconds=2&answer_seconds=1"
 
 
 class CountingDesk:
@@ -136,7 +139,7 @@ async def memory(args):
                 with outbox.transaction(connection):
                     outbox.add(connection, Event("big", b"x" * 500_000, key=f"k{n % 100}"))
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        relay = Relay(url, "kafka://127.0.0.1:1?publish_seconds=2&answer_seconds=1")
+        relay = Relay(url, args.dead)
         await relay.start()
         began = time.monotonic()
         while time.monotonic() - began < args.seconds:
@@ -144,7 +147,7 @@ async def memory(args):
         state = relay.counts
         await relay.stop()
         print(
-            f"{args.events:,} events of 500 KB behind a dead broker for {args.seconds} s: the "
+            f"{args.events:,} events of 500 KB behind {args.dead} for {args.seconds} s: the "
             f"process grew by {grown_mb(before):.0f} MB ({state})"
         )
 
@@ -159,6 +162,7 @@ def main(argv=None):
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--transactions", action="store_true", help="also in transactions")
     parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--dead", default=DEAD, help="the URL of a broker that is not there")
     parser.add_argument("--events", type=int, default=2_000)
     parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--json", help="append the results to this file, one object a line")

@@ -16,6 +16,7 @@ import json
 import platform
 import resource
 import statistics
+import subprocess
 import sys
 import time
 
@@ -41,6 +42,45 @@ def drain(ground, batch, keep_done):
     return asyncio.run(run())
 
 
+class Crew:
+    """Relays in processes of their own, which wait for each round's beginning."""
+
+    def __init__(self, url, count, batch):
+        command = [sys.executable, "-m", "bench.relay", "--worker", "--store", url]
+        self._processes = [
+            subprocess.Popen(
+                [*command, "--batch", str(batch)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                text=True,
+            )
+            for _ in range(count)
+        ]  # fmt: skip
+        for process in self._processes:
+            process.stdout.readline()
+
+    def drain(self):
+        for process in self._processes:
+            process.stdin.write("go\n")
+            process.stdin.flush()
+        return sum(int(process.stdout.readline()) for process in self._processes)
+
+    def close(self):
+        for process in self._processes:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
+
+
+def work(args):
+    """The other side of Crew: drain whenever a line comes."""
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        relay = Relay(
+            args.store, NullBroker(), batch_size=args.batch, max_batch_size=args.batch,
+            keep_done_seconds=0,
+        )  # fmt: skip
+        print(asyncio.run(relay.drain()).done, flush=True)
+
+
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m bench.relay")
     parser.add_argument("--store", default="sqlite", help="sqlite, a server's name, or a URL")
@@ -49,10 +89,14 @@ def main(argv=None):
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--broker", help="kafka, or kafka://…: send to it, from PostgreSQL")
+    parser.add_argument("--relays", help="also with so many processes, as 2,4 (not on SQLite)")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--growth", action="store_true", help="also with big tables around it")
     parser.add_argument("--dir", help="where SQLite files go (default: the system's)")
     parser.add_argument("--json", help="append the results to this file, one object a line")
     args = parser.parse_args(argv)
+    if args.worker:
+        return work(args)
     if args.broker:
         from bench import relay_kafka
 
@@ -85,6 +129,10 @@ def measure(args, ground):
             prepare(kind, crowd=kind, number=number)
             contests.append((f"relay, keep_done=0, {words}", kind, relay(0)))
 
+    crews = [Crew(ground.url, int(n), args.batch) for n in (args.relays or "").split(",") if n]
+    for n, crew in zip((args.relays or "").split(","), crews, strict=False):
+        contests.append((f"{n} relay processes, keep_done=0", "plain", crew.drain))
+
     rates = {name: [] for name, _, _ in contests}
     for round_number in range(args.rounds):
         for name, prepared, work in contests:
@@ -100,6 +148,8 @@ def measure(args, ground):
             began = time.perf_counter()
             rates.setdefault(name, []).append(work() / (time.perf_counter() - began))
         print(f"round {round_number + 1} of {args.rounds}, {memory()} so far", file=sys.stderr)
+    for crew in crews:
+        crew.close()
     show(args, ground, rates)
     return 0
 

@@ -8,21 +8,20 @@ from __future__ import annotations
 
 import difflib
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from postroom.config import RelaySettings
+from postroom.configuration_file import Source, find_file
 from postroom.errors import ConfigError
 from postroom.retry import Backoff, Constant, Exponential, Linear, RetryPolicy
 from postroom.url import Url
 
-FILE = "postroom.toml"
-PYPROJECT = "pyproject.toml"
 SECTION = "relay"  # [[relay]]: one stream each
+CONSUMER = "consumer"  # [[consumer]]: one source each
 PREFIX = "POSTROOM_"
 DEFAULT = "default"
 LEVELS = ("debug", "info", "warning", "error")
@@ -76,6 +75,21 @@ SETTINGS: Mapping[str, Known] = {
 }
 
 
+CONSUMER_SETTINGS: Mapping[str, Known] = {
+    "source": Known("url", None),
+    "handlers": Known("url", None),
+    "name": Known("text", ""),
+    "mode": Known("direct|durable", "direct"),
+    "missing_id": Known("hash|reject|offset", "hash"),
+    "unhandled": Known("dead|ignore", "dead"),
+    "max_in_flight": Known("int", 1_000),
+    "max_attempts": Known("int", _DEFAULTS.retry.max_attempts),
+    "stop_seconds": Known("seconds", 30.0),
+    "lease_seconds": Known("seconds", 15.0),
+    "keep_seen_seconds": Known("seconds", 2_592_000.0),
+}
+
+
 class Setting(NamedTuple):
     """One value and where it came from."""
 
@@ -101,19 +115,6 @@ class RelayPlan:
         return url
 
 
-@dataclass(frozen=True)
-class Source:
-    """What a file says, with the line of each key."""
-
-    path: Path | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
-    lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-
-    def where(self, *path: str) -> str:
-        line = self.lines.get(path)
-        return f"{self.path}:{line}" if line else str(self.path)
-
-
 class Configuration:
     """Settings from a file and the environment, to be joined with flags."""
 
@@ -121,6 +122,7 @@ class Configuration:
         self.source = source
         self._file: dict[str, Setting] = {}
         self._sections: list[dict[str, Setting]] = []
+        self.consumers: list[dict[str, Setting]] = []
         self._read_file()
         self._environment = dict(_from_environment(environment))
 
@@ -140,12 +142,14 @@ class Configuration:
     def relays(self, flags: Mapping[str, Any]) -> list[RelayPlan]:
         """Return the relays to run: one for each section, or the one that all else describes.
 
-        A section's own `stream` and `broker` are what it is about: no variable overrides them. The
-        flag --stream chooses among sections.
+        Where only consumers are described, and no broker, there is no relay. A section's own
+        `stream` and `broker` are what it is about: no variable overrides them. The flag --stream
+        chooses among sections.
         """
         given = _from_flags(flags)
         if not self._sections:
-            return [self._plan({}, given)]
+            plan = self._plan({}, given)
+            return [] if self.consumers and plan.broker is None else [plan]
         wanted = given.pop("stream", None)
         if "broker" in given and wanted is None and len(self._sections) > 1:
             raise ConfigError(
@@ -156,7 +160,8 @@ class Configuration:
         streams = [plan.settings.stream for plan in plans]
         for plan in plans:
             if streams.count(plan.settings.stream) > 1:
-                where = plan.values["stream"].source
+                named = plan.values["stream"].source
+                where = self.source.path if named == DEFAULT else named
                 raise ConfigError(f"{where}: two sections have the stream {plan.settings.stream!r}")
         if wanted is None:
             return plans
@@ -183,32 +188,46 @@ class Configuration:
 
     # -- the file -----------------------------------------------------------------------------
     def _read_file(self) -> None:
+        of_relay = {n: k for n, k in SETTINGS.items() if k.of_relay}
         for name, value in self.source.values.items():
-            if name != SECTION:
+            if name == SECTION:
+                self._sections = self._read_sections(name, value, of_relay)
+            elif name == CONSUMER:
+                self.consumers = self._read_sections(name, value, CONSUMER_SETTINGS)
+                for number, section in enumerate(self.consumers):
+                    self._complete(section, number)
+            else:
                 self._file[name] = self._checked((), name, value, SETTINGS)
-                continue
-            if not isinstance(value, list):
-                raise ConfigError(
-                    f"{self.source.where(name)}: write [[relay]], with two brackets: "
-                    "one section for each stream"
-                )
-            for number, section in enumerate(value):
-                known = {n: k for n, k in SETTINGS.items() if k.of_relay}
-                place = (SECTION, str(number))
-                self._sections.append(
-                    {n: self._checked(place, n, v, known) for n, v in section.items()}
-                )
+
+    def _read_sections(
+        self, name: str, value: Any, known: Mapping[str, Known]
+    ) -> list[dict[str, Setting]]:
+        if not isinstance(value, list):
+            raise ConfigError(
+                f"{self.source.where(name)}: write [[{name}]], with two brackets: "
+                "there may be several"
+            )
+        return [
+            {n: self._checked((name, str(number)), n, v, known) for n, v in section.items()}
+            for number, section in enumerate(value)
+        ]
+
+    def _complete(self, section: dict[str, Setting], number: int) -> None:
+        for name in ("source", "handlers"):
+            if name not in section:
+                raise ConfigError(f"{self.source.path}: [[consumer]] {number + 1} needs {name!r}")
+        for name, known in CONSUMER_SETTINGS.items():
+            section.setdefault(name, Setting(known.default, DEFAULT))
 
     def _checked(
         self, place: tuple[str, ...], name: str, value: Any, known: Mapping[str, Known]
     ) -> Setting:
         where = self.source.where(*place, name)
         if name not in known:
-            if name in SETTINGS:
+            if name in SETTINGS and place[:1] == (SECTION,):
                 raise ConfigError(f"{where}: {name!r} is for all relays: put it above [[relay]]")
-            raise ConfigError(
-                f"{where}: {_unknown(name, [*known, *(() if place else (SECTION,))])}"
-            )
+            sections = () if place else (SECTION, CONSUMER)
+            raise ConfigError(f"{where}: {_unknown(name, [*known, *sections])}")
         return Setting(_convert(where, name, known[name].kind, value), where)
 
 
@@ -218,61 +237,6 @@ def load(
 ) -> Configuration:
     """Read the file that is named, or the one in the folder (the current one), if there is one."""
     return Configuration(find_file(path, folder or Path()), environment)
-
-
-def find_file(path: Path | None, folder: Path) -> Source:
-    """Return what `postroom.toml`, or else `[tool.postroom]` in `pyproject.toml`, says."""
-    if path is not None:
-        return _parse(path, _table_of(path))
-    own = folder / FILE
-    if own.is_file():
-        return _parse(own, ())
-    project = folder / PYPROJECT
-    if project.is_file():
-        found = _parse(project, ("tool", "postroom"))
-        return found if found.values else Source()
-    return Source()
-
-
-def _table_of(path: Path) -> tuple[str, ...]:
-    return ("tool", "postroom") if path.name == PYPROJECT else ()
-
-
-def _parse(path: Path, table: tuple[str, ...]) -> Source:
-    try:
-        text = path.read_text(encoding="utf-8")
-        values: Any = tomllib.loads(text)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not UTF-8") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
-    for name in table:
-        values = values.get(name, {})
-        if not isinstance(values, dict):
-            raise ConfigError(f"{path}: {'.'.join(table)} is not a table")
-    lines = {p[len(table) :]: n for p, n in _lines(text) if p[: len(table)] == table}
-    return Source(path, values, lines)
-
-
-_HEADER = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]")
-_KEY = re.compile(r"\s*(?:([A-Za-z0-9_-]+)|\"([^\"]*)\"|'([^']*)')\s*=")
-
-
-def _lines(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the path of each key and its line. TOML's own reader does not tell lines."""
-    table: tuple[str, ...] = ()
-    counted: dict[tuple[str, ...], int] = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            table = tuple(part.strip().strip("\"'") for part in header[2].split("."))
-            yield table, number
-            if header[1] == "[[":
-                counted[table] = counted.get(table, -1) + 1
-                table = (*table, str(counted[table]))
-        elif key := _KEY.match(line):
-            yield (*table, key[1] or key[2] or key[3] or ""), number
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Setting]]:
@@ -323,7 +287,7 @@ def _convert(where: str, name: str, kind: str, value: Any, *, from_text: bool = 
     fits = {
         "text": isinstance(value, str),
         "int": isinstance(value, int) and not isinstance(value, bool),
-        "seconds": isinstance(value, (int, float)) and not isinstance(value, bool),
+        "seconds": _is_finite(value),
     }.get(kind)
     if fits is None:
         value = value.lower() if from_text else value
@@ -338,7 +302,15 @@ def _number(text: str, *, whole: bool) -> float | None:
         number = int(text) if whole else float(text)
     except ValueError:
         return None
-    return number if isfinite(number) else None
+    return number if whole or isfinite(number) else None
+
+
+def _is_finite(value: object) -> bool:
+    """Say whether it is a number that a float can hold; TOML has nan, inf, and long ones."""
+    try:
+        return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    except OverflowError:
+        return False
 
 
 def _refused(where: str, name: str, kind: str, value: Any) -> ConfigError:

@@ -7,6 +7,7 @@ headers, `traceparent` among them, go beside them unchanged.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
@@ -27,6 +28,9 @@ CONTENT_TYPE = "content-type"
 OCCURRED_AT = "postroom-occurred-at"
 KSEQ = "postroom-kseq"
 OUTBOX = "postroom-outbox"
+
+_MAX_DIGITS = 19  # of a number that a database can hold
+_LONE = re.compile(r"[\ud800-\udfff]")
 
 
 def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
@@ -105,7 +109,9 @@ def _second(seconds: int) -> str:
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+    if text is None or len(text) > _MAX_DIGITS or not (text.isascii() and text.isdigit()):
+        return None
+    return int(text)
 
 
 def _instant(text: str | None) -> int | None:
@@ -118,8 +124,13 @@ def _instant(text: str | None) -> int | None:
 def _steps(text: str | None) -> Iterator[tuple[str, str]]:
     try:
         found = json.loads(text) if text else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     for step in found if isinstance(found, list) else []:
-        if isinstance(step, list) and len(step) == 2 and all(isinstance(p, str) for p in step):
+        if isinstance(step, list) and len(step) == 2 and all(map(_is_text, step)):
             yield step[0], step[1]
+
+
+def _is_text(part: object) -> bool:
+    """Say whether a database takes it; JSON can spell a lone surrogate, and a NUL."""
+    return isinstance(part, str) and "\x00" not in part and _LONE.search(part) is None

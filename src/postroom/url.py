@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 MASK = "***"
 
+_MAX_DIGITS = 18
 _SHAPE = re.compile(r"([a-z][a-z0-9.-]*)(?:\+([a-z0-9_.-]+))?:(.*)", re.IGNORECASE)
 _BAD = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _SECRET = re.compile(
@@ -101,7 +102,8 @@ class Url:
         self.user = self._decode(user) if at and user else None
         self.password = self._decode(password) if colon else None
         names = [part.partition("=")[0] for part in query.split("&")]
-        if "@" in userinfo or (":" in authority and not at and "@" in path + "".join(names)):
+        may_be_cut = colon if at else ":" in authority  # a raw / or ? has ended the authority early
+        if "@" in userinfo or (may_be_cut and "@" in path + "".join(names)):
             raise self._error(f"it cannot be told where its password ends. {_ENCODE_HINT}")
         self.hosts = tuple(self._host(part) for part in hosts.split(",")) if hosts else ()
         self.path = self._decode(slash + path)
@@ -127,7 +129,7 @@ class Url:
             raise self._error("one of its hosts is empty")
         if not port:
             return Host(self._decode(name))
-        if not (port.isascii() and port.isdigit() and 0 < int(port) < 65_536):
+        if not (_is_number(port) and 0 < int(port) < 65_536):
             # The port is not shown: it is part of the password when that holds a raw `/`.
             raise self._error(f"a port is a number from 1 to 65535. {_ENCODE_HINT}")
         return Host(self._decode(name), int(port))
@@ -238,9 +240,14 @@ def unknown(what: str, name: str, known: Iterable[str]) -> str:
 # -- converters for `options` -----------------------------------------------------------------
 def whole_number(text: str) -> int:
     """0 or more."""
-    if not (text.isascii() and text.isdigit()):
+    if not _is_number(text):
         raise ValueError("a whole number")
     return int(text)
+
+
+def _is_number(text: str) -> bool:
+    """Say whether it is digits, and no more of them than anything here could hold."""
+    return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
 def seconds(text: str) -> float:

@@ -41,7 +41,7 @@ def test_without_a_command_it_helps_and_fails(tmp_path):
 def test_each_command_has_an_example():
     assert set(cli.commands) == {
         "audit", "bury", "config", "dead", "demo", "doctor", "health", "list", "migrate", "prune",
-        "replay", "run", "show", "skip", "status", "version",
+        "reconcile", "replay", "run", "show", "skip", "status", "version",
     }  # fmt: skip
     for name, command in cli.commands.items():
         text = command.get_help(click.Context(command, info_name=f"postroom {name}"))

@@ -96,6 +96,7 @@ def test_what_is_odd_about_a_topic():
 
 
 @pytest.mark.slow
+@pytest.mark.req("S4.9")
 async def test_the_topics_of_a_real_cluster(kafka_url):
     small = make_topic(kafka_url, max_message_bytes=20_000)
     found = await check_broker(Url.parse(kafka_url), RelaySettings(), {small, "no-such-topic"})
@@ -131,7 +132,6 @@ def test_a_log_that_grew(tmp_path):
     assert checks.check_wal(tmp_path / "x.db")[0].level == "warning"
 
 
-@pytest.mark.req("S4.9")
 def test_the_command(tmp_path, sqlite_place):
     sqlite_place.migrate()
     store = ("--store", sqlite_place.url)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.configuration import SETTINGS
+from postroom.configuration import CONSUMER_SETTINGS, SETTINGS
 from postroom.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS, documented
-from tests.unit.test_docs import rows
+from tests.unit.test_docs import first_names, rows
 
 KINDS = {"url": "URL", "text": "text", "int": "whole number", "seconds": "seconds"}
 
@@ -28,6 +28,10 @@ def test_every_key_is_documented_with_its_default():
                 if known.kind == "seconds"
                 else str(known.default)
             ), name
+
+
+def test_every_key_of_a_consumer_is_documented():
+    assert first_names("configuration.md", "Consumers") == list(CONSUMER_SETTINGS)
 
 
 @pytest.mark.req("S2.7")

@@ -8,6 +8,7 @@ import signal
 import sqlite3
 import subprocess
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -119,6 +120,40 @@ def test_a_person_is_asked_and_sees_how_far_it_is(tmp_path, sqlite_place, answer
     assert ("replaying [##############----------------]" in text) == (answer == "y")
     assert states(conn) == {state: 1_001}
     conn.close()
+
+
+def test_ctrl_c_at_the_question_ends_it_at_once(tmp_path, sqlite_place):
+    conn = many_dead(sqlite_place, tmp_path, 101)
+    master, terminal = pty.openpty()
+    process = subprocess.Popen(
+        argv("replay", "--store", sqlite_place.url, "--all"), cwd=tmp_path, env=environment(),
+        stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True,
+    )  # fmt: skip
+    os.close(terminal)
+    said = b""
+    while b"[y/N]" not in said:
+        said += os.read(master, 4_096)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(PATIENCE_SECONDS) == 130
+    with suppress(OSError):
+        while more := os.read(master, 4_096):
+            said += more
+    os.close(master)
+    assert b"Traceback" not in said
+    assert states(conn) == {"dead": 101}
+    conn.close()
+
+
+def test_a_reader_of_a_list_that_went_away_is_no_traceback(tmp_path, sqlite_place):
+    many_dead(sqlite_place, tmp_path, 2_000).close()
+    command = argv("list", "--store", sqlite_place.url, "--limit", "2000", "--json")
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout.readline().startswith(b'{"seq": "1"')
+        process.stdout.close()
+        assert process.wait(PATIENCE_SECONDS) == 141
+        assert process.stderr.read() == b""
 
 
 def test_a_bar_is_quiet_without_a_terminal(capsys):

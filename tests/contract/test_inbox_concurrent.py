@@ -335,6 +335,7 @@ MARIADB = {
 }
 
 
+@pytest.mark.slow
 class TestPostgres(InboxContract):
     @pytest.fixture(params=POSTGRES.values(), ids=POSTGRES)
     async def inbox_bench(self, request, postgres):
@@ -344,6 +345,7 @@ class TestPostgres(InboxContract):
         await bench.close()
 
 
+@pytest.mark.slow
 class TestMariadb(InboxContract):
     @pytest.fixture(params=MARIADB.values(), ids=MARIADB)
     async def inbox_bench(self, request, mariadb):
@@ -396,6 +398,7 @@ class SyncMongoBench(MongoBench):
         orders.insert_one({"name": name}, session=tx)
 
 
+@pytest.mark.slow
 class TestMongo(InboxContract):
     @pytest.fixture(params=[MongoBench, SyncMongoBench])
     async def inbox_bench(self, request, mongo_url):

@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 KAFKA = "tests/scenario/test_kafka_rules.py::"
+KAFKA_LIMITS = "tests/scenario/test_kafka_limits.py::"
 KAFKA_LANES = "tests/scenario/test_kafka_lanes.py::"
 RABBIT = "tests/scenario/test_rabbitmq_rules.py::"
 RABBIT_OUTAGES = "tests/scenario/test_rabbitmq_outages.py::"
@@ -99,9 +100,9 @@ def _kafka_id_per_relay():
 
     send = Lanes.send
 
-    async def own(self, outbox_id, stream, lane, messages):
+    async def own(self, outbox_id, *rest):
         mine = self.__dict__.setdefault("_mine", uuid4().hex)
-        return await send(self, f"{outbox_id}-{mine}", stream, lane, messages)
+        return await send(self, f"{outbox_id}-{mine}", *rest)
 
     Lanes.send = own
 
@@ -211,7 +212,7 @@ BROKER_MUTANTS = {
     ),
     "kafka-message-timeout": Mutant(
         "K1", "librdkafka gives messages up by a timer of its own", _kafka_message_timeout,
-        tests=(KAFKA + "test_nothing_but_publish_seconds_gives_a_message_up",),
+        tests=(KAFKA_LIMITS + "test_nothing_but_publish_seconds_gives_a_message_up",),
     ),
     "kafka-partitioner": Mutant(
         "K1", "keys go to other partitions than Java's", _kafka_other_partitioner,
@@ -227,7 +228,7 @@ BROKER_MUTANTS = {
     ),
     "kafka-no-purge": Mutant(
         "K3", "what was given up goes out later", _kafka_given_up_and_kept,
-        tests=(KAFKA + "test_what_is_given_up_is_purged_and_never_goes_out_later",),
+        tests=(KAFKA_LIMITS + "test_what_is_given_up_is_purged_and_never_goes_out_later",),
     ),
     "kafka-confirm-early": Mutant(
         "G2", "confirmed as soon as librdkafka has taken it", _kafka_confirmed_when_posted,

@@ -557,58 +557,58 @@ MUTANTS = {
         "R6", "an event that comes back from waiting stays below the floor",
         _postgres_floor_forgets_what_comes_back, tests=(POSTGRES_FLOOR,),
     ),
-    "my-no-fence": Mutant("L2", "no fence, in MySQL", _mysql_no_fence, tests=(MYSQL,)),
+    "my-no-fence": Mutant("L2", "no fence, in MySQL", _mysql_no_fence, tests=(f"{MYSQL}::TestMysqlStore::test_operators_take_the_lane_from_its_owner",)),
     "my-fence-reads": Mutant(
         "L2", "the fence reads the lease rows without a lock, in MySQL", _mysql_fence_that_reads,
-        tests=(MYSQL_FENCE,),
+        tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
     ),
     "my-fence-commits": Mutant(
         "L2", "the fence is a transaction of its own, in MySQL", _mysql_fence_waits_for_nobody,
-        tests=(MYSQL_FENCE,),
+        tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
     ),
     "my-fence-no-token": Mutant(
         "L2", "the fence does not ask for the token, in MySQL", _mysql_fence_without_token,
-        tests=(MYSQL,),
+        tests=(f"{MYSQL}::TestMysqlStore::test_a_stale_token_mends_nothing",),
     ),
     "my-fence-no-expiry": Mutant(
         "L2", "the fence does not ask for the time, in MySQL", _mysql_fence_without_expiry,
-        tests=(MYSQL,),
+        tests=(f"{MYSQL}::TestMysqlStore::test_an_expired_lease_settles_nothing",),
     ),
     "my-fence-no-owner": Mutant(
         "L2", "the fence does not ask for the owner, in MySQL", _mysql_fence_without_owner,
-        tests=(MYSQL,),
+        tests=(f"{MYSQL}::TestMysqlStore::test_a_stale_token_mends_nothing",),
     ),
     "my-take-unlocked": Mutant(
         "L1", "a lane is chosen first and taken later, without a lock in between, in MySQL",
-        _mysql_take_without_lock, tests=(MYSQL_FENCE,),
+        _mysql_take_without_lock, tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
     ),
     "my-no-begin": Mutant(
         "L2", "every statement of a settle commits by itself, in MySQL", _mysql_no_begin,
-        tests=(MYSQL_FENCE,),
+        tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
     ),
     "my-no-rollback": Mutant(
         "L5", "a lock wait that ran out leaves its transaction open, in MySQL", _mysql_no_rollback,
-        tests=(MYSQL_FENCE,),
+        tests=(f"{MYSQL_FENCE}::test_an_operator_waits_for_a_settle_and_changes_what_it_left",),
     ),
     "my-operator-looks-first": Mutant(
         "L7", "an operator's verb decides before it has the lanes, in MySQL",
-        _mysql_operator_looks_first, tests=(MYSQL_FENCE,),
+        _mysql_operator_looks_first, tests=(f"{MYSQL_FENCE}::test_an_operator_waits_for_a_settle_and_changes_what_it_left",),
     ),
     "my-block-in-memory": Mutant(
         "B1", "a failed head blocks its key in memory only, in MySQL", _mysql_block_in_memory,
-        tests=(MYSQL,),
+        tests=(f"{MYSQL}::TestMysqlStore::test_the_details_of_an_event",),
     ),
     "my-park-for-ever": Mutant(
         "B3", "followers are parked although their block is gone, in MySQL",
-        _mysql_park_without_a_block, tests=(MYSQL,),
+        _mysql_park_without_a_block, tests=(f"{MYSQL}::TestMysqlStore::test_nothing_is_parked_behind_a_key_that_is_free",),
     ),
     "my-unpark-wrong": Mutant(
         "B3", "the last followers come back first, in MySQL", _mysql_unpark_all_wrong,
-        tests=(MYSQL,),
+        tests=(f"{MYSQL}::TestMysqlStore::test_a_long_queue_drains_in_order_with_new_arrivals_and_a_second_failure",),
     ),
     "my-read-of-anybody": Mutant(
         "L7", "a lane is read by who no longer holds it, in MySQL", _mysql_read_of_anybody,
-        tests=(MYSQL,),
+        tests=(f"{MYSQL}::TestMysqlStore::test_a_lane_that_its_reader_does_not_hold_brings_nothing",),
     ),
     **BROKER_MUTANTS,
     **MONGO_MUTANTS,

@@ -8,6 +8,7 @@ CONSUMER = "tests/contract/test_consumer_memory.py"
 FAULTS = "tests/scenario/test_consumer_faults.py"
 INBOX = "tests/contract/test_inbox_concurrent.py"
 SQLITE = "tests/contract/test_transactions_sqlite3.py"
+STRICT = "tests/scenario/test_inbox_strict.py"
 THOUSAND = "test_a_thousand_deliveries_to_eight_workers_take_effect_once"
 MESSAGES = "tests/unit/test_consumer_parts.py"
 
@@ -136,6 +137,19 @@ def _poison_thrown_away():
     Bench.bury = bury
 
 
+def _gap_taken():
+    from postroom.brokers import handling
+    from postroom.transaction import Counter
+
+    def admit(tx, gate):
+        name, key_hash, number, _ = gate
+        (value,) = yield tx.count_up([Counter(name, key_hash, 1)])
+        yield tx.count_up([Counter(name, key_hash, max(number - value, 0))])
+        return value <= number
+
+    handling.admit = admit
+
+
 RECEIVING_MUTANTS = {
     "in-accept-last": Mutant(
         "H2", "a message is accepted after its effect", _accept_last, tests=(CONSUMER,)
@@ -160,11 +174,15 @@ RECEIVING_MUTANTS = {
     ),
     "in-requeue-past-the-key": Mutant(
         "I3", "a failed message goes behind the later ones of its key", _requeue_past_the_key,
-        tests=(CONSUMER,),
+        tests=(f"{CONSUMER}::TestMemory::test_a_failed_message_holds_its_key_and_no_other",),
     ),
     "in-commit-past-a-gap": Mutant(
         "G2", "the highest offset that is done is committed", _commit_past_a_gap,
         tests=(MESSAGES,),
+    ),
+    "in-gap-taken": Mutant(
+        "I4", "a strict number is taken although the ones before it are missing", _gap_taken,
+        tests=(f"{STRICT}::test_a_gap_parks_its_key_and_no_other[sqlite]",),
     ),
     "in-poison-thrown-away": Mutant(
         "G7", "what cannot be handled is acknowledged and forgotten", _poison_thrown_away,

@@ -33,7 +33,7 @@ KEYS = (*keys_of_lane(SHARED, 2), *keys_of_lane(OTHER, 1))
 LANES = (SHARED, OTHER)
 LEASE = 10
 START = 1_000_000_000
-OWNERS = st.sampled_from(["anna", "bert"])
+OWNERS = st.sampled_from(["anna", "anna", "anna", "bert"])
 
 
 @cache
@@ -78,6 +78,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.model = Model(LANES)
         self.names: dict[str, dict[str, str]] = {"memory": {}, "sqlite": {}}  # id → name
         self.hands = {"anna": Hands(), "bert": Hands()}
+        self.keys = KEYS
         self.count = 0
 
     def clock(self):
@@ -154,15 +155,18 @@ class StoreMachine(RuleBasedStateMachine):
         return {x.lane: (x.owner, x.token, x.live) for x in roster.leases if x.lane in LANES}
 
     # -- writers ------------------------------------------------------------------------------
-    @initialize()
-    def the_lanes_are_there(self):
+    @initialize(keys=st.sampled_from([KEYS[:1], KEYS[:1], KEYS]))
+    def the_lanes_are_there(self, keys):
+        """Often all events are of one key: more happens to it then."""
+        self.keys = keys
         for store in self.stores.values():
             self.run(store.beat("main", Member("anna", True), LEASE, {}))
 
     def events(self, keys):
         made = []
-        for key in keys:
+        for number in keys:
             self.count += 1
+            key = self.keys[number % len(self.keys)]
             made.append(Event("tested", {}, id=f"e{self.count}", key=key))
         return made
 
@@ -174,7 +178,7 @@ class StoreMachine(RuleBasedStateMachine):
         SyncOutbox().add_many(self.writer, events)
         self.writer.execute("COMMIT" if commit else "ROLLBACK")
 
-    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=4))
+    @rule(keys=st.lists(st.integers(0, 2), min_size=1, max_size=4))
     def add(self, keys):
         events = self.events(keys)
         self.run(self.write(events, commit=True))
@@ -184,7 +188,7 @@ class StoreMachine(RuleBasedStateMachine):
             for named in self.names.values():
                 named[event.id] = event.id
 
-    @rule(keys=st.lists(st.sampled_from(KEYS), min_size=1, max_size=2))
+    @rule(keys=st.lists(st.integers(0, 2), min_size=1, max_size=2))
     def roll_back(self, keys):
         self.run(self.write(self.events(keys), commit=False))
 
@@ -273,7 +277,7 @@ class StoreMachine(RuleBasedStateMachine):
                 hands.runs[key] = going
         hands.parked += [n for n, may_go, _, _ in found if not may_go and n not in hands.parked]
 
-    def settle(self, owner, *, repeat=False, **names):
+    def settle(self, owner, *, repeat=False, delay=1, **names):
         """Settle by name in both stores; returns the lanes that were held."""
         hands = self.hands[owner]
         failed, dead = names.pop("failed", []), names.pop("dead", [])
@@ -286,7 +290,7 @@ class StoreMachine(RuleBasedStateMachine):
 
             settlement = Settlement(
                 "main", owner, LEASE, dict(hands.held), keep_done,
-                failed=[Failure(r, r.attempts + 1, 3.0, "boom") for r in records(failed)],
+                failed=[Failure(r, r.attempts + 1, delay, "boom") for r in records(failed)],
                 dead=[Burial(r, r.attempts + 1, "boom") for r in records(dead)],
                 **{what: records(wanted) for what, wanted in names.items()},
             )  # fmt: skip
@@ -301,19 +305,28 @@ class StoreMachine(RuleBasedStateMachine):
         return self.model.is_open(name) and self.model.entries[name].lane in held
 
     @precondition(lambda self: any(hands.runs for hands in self.hands.values()))
-    @rule(owner=OWNERS, data=st.data(), keep=st.booleans(), repeat=st.booleans())
-    def finish(self, owner, data, keep, repeat):
+    @rule(
+        owner=OWNERS,
+        data=st.data(),
+        keep=st.booleans(),
+        repeat=st.booleans(),
+        delay=st.sampled_from([1, 60]),
+    )
+    def finish(self, owner, data, keep, repeat, delay):
+        self.finish_what_is_in_flight(owner, data, keep=keep, repeat=repeat, delay=delay)
+
+    def finish_what_is_in_flight(self, owner, data, *, keep=True, repeat=False, delay=1):
         """Some events of each key were confirmed; the next one failed, was given up, or neither."""
         hands = self.hands[owner]
         done, failed, dead = [], [], []
         for _, run in sorted(hands.runs.items()):
-            confirmed = data.draw(st.integers(0, len(run)), label=f"confirmed of {run}")
+            confirmed = min(data.draw(st.integers(0, 3), label=f"confirmed of {run}"), len(run))
             done += run[:confirmed]
             if confirmed < len(run):
                 end = data.draw(st.sampled_from([[], failed, dead]))
                 end.append(run[confirmed])
         outcomes = {"done": done, "failed": failed, "dead": dead, "parked": hands.parked}
-        held = self.settle(owner, keep_done=keep, repeat=repeat, **outcomes)
+        held = self.settle(owner, keep_done=keep, repeat=repeat, delay=delay, **outcomes)
         for name in done:
             if self.lands(name, held):
                 self.model.ends(name, "done")
@@ -350,6 +363,20 @@ class StoreMachine(RuleBasedStateMachine):
             entry = self.model.entries.get(name)
             if self.lands(name, held) and entry.state == "processing":
                 entry.state, entry.attempts = "pending", max(entry.attempts - 1, 0)
+
+    @rule(owner=OWNERS)
+    def turn(self, owner):
+        """What a relay does again and again, at one go: so a run gets further in its steps."""
+        self.model.now += 4
+        self.beat(owner)
+        self.take(owner, LANES)
+        self.stage()
+        self.read(owner)
+
+    @rule(owner=OWNERS, data=st.data(), delay=st.sampled_from([1, 60]))
+    def work(self, owner, data, delay):
+        self.turn(owner)
+        self.finish_what_is_in_flight(owner, data, delay=delay)
 
     @rule()
     def stage(self):

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from postroom.event import Event
 from postroom.store import Filter
+from postroom.testing.desk import make_record
 from tests.servers.kafka import Kafka
 from tests.servers.process import wait_until
 from tests.servers.proxy import Proxy
@@ -108,6 +109,11 @@ def tap(url, *topics, committed=False):
     finally:
         consumer.close()
     return seen
+
+
+def run(topic, n, keys=("k",), first=1, **facts):
+    """Records of these keys in turn, for a broker without a relay."""
+    return [make_record(first + i, key=keys[i % len(keys)], topic=topic, **facts) for i in range(n)]
 
 
 def first_seen_by_key(messages):

@@ -8,6 +8,7 @@ from pymongo import AsyncMongoClient
 
 from postroom.outbox import Outbox
 from postroom.stores.mongo import MongoStore
+from postroom.transactions.pymongo import without_transaction
 from tests.contract.mongo_database import url_of
 from tests.scenario.place import Place
 
@@ -60,3 +61,15 @@ class MongoPlace(Place):
 
     async def effects(self):
         return [one["name"] async for one in self.database["effects"].find().sort({"$natural": 1})]
+
+
+class StandalonePlace(MongoPlace):
+    """A MongoDB without transactions: every write stands for itself."""
+
+    async def write(self, *events, outbox=None):
+        outbox = outbox or self.outbox
+        await outbox.add_many(without_transaction(self.database), events)
+        outbox.kick()
+
+    async def write_quietly(self, *events):
+        await Outbox().add_many(without_transaction(self.database), events)

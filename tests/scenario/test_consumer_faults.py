@@ -10,10 +10,11 @@ import pytest
 
 from postroom import Handlers, Retry
 from postroom.consumers import Consumer
+from postroom.consumers.backlog import Backlog
 from postroom.consumers.memory import MemoryQueue, MemorySource
 from postroom.envelope import ID, KEY, TYPE
 from postroom.errors import ConfigError, SchemaError, StoreError, StoreLostError
-from postroom.observer import BreakerChanged
+from postroom.observer import Alarm, BreakerChanged
 from postroom.retry import Constant, RetryPolicy
 from postroom.source import Incoming
 from postroom.store import Filter
@@ -311,3 +312,25 @@ async def test_dead_letters_are_listed_by_stream(shop):
         assert await shop.store.streams() == ["inbox.payments"]
         (dead,) = await shop.store.find(Filter(stream="inbox.payments"))
     assert (dead.state, dead.type, dead.topic) == ("dead", "order.unknown", "orders")
+
+
+@pytest.mark.promise("G7")
+@pytest.mark.parametrize("mode", ["direct", "durable"])
+async def test_a_message_that_no_row_can_hold_stays_with_the_broker(shop, mode):
+    """A driver refuses its row. The others go on, and it is not acknowledged."""
+    insert = Backlog._insert
+
+    async def picky(self, rows):
+        if any(row.id == "payments/huge" for row in rows):
+            raise OverflowError("more than max_allowed_packet")
+        return await insert(self, rows)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Backlog, "_insert", picky)
+        huge = Incoming("orders", b"{}", {ID: "huge", TYPE: "order.created" * (mode == "durable")})
+        shop.queue.send(message("m-1"), huge, message("m-2"))
+        async with shop.consumer(mode=mode):
+            await until(lambda: len(shop.queue.acked) == 2)
+            await until(lambda: shop.effects() == ["m-1", "m-2"])
+            assert [m.headers[ID] for m in shop.queue.unacked.values()] == ["huge"]
+    assert any(isinstance(fact, Alarm) and "stays" not in fact.about for fact in shop.facts)

@@ -76,3 +76,45 @@ async def test_effects_once_in_the_order_of_keys_and_poison_kept(stores, mode):
     assert by_key["a"] == ["a-1", "a-2", "a-3", "a-4", "a-6", "a-5"]
     assert by_key["b"] == [f"b-{n}" for n in range(1, 7)]
     assert by_key["c"] == [f"c-{n}" for n in range(1, 7)]
+
+
+HOSTILE = {
+    "postroom-correlation-id": "c" * 400,
+    "postroom-schema-version": "99999999999",
+    "postroom-occurred-at": "0001-01-01T00:00:00+00:00",
+    "postroom-causation-path": '[["a\x00","b"]]',
+    "postroom-aggregate-type": "t" * 300,
+    "postroom-kseq": "9" * 30,
+    "nul": "a\x00b",
+    "surrogate": "\ud800",
+}
+
+
+@pytest.mark.promise("G7")
+@pytest.mark.parametrize("mode", ["direct", "durable"])
+async def test_whatever_a_sender_writes_can_be_kept(stores, mode):
+    make, look = stores
+    handlers = Handlers(name="payments")
+    seen = []
+
+    @handlers.on("order.created")
+    async def charge(event, tx):
+        seen.append(event.id)
+
+    queue = MemoryQueue()
+    for n, (name, value) in enumerate(HOSTILE.items()):
+        plain = message(f"m-{n}", "k")
+        queue.send(plain._replace(headers={**plain.headers, name: value}))
+    queue.send(message("last", "k")._replace(topic="t\x00" * 200, key="\x00" * 300))
+    poison = message("poison", "k")
+    queue.send(poison._replace(headers={**poison.headers, **HOSTILE, TYPE: "y" * 300}))
+    async with Consumer(MemorySource(queue), make(), handlers, mode=mode) as consumer:
+
+        async def all_are_done():
+            return len(seen) == len(HOSTILE) + 1 and queue.is_empty
+
+        await until(all_are_done, 30)
+        assert consumer.counts.dead == 1
+        assert (await look.get("payments/poison")).state == "dead"
+    of_the_key = [each for each in seen if each != "m-4"]  # which is of another aggregate
+    assert of_the_key == ["m-0", "m-1", "m-2", "m-3", "m-5", "m-6", "m-7", "last"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 
 import pytest
 
@@ -145,3 +146,14 @@ async def test_producers_of_lanes_are_bounded(kafka_url, relay_one, desk, monkey
         await relay_one.publish(in_lane(lane, topic, [n]), desk)
         assert len(relay_one._way.lanes._producers) <= 3
     assert {o.verdict for _, o in desk.reports} == {Verdict.CONFIRMED}
+
+
+@pytest.mark.promise("K2", "K6")
+async def test_a_batch_of_a_lane_never_outgrows_the_topic(kafka_url, relay_one, desk):
+    wide = make_topic(kafka_url, partitions=1)
+    narrow = make_topic(kafka_url, partitions=1, max_message_bytes=20_000)
+    for numbers, topic in ((range(100), wide), (range(100, 200), narrow)):  # the lane stays open
+        batch = [r._replace(payload=os.urandom(1_000)) for r in in_lane(1, topic, numbers)]
+        await relay_one.publish(batch, desk)
+        assert [desk.verdict(r) for r in batch] == [Verdict.CONFIRMED] * 100
+        assert len(tap(kafka_url, topic, committed=True)) == 100

@@ -6,9 +6,7 @@ import asyncio
 import json
 import os
 import subprocess
-import threading
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -16,8 +14,7 @@ from confluent_kafka.admin import AdminClient
 from postroom.broker import Verdict
 from postroom.brokers.kafka import KafkaBroker
 from postroom.testing.desk import RecordingDesk, make_record
-from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, servers, tap
-from tests.scenario.place import until
+from tests.scenario.kafka_place import make_topic, run, servers, tap
 from tests.servers import programs
 
 pytestmark = pytest.mark.server
@@ -57,16 +54,6 @@ async def make(request):
 @pytest.fixture
 def desk():
     return RecordingDesk()
-
-
-@pytest.fixture(scope="module")
-def behind_a_proxy():
-    with kafka_behind_a_proxy() as (_, proxy, url):
-        yield proxy, url
-
-
-def run(topic, n, keys=("k",), first=1, **facts):
-    return [make_record(first + i, key=keys[i % len(keys)], topic=topic, **facts) for i in range(n)]
 
 
 def topics_of(url):
@@ -196,27 +183,6 @@ async def test_a_refused_batch_makes_suspects_and_the_culprit_alone_is_rejected(
     for key in "ab":
         ids = [r.id for r in batch if r.key == key]
         assert [i for i in seen if i in ids] == ids
-
-
-@pytest.mark.promise("K3", "P3")
-async def test_a_suspect_takes_nobody_with_it(behind_a_proxy, make, desk):
-    """While a bad one is tried alone, a batch for the same partition goes its way."""
-    proxy, url = behind_a_proxy
-    topic = make_topic(url, partitions=1, cleanup_policy="compact")
-    broker = await make(url)
-    await broker.publish(run(topic, 1, ["a"]), desk)
-    await broker.publish_alone(run(topic, 1, ["a"], first=2)[0], desk)
-    culprit, batch = make_record(3, topic=topic), run(topic, 50, ["a", "b"], first=10)
-    proxy.delay(0.2)
-    try:
-        trying = asyncio.create_task(broker.publish_alone(culprit, desk))
-        await asyncio.sleep(0)  # it is on its way
-        await broker.publish(batch, desk)
-        await trying
-    finally:
-        proxy.heal()
-    assert desk.verdict(culprit) is Verdict.REJECTED
-    assert [desk.verdict(r) for r in batch] == [Verdict.CONFIRMED] * 50
 
 
 @pytest.mark.promise("K1", "K3")
@@ -367,147 +333,3 @@ async def test_a_key_that_goes_on_in_another_topic_waits_for_what_was_before(kaf
     assert {desk.verdict(r) for r in [*batch, *others]} == {Verdict.CONFIRMED}
     told = [r.id for r, _ in desk.reports]
     assert [i for i in told if i in {r.id for r in batch}] == [r.id for r in batch]
-
-
-# -- time limits, ends ------------------------------------------------------------------------
-@pytest.mark.promise("K1")
-async def test_nothing_but_publish_seconds_gives_a_message_up(behind_a_proxy, make, desk):
-    """A message that expires by a timer of librdkafka's own is unknown, and sent twice."""
-    proxy, url = behind_a_proxy
-    topic = make_topic(url)
-    broker = await make(url, publish_seconds=60)
-    await broker.publish(run(topic, 1), desk)
-    proxy.delay(1.5)  # there, and back
-    try:
-        await broker.publish(run(topic, 5, ["a", "b"], first=2), desk)
-    finally:
-        proxy.heal()
-    assert {outcome.verdict for _, outcome in desk.reports} == {Verdict.CONFIRMED}
-    assert Counter(m.id for m in tap(url, topic)) == {f"event-{n}": 1 for n in range(1, 7)}
-
-
-@pytest.mark.promise("P2")
-async def test_what_is_given_up_is_purged_and_never_goes_out_later(behind_a_proxy, make, desk):
-    proxy, url = behind_a_proxy
-    topic = make_topic(url)
-    broker = await make(url, publish_seconds=1, answer_seconds=1)
-    before, during, after = (
-        run(topic, 5, [k], first=n) for k, n in (("a", 1), ("b", 10), ("c", 20))
-    )
-    await broker.publish(before, desk)
-    proxy.swallow("requests")  # they never arrive
-    try:
-        await broker.publish(during, desk)
-        await until(lambda: not producers(), 15)  # whoever could still send them
-    finally:
-        proxy.heal()
-    assert {desk.verdict(r) for r in during} <= {Verdict.UNKNOWN, Verdict.OUTAGE, Verdict.UNSENT}
-    assert desk.verdict(during[0]) in (Verdict.UNKNOWN, Verdict.OUTAGE)
-    await until(lambda: _is_healthy(broker), PATIENCE)
-    await broker.publish(after, desk)
-    assert [m.id for m in sorted(tap(url, topic), key=lambda m: m.id)] == sorted(
-        r.id for r in before + after
-    )
-
-
-def producers():
-    """The threads of producers in this process."""
-    return [thread for thread in threading.enumerate() if thread.name == "postroom-kafka"]
-
-
-async def _is_healthy(broker):
-    try:
-        await broker.health()
-    except Exception:
-        return False
-    return True
-
-
-async def test_a_cancelled_publish_reports_nothing_more_and_leaves_nothing_behind(
-    behind_a_proxy, make, desk
-):
-    proxy, url = behind_a_proxy
-    topic = make_topic(url)
-    broker = await make(url)
-    (before,) = run(topic, 1, ["a"])
-    await broker.publish([before], desk)
-    proxy.swallow("requests")
-    try:
-        publishing = asyncio.create_task(broker.publish(run(topic, 5, ["b"], first=2), desk))
-        await asyncio.to_thread(proxy.wait_swallowed)
-        publishing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await publishing
-    finally:
-        proxy.heal()
-    await until(lambda: _is_healthy(broker), PATIENCE)
-    after = run(topic, 3, ["c"], first=10)
-    await broker.publish(after, desk)
-    assert [r.id for r, _ in desk.reports] == [r.id for r in [before, *after]]
-    assert {m.id for m in tap(url, topic)} == {r.id for r in [before, *after]}
-
-
-@pytest.mark.promise("K3")
-async def test_close_does_not_hang_on_a_broker_that_says_nothing(behind_a_proxy, desk):
-    proxy, url = behind_a_proxy
-    topic = make_topic(url)
-    broker = KafkaBroker(servers(url), publish_seconds=60)
-    await broker.open()
-    await broker.publish(run(topic, 1), desk)
-    proxy.swallow("replies")
-    try:
-        publishing = asyncio.create_task(broker.publish(run(topic, 5, first=2), desk))
-        await asyncio.to_thread(proxy.wait_swallowed)
-        async with asyncio.timeout(PATIENCE):
-            await broker.close()
-            await publishing
-    finally:
-        proxy.heal()
-    assert {o.verdict for _, o in desk.reports[1:]} <= {Verdict.UNKNOWN, Verdict.OUTAGE}
-    # Closed is closed; and it can be opened again.
-    more = RecordingDesk()
-    (record,) = run(topic, 1, first=100)
-    await broker.publish([record], more)
-    assert more.verdict(record) is Verdict.OUTAGE
-    with pytest.raises(Exception, match="closed"):
-        await broker.health()
-    await broker.open()
-    again = RecordingDesk()
-    await until(lambda: _is_healthy(broker), PATIENCE)
-    await broker.publish([record], again)
-    await broker.close()
-    assert again.verdict(record) is Verdict.CONFIRMED
-
-
-def test_no_thread_of_a_closed_broker_stays(kafka_url, tmp_path):
-    """In a process of its own, so that it also must come to its end."""
-    topic = make_topic(kafka_url)
-    program = f"""
-import asyncio, os
-from postroom.brokers.kafka import KafkaBroker
-from postroom.testing.desk import RecordingDesk, make_record
-
-def threads():
-    return len(os.listdir("/proc/self/task"))
-
-async def main():
-    few = threads()
-    for n in range(3):
-        broker = KafkaBroker({servers(kafka_url)!r})
-        await broker.open()
-        await broker.publish([make_record(n, topic={topic!r})], desk := RecordingDesk())
-        await broker.publish_alone(make_record(n + 10, topic={topic!r}), desk)
-        assert [o.verdict.value for _, o in desk.reports] == ["confirmed"] * 2
-        await broker.close()
-    print(few, threads())
-
-asyncio.run(main())
-"""
-    path = os.pathsep.join([str(Path(__file__).parents[2])])
-    done = subprocess.run(
-        [os.sys.executable, "-W", "error", "-c", program],
-        capture_output=True, text=True, timeout=60, check=False, env={**os.environ, "PYTHONPATH": path},
-    )  # fmt: skip
-    assert (done.returncode, done.stderr) == (0, "")
-    before, after = map(int, done.stdout.split())
-    assert after <= before + 2  # the event loop's own pool of threads

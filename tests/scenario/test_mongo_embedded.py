@@ -140,6 +140,8 @@ async def test_what_is_no_event_is_set_aside_and_buries_no_neighbour(scene, capl
     await scene.pages.update_one(
         {"_id": "a"}, {"$push": {outbox.field: {"$each": [{"id": "by hand"}, {"id": "", "x": 1}]}}}
     )
+    (odd,) = outbox.fields(saved("a", 9))[outbox.field]
+    await scene.pages.update_one({"_id": "a"}, {"$push": {outbox.field: {**odd, "ct": 7}}})
     await scene.save("a", saved("a", 2))
     await scene.pages.insert_one({"_id": "b", outbox.field: {"id": "not in a list"}})
     await scene.save("c", saved("c", 1))
@@ -148,7 +150,9 @@ async def test_what_is_no_event_is_set_aside_and_buries_no_neighbour(scene, capl
     assert sorted(ids(scene.broker)) == ["a:1", "a:2", "c:1"]
     page = await scene.pages.find_one({"_id": "a"})
     assert page[outbox.field] == []
-    assert page[f"{outbox.field}_refused"] == [{"id": "by hand"}, {"id": "", "x": 1}]
+    *refused, placed = page[f"{outbox.field}_refused"]
+    assert refused == [{"id": "by hand"}, {"id": "", "x": 1}]
+    assert (placed["id"], placed["ct"]) == ("a:9", 7)
     assert "not made by EmbeddedOutbox" in caplog.text
 
 
@@ -240,6 +244,28 @@ async def test_whoever_copies_an_event_gives_it_the_same_place(scene):
         await store.close()
     await scene.drain()
     assert ids(scene.broker) == ["a:1", "a:2", "a:3"]
+
+
+@pytest.mark.promise("G3")
+async def test_what_was_seen_before_the_lease_does_not_count(scene):
+    """Another one collects the event while this one waits; it is sent, done and deleted."""
+    store = MongoStore.from_url(scene.url)
+    await store.open()
+    slow = store._collector
+    await scene.save("a", saved("a", 1))
+    await slow._place(slow._collections[0], ["a"])
+    begin, drained = slow._begin, []
+
+    async def begin_late():
+        if not drained:
+            drained.append(await scene.drain(keep_done_seconds=0))
+        return await begin()
+
+    slow._begin = begin_late
+    assert await slow.collect() == (0, False)
+    await store.close()
+    await scene.drain()
+    assert ids(scene.broker) == ["a:1"]
 
 
 async def collect(url, listener):

@@ -201,18 +201,17 @@ async def test_a_retake_ends_the_transaction_whose_commit_was_lost(place):
     hand = await Hand(store).take()
     record = await hand.only("e")
     db = store._db
-    lost = db.client.start_session()
-    await lost.start_transaction()
-    await leasing.fence(db, lost, "main", "anna", hand.held)
-    await db.outbox.update_one(
-        {"_id": "e"}, {"$set": {"attempts": 77, "kseq": Int64(1)}}, session=lost
-    )
-    db._lost.append(lost.session_id["id"])
-    async with asyncio.timeout(20):
-        hand.held = await store.retake("main", "anna", hand.held, FAR)
-    with pytest.raises(pymongo.errors.OperationFailure):
-        await lost.commit_transaction()
-    await lost.end_session()
+    async with db.client.start_session() as lost:
+        await lost.start_transaction()
+        await leasing.fence(db, lost, "main", "anna", hand.held)
+        await db.outbox.update_one(
+            {"_id": "e"}, {"$set": {"attempts": 77, "kseq": Int64(1)}}, session=lost
+        )
+        db._lost.append(lost.session_id["id"])
+        async with asyncio.timeout(20):
+            hand.held = await store.retake("main", "anna", hand.held, FAR)
+        with pytest.raises(pymongo.errors.OperationFailure):
+            await lost.commit_transaction()
     assert sorted(hand.held) == list(ALL)
     assert (await store.get("e")).attempts == 0
     assert await hand.settle(done=[record]) == set(ALL)

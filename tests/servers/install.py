@@ -107,6 +107,7 @@ def missing_packages() -> list[str]:
         # mysqlclient, which the tests write through, is built from source.
         "libmariadb-dev": lambda: programs.program("mariadb_config"),
         "gcc": lambda: programs.program("gcc"),
+        "faketime": lambda: programs.program("faketime"),  # a relay whose clock is wrong
         "spin": lambda: programs.program("spin"),  # checks the model in spec/
         "pkg-config": lambda: programs.program("pkg-config"),
         "python3-dev": _python_headers,

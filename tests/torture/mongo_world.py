@@ -98,7 +98,11 @@ class LeaseTap(threading.Thread):
         self._ended = False
 
     def run(self):
-        collection = self.client.get_default_database()["postroom_lease"]
+        database = self.client.get_default_database()
+        database.command(
+            "collMod", "postroom_lease", changeStreamPreAndPostImages={"enabled": True}
+        )
+        collection = database["postroom_lease"]
         with suppress(PyMongoError), collection.watch(full_document="required") as stream:
             while not self._ended:
                 change = stream.try_next()
@@ -108,8 +112,8 @@ class LeaseTap(threading.Thread):
     def _note(self, change):
         document = change["fullDocument"]
         now = change["wallTime"]
-        before = self._before.get(document["_id"])
-        self._before[document["_id"]] = document
+        before = self._before.get(document["lane"])
+        self._before[document["lane"]] = document
         if before and (before["token"], before["owner"]) != (document["token"], document["owner"]):
             left = (before["until"] - now).total_seconds()
             self.found.append(
@@ -117,6 +121,7 @@ class LeaseTap(threading.Thread):
             )
 
     def end(self):
+        """Return what was seen, in the form of `leases` of the other worlds."""
         self._ended = True
         self.join(10)
         self.client.close()

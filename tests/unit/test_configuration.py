@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from postroom.config import RelaySettings
-from postroom.configuration import SETTINGS, Configuration, find_file, load, settings_of
+from postroom.configuration import (
+    CONSUMER_SETTINGS,
+    SETTINGS,
+    Configuration,
+    find_file,
+    load,
+    settings_of,
+)
+from postroom.consumers.settings import ConsumerSettings
 from postroom.errors import ConfigError
 from postroom.retry import Constant, Linear
 
@@ -178,6 +186,44 @@ def test_a_file_that_cannot_be_read(tmp_path):
     (tmp_path / "bad.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="is not UTF-8"):
         find_file(tmp_path / "bad.toml", tmp_path)
+
+
+def test_consumers_have_sections_of_their_own(tmp_path):
+    (tmp_path / "postroom.toml").write_text(
+        '[[consumer]]\nsource = "amqp://h/?queue=q"\nhandlers = "handlers:app:handlers"\n'
+        'mode = "durable"\n'
+    )
+    found = configuration(tmp_path)
+    (consumer,) = found.consumers
+    assert consumer["mode"] == ("durable", f"{tmp_path}/postroom.toml:4")
+    assert consumer["max_attempts"] == (5, "default")
+    assert consumer["source"].shown == "amqp://h/?queue=q"
+    assert found.relays({}) == []  # no broker: nothing to relay to
+    (plan,) = found.relays({"broker": "null:"})
+    assert str(plan.broker) == "null:"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[[consumer]]\nsource = 'memory:'", ": [[consumer]] 1 needs 'handlers'"),
+        ("[consumer]\nsource = 'memory:'", ":1: write [[consumer]], with two brackets"),
+        ("[[consumer]]\nbatch_size = 3", ":2: unknown key 'batch_size'"),
+        ("[[consumer]]\nmode = 'fast'", ":2: mode must be one of direct, durable, not 'fast'"),
+        ("[[consumr]]\nmode = 'fast'", ":1: unknown key 'consumr'; did you mean 'consumer'?"),
+    ],
+)
+def test_what_is_wrong_with_a_consumer(tmp_path, text, said):
+    (tmp_path / "postroom.toml").write_text(text)
+    with pytest.raises(ConfigError) as raised:
+        configuration(tmp_path)
+    assert said in str(raised.value)
+
+
+def test_the_defaults_of_consumers_are_those_of_their_settings():
+    for name, known in CONSUMER_SETTINGS.items():
+        if name not in ("source", "handlers", "max_attempts"):
+            assert known.default == getattr(ConsumerSettings(), name)
 
 
 def test_secrets_are_masked(folder):

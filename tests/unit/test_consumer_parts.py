@@ -93,6 +93,17 @@ HOSTILE = {
     "no text": Incoming("orders", b"\xff\x00", {"postroom-id": "e-2"}, key="k", offset="o/1/2"),
     "json with NUL": Incoming("orders", b'{"a":"\x00"}', {"content-type": "application/json"}),
     "long": Incoming("t" * 300, b"{}", {"postroom-type": "y" * 300, "postroom-key": "k" * 300}),
+    "surrogates": Incoming(
+        "\ud800",
+        b"{}",
+        {
+            "postroom-id": "\ud800",
+            "postroom-key": "\ud800",
+            "x": "\ud800",
+            "postroom-causation-path": '[["\ud800","t"]]',
+            "postroom-aggregate-type": "\ud800",
+        },
+    ),
     "strict": Incoming("orders", b"{}", {"postroom-id": "e", "postroom-kseq": "3", "x": "\x00"}),
 }
 
@@ -130,6 +141,11 @@ def test_a_replay_under_a_new_id_is_a_new_event():
     )
     assert restore(kept).id == "e-1"
     assert restore(kept._replace(id="copy-1")).id == "copy-1"
+
+
+def test_a_row_that_is_no_message_is_handed_on():
+    marker = make_record(id="x", stream="inbox.billing", type="postroom.skipped", kseq=3)
+    assert restore(marker) is marker
 
 
 async def test_a_dead_letter_is_written_once():

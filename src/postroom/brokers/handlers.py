@@ -19,6 +19,7 @@ from postroom.broker import (
     Verdict,
 )
 from postroom.brokers.handling import AsyncFactory, Handler, SyncFactory, run_async, run_sync
+from postroom.brokers.high_water import Start, gate_of
 from postroom.brokers.threads import Threads
 from postroom.brokers.turnstile import Turnstile
 from postroom.context import Context, SyncContext
@@ -97,6 +98,10 @@ class Handlers:
                         cannot be stopped: it keeps its place until it ends, but cannot commit.
                         In SQLite's own transactions at most a third of the relay's lease
     prefix              of the inbox' table, in the database that the transaction belongs to
+    strict              for events that a strict outbox has numbered: the last number of each key is
+                        kept instead of every id, so that a repeat is known however old it is.
+                        "here": a key begins with the first event that comes; "first": with number
+                        1. A gap makes its key wait. One function for each type
     outbox              what `context.add` adds with; None: an Outbox of this prefix
     sync_outbox         the same for sync handlers
 
@@ -113,6 +118,7 @@ class Handlers:
         concurrency: int = 10,
         time_limit_seconds: float = 30.0,
         prefix: str = "postroom_",
+        strict: Start | None = None,
         outbox: Outbox | None = None,
         sync_outbox: SyncOutbox | None = None,
     ) -> None:
@@ -128,6 +134,9 @@ class Handlers:
         self.time_limit_seconds = time_limit_seconds
         self._transaction = transaction
         self._sync_transaction = sync_transaction
+        if strict not in (None, "here", "first"):
+            raise ConfigError(f"handlers: strict is 'here', 'first' or None, not {strict!r}")
+        self.strict = strict
         self._prefix = prefix
         self._outbox = outbox or Outbox(prefix=prefix)
         self._sync_outbox = sync_outbox or SyncOutbox(prefix=prefix)
@@ -149,6 +158,8 @@ class Handlers:
         def register(function: Function) -> Function:
             handler = self._handler(function, name)
             others = self._by_type.setdefault(type, [])
+            if others and self.strict:
+                raise ConfigError(f"{type!r} has a handler, and strict handlers have one each")
             if any(other.name == handler.name for other in others):
                 raise ConfigError(
                     f"{type!r} has a handler named {handler.name!r} already; its inbox rows go by "
@@ -235,6 +246,12 @@ class Handlers:
         async with self._floor.turnstile.alone():
             desk.report(record, await self._handle(record, desk))
 
+    async def handle(self, record: Record, desk: Desk) -> Outcome:
+        """Handle one event by itself, beside others; the caller keeps the order of its key."""
+        self._floor.enter()
+        async with self._floor.turnstile.shared():
+            return await self._handle(record, desk)
+
     async def _publish_run(self, run: Sequence[Record], desk: Desk, outage: asyncio.Event) -> None:
         for place, record in enumerate(run):
             async with self._floor.turnstile.shared():
@@ -251,7 +268,9 @@ class Handlers:
     async def _handle(self, record: Record, desk: Desk) -> Outcome:
         handlers = self._by_type.get(record.type) or self._default
         if record.type == SKIPPED_TYPE and record.type not in self._by_type:
-            return CONFIRMED  # the marker of a skipped strict event, and nobody wants to know
+            if not self.strict:
+                return CONFIRMED  # the marker of a skipped strict event: nobody wants to know
+            handlers = [_STEP_OVER]
         if not handlers:
             return Outcome(
                 Verdict.MISCONFIGURED,
@@ -271,7 +290,10 @@ class Handlers:
         return self._turn.shared() if self._turn is not None else nullcontext()
 
     async def _run(self, handler: Handler, record: Record) -> Outcome:
-        mark = Mark(f"{self.name}/{handler.name}", record.id, record.type, record.correlation_id)
+        gate = gate_of(self.name, record, self.strict) if self.strict else None
+        mark = gate or Mark(
+            f"{self.name}/{handler.name}", record.id, record.type, record.correlation_id
+        )
         if handler.is_async:
             factory = self._transaction
             if factory is None:
@@ -337,6 +359,13 @@ def _takes_context(function: Callable[..., Any]) -> bool:
     by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     third = by_place[2] if len(by_place) > 2 else None
     return third is not None and (third.default is third.empty or third.name == "context")
+
+
+async def _nothing(event: Record, tx: Any) -> None:
+    pass
+
+
+_STEP_OVER = Handler("skipped", _nothing, is_async=True)
 
 
 def _worst(outcomes: Sequence[tuple[Handler, Outcome]]) -> Outcome:

@@ -25,10 +25,12 @@ from typing import Any, assert_never
 
 from postroom import transactions
 from postroom.broker import CONFIRMED, Outcome, Verdict
+from postroom.brokers.high_water import Gate, admit
 from postroom.brokers.threads import NoThreadError, Threads
 from postroom.errors import CausationError, Reject, Retry, TransactionError
 from postroom.record import Record, short_error
 from postroom.transaction import Mark
+from postroom.transactions import steps
 from postroom.transactions.conflicts import is_conflict
 
 AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
@@ -140,7 +142,7 @@ def _wish(after: Any) -> float | None:
 async def run_async(
     handler: Handler,
     record: Record,
-    mark: Mark,
+    mark: Mark | Gate,
     factory: AsyncFactory | None,
     *,
     limit_seconds: float,
@@ -160,7 +162,7 @@ async def _run_once(
     run: _Run,
     handler: Handler,
     record: Record,
-    mark: Mark,
+    mark: Mark | Gate,
     factory: AsyncFactory | None,
     limit_seconds: float,
     prefix: str,
@@ -197,12 +199,15 @@ async def _run_once(
 
 
 async def _effect(
-    run: _Run, handler: Handler, record: Record, mark: Mark, tx: Any, prefix: str
+    run: _Run, handler: Handler, record: Record, mark: Mark | Gate, tx: Any, prefix: str
 ) -> None:
     run.phase = Phase.ACCEPTING
     adapter = transactions.resolve(tx, prefix=prefix)
     adapter.check()
-    run.is_repeat = not await adapter.accept(mark)
+    if isinstance(mark, Gate):
+        run.is_repeat = not await steps.run_async(admit(adapter, mark))
+    else:
+        run.is_repeat = not await adapter.accept(mark)
     if not run.is_repeat:
         run.phase = Phase.RUNNING
         await handler.call(record, tx)
@@ -229,7 +234,7 @@ def _expired(phase: Phase, limit_seconds: float) -> Outcome:
 async def run_sync(
     handler: Handler,
     record: Record,
-    mark: Mark,
+    mark: Mark | Gate,
     factory: SyncFactory | None,
     *,
     limit_seconds: float,
@@ -255,7 +260,7 @@ async def _run_in_thread(
     run: _Run,
     handler: Handler,
     record: Record,
-    mark: Mark,
+    mark: Mark | Gate,
     factory: SyncFactory | None,
     limit_seconds: float,
     prefix: str,
@@ -289,7 +294,7 @@ async def _ended(future: asyncio.Future[Outcome], limit_seconds: float) -> bool:
 def _work(
     handler: Handler,
     record: Record,
-    mark: Mark,
+    mark: Mark | Gate,
     factory: SyncFactory | None,
     run: _Run,
     race: Race,
@@ -305,7 +310,10 @@ def _work(
             try:
                 adapter = transactions.resolve_sync(tx, prefix=prefix)
                 adapter.check()
-                run.is_repeat = not adapter.accept(mark)
+                if isinstance(mark, Gate):
+                    run.is_repeat = not steps.run(admit(adapter, mark))
+                else:
+                    run.is_repeat = not adapter.accept(mark)
                 if not run.is_repeat:
                     run.phase = Phase.RUNNING
                     _refuse_awaitable(handler.call(record, tx))

@@ -20,6 +20,7 @@ from postroom.cli.listing import list_events
 from postroom.cli.migrate import migrate
 from postroom.cli.options import Mode
 from postroom.cli.prune import prune
+from postroom.cli.reconcile import reconcile
 from postroom.cli.replay import bury, replay, skip
 from postroom.cli.run import run
 from postroom.cli.show import show
@@ -97,10 +98,9 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
         ctx.exit(ExitCode.USAGE)
 
 
-# `reconcile` will stand here once there is a reconciler, and consumers will run in `run`.
 for command in (
-    audit, bury, config, dead, demo, doctor, health, list_events, migrate, prune, replay, run,
-    show, skip, status, version,
+    audit, bury, config, dead, demo, doctor, health, list_events, migrate, prune, reconcile,
+    replay, run, show, skip, status, version,
 ):  # fmt: skip
     cli.add_command(command)
 

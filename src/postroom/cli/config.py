@@ -26,11 +26,15 @@ def config(ctx: click.Context, what: str, as_json: bool) -> None:  # noqa: ARG00
     process = found.process({})
     relays = [plan.values for plan in found.relays({})]
     if as_json:
-        print_json({"process": _facts(process), "relays": [_facts(one) for one in relays]})
+        told = {"relays": relays, "consumers": found.consumers}
+        many = {name: [_facts(one) for one in values] for name, values in told.items()}
+        print_json({"process": _facts(process), **many})
         return
     lines = [f"file: {found.source.path or 'none'}", "", *_table(process)]
     for values in relays:
         lines += ["", f"relay of the stream {values['stream'].value}", *_table(values)]
+    for number, values in enumerate(found.consumers, 1):
+        lines += ["", f"consumer {number}", *_table(values)]
     click.echo("\n".join(lines))
 
 

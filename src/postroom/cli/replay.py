@@ -23,7 +23,7 @@ from postroom.cli.options import (
     whoami,
     yes_option,
 )
-from postroom.cli.progress import gently, progress
+from postroom.cli.progress import Stop, gently, progress
 from postroom.cli.selecting import (
     Chosen,
     Selection,
@@ -196,17 +196,14 @@ def skip(
 
 
 async def _carry_out(url: Url, ids: Sequence[str], selection: Selection, order: Order) -> int:
-    async with gently() as stop, opened(shared_store(url)) as store:
-        if ids:
-            chosen = [remember(record) for record in await fetch(store, ids, order.states)]
-        else:
-            chosen = []
-            with progress("looking") as bar:
-                async for record in walk(store, selection):
-                    chosen.append(remember(record))
-                    bar.add(1)
-                    if stop.asked:
-                        return ExitCode.INTERRUPTED
+    async with opened(shared_store(url)) as store:
+        async with gently() as stop:
+            if ids:
+                chosen = [remember(record) for record in await fetch(store, ids, order.states)]
+            else:
+                chosen = await _look(store, selection, stop)
+            if stop.asked:
+                return ExitCode.INTERRUPTED
         if not chosen:
             raise NotFoundError(f"no event matches {selection}; see: postroom list {_hint(order)}")
         _explain(chosen, order)
@@ -214,23 +211,37 @@ async def _carry_out(url: Url, ids: Sequence[str], selection: Selection, order: 
             _report(order.verb, 0, len(chosen), as_json=order.as_json, dry_run=True)
             return ExitCode.OK
         if len(chosen) > ASK_ABOVE and not order.yes:
-            _ask(len(chosen), order)
-        changed, at = 0, 0
-        with progress(
-            f"{order.verb}ing" if order.verb == "replay" else "burying", len(chosen)
-        ) as bar:
-            while at < len(chosen) and not stop.asked:
-                step = chosen[at : at + STEP]
-                changed += await order.work(store, [event.id for event in step])
-                at += len(step)
-                bar.add(len(step))
-        _report(order.verb, changed, len(chosen), as_json=order.as_json, dry_run=False)
-        if at < len(chosen):
-            left = f"{len(chosen) - at:,} are left as they were; run it again to go on"
-            after = f", with --after {chosen[at - 1].seq}" if order.copies and at else ""
-            click.echo(f"interrupted: {left}{after}", err=True)
-            return ExitCode.INTERRUPTED
+            _ask(len(chosen), order)  # here a Ctrl-C counts at once
+        async with gently() as stop:
+            return await _work(store, chosen, order, stop)
+
+
+async def _look(store: Store, selection: Selection, stop: Stop) -> list[Chosen]:
+    chosen: list[Chosen] = []
+    with progress("looking") as bar:
+        async for record in walk(store, selection):
+            chosen.append(remember(record))
+            bar.add(1)
+            if stop.asked:
+                break
+    return chosen
+
+
+async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop) -> int:
+    changed, at = 0, 0
+    with progress(_DOING[order.verb], len(chosen)) as bar:
+        while at < len(chosen) and not stop.asked:
+            step = chosen[at : at + STEP]
+            changed += await order.work(store, [event.id for event in step])
+            at += len(step)
+            bar.add(len(step))
+    _report(order.verb, changed, len(chosen), as_json=order.as_json, dry_run=False)
+    if at == len(chosen):
         return ExitCode.OK
+    left = f"{len(chosen) - at:,} are left as they were; run it again to go on"
+    after = f", with --after {chosen[at - 1].seq}" if order.copies and at else ""
+    click.echo(f"interrupted: {left}{after}", err=True)
+    return ExitCode.INTERRUPTED
 
 
 def _hint(order: Order) -> str:
@@ -286,4 +297,5 @@ def _events(number: int) -> str:
     return "1 event" if number == 1 else f"{number:,} events"
 
 
+_DOING = {"replay": "replaying", "bury": "burying"}
 _PAST = {"replay": "replayed", "bury": "buried", "skip": "skipped"}

@@ -18,14 +18,16 @@ from postroom._version import __version__
 from postroom.cli.exits import ExitCode
 from postroom.cli.options import mode_of
 from postroom.configuration import FORMATS, LEVELS, RelayPlan, Setting
+from postroom.consumers import Consumer
 from postroom.engine.relay import Relay
-from postroom.engine.runner import run_all
+from postroom.engine.runner import Worker, run_all
 from postroom.errors import ConfigError, MissingExtraError
 from postroom.observer import Observer
+from postroom.retry import RetryPolicy
 from postroom.store import Store
 from postroom.telemetry.log import LOGGER, JsonFormatter, LogObserver, TextFormatter, say
 from postroom.url import Url
-from postroom.wiring import load_broker, load_store
+from postroom.wiring import load_broker, load_source, load_store
 
 _log = logging.getLogger(LOGGER)
 
@@ -76,7 +78,7 @@ _log = logging.getLogger(LOGGER)
 @click.option("--log-format", type=click.Choice(FORMATS), help="[default: text]")
 @click.pass_context
 def run(ctx: click.Context, /, **flags: Any) -> None:
-    """Deliver the events of one or more streams until told to stop.
+    """Deliver events, and consume messages, until told to stop.
 
     SIGTERM or Ctrl-C: what is in flight is finished, the lanes are handed over, exit code 0. A
     second signal stops at once, exit code 130; what was in flight may then be sent again. A broker
@@ -84,7 +86,7 @@ def run(ctx: click.Context, /, **flags: Any) -> None:
 
     Every option can be set by a variable (POSTROOM_BATCH_SIZE) and in postroom.toml (batch_size),
     and more settings than there are options: see `postroom config show`. Several [[relay]] sections
-    run side by side, each with its own stream and broker.
+    run side by side, each with its own stream and broker, and so do [[consumer]] sections.
 
     \b
     Examples:
@@ -100,10 +102,11 @@ def run(ctx: click.Context, /, **flags: Any) -> None:
     store = _required(ctx, "store", process["store"])
     for plan in plans:
         _required(ctx, "broker", plan.values["broker"])
-    if any(plan.broker is not None and plan.broker.scheme == "handlers" for plan in plans):
+    consumers = configuration.consumers if flags["stream"] is None else []
+    if consumers or any(p.broker is not None and p.broker.scheme == "handlers" for p in plans):
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a script has its own folder there
     log_to_stderr(process["log_level"].value, process["log_format"].value)
-    ctx.exit(asyncio.run(_serve(store, plans, process)))
+    ctx.exit(asyncio.run(_serve(store, plans, consumers, process)))
 
 
 _PROCESS = ("store", "metrics_port", "metrics_host", "log_level", "log_format")
@@ -120,26 +123,40 @@ def _required(ctx: click.Context, name: str, setting: Setting) -> Url:
     return url
 
 
-async def _serve(url: Url, plans: Sequence[RelayPlan], process: Mapping[str, Setting]) -> ExitCode:
+async def _serve(
+    url: Url,
+    plans: Sequence[RelayPlan],
+    sections: Sequence[Mapping[str, Setting]],
+    process: Mapping[str, Setting],
+) -> ExitCode:
     store = load_store(url)
     observers: list[Observer] = [LogObserver()]
     relays = [_relay(store, plan, observers) for plan in plans]
-    async with _measured(relays, plans, observers, process):
+    consumers = [_consumer(store, section, observers) for section in sections]
+    workers: list[Worker] = [*relays, *consumers]
+    async with _measured(relays, consumers, plans, observers, process):
         for relay, plan in zip(relays, plans, strict=True):
             facts = {"version": __version__, "stream": plan.settings.stream}
             facts |= {"name": relay.settings.name, "store": str(url), "broker": str(plan.broker)}
             say(_log, logging.INFO, "starting", facts)
 
+        for consumer, section in zip(consumers, sections, strict=True):
+            facts = {"version": __version__, "consumer": consumer.name, "store": str(url)}
+            say(_log, logging.INFO, "starting", facts | {"source": str(section["source"].value)})
+
         def on_stop() -> None:
-            if any(relay.is_running for relay in relays):
+            if any(worker.is_running for worker in workers):
                 what = "finishing what is in flight; a second signal stops at once"
                 say(_log, logging.INFO, "stopping", {"now": what})
 
-        in_peace = await run_all(relays, on_stop=on_stop)
+        in_peace = await run_all(workers, on_stop=on_stop)
     how = "gracefully" if in_peace else "at_once"
     for relay in relays:
-        stream = {"stream": relay.settings.stream} if len(relays) > 1 else {}
+        stream = {"stream": relay.settings.stream} if len(relays) + len(consumers) > 1 else {}
         say(_log, logging.INFO, "stopped", {**stream, "how": how, **asdict(relay.counts)})
+    for consumer in consumers:
+        facts = {"consumer": consumer.name, "how": how}
+        say(_log, logging.INFO, "stopped", {**facts, **asdict(consumer.counts)})
     return ExitCode.OK if in_peace else ExitCode.INTERRUPTED
 
 
@@ -150,6 +167,20 @@ def _relay(store: Store, plan: RelayPlan, observers: list[Observer]) -> Relay:
     assert plan.broker is not None
     watching: list[Observer] = [_Several(observers), *_tracing(plan.broker.scheme)]
     return Relay(store, load_broker(plan.broker), settings, observers=watching)
+
+
+def _consumer(store: Store, section: Mapping[str, Setting], observers: list[Observer]) -> Consumer:
+    """Return the consumer of a section; an error names the section's place."""
+    values = {name: setting.value for name, setting in section.items()}
+    source, handlers = values.pop("source"), values.pop("handlers")
+    retry = RetryPolicy(max_attempts=values.pop("max_attempts"))
+    try:
+        return Consumer(
+            load_source(source), store, handlers.reveal(), observers=(_Several(observers),),
+            retry=retry, **values,
+        )  # fmt: skip
+    except ConfigError as error:
+        raise ConfigError(f"{section['source'].source}: {error}") from error
 
 
 def _tracing(scheme: str) -> list[Observer]:
@@ -175,6 +206,7 @@ class _Several:
 @asynccontextmanager
 async def _measured(
     relays: Sequence[Relay],
+    consumers: Sequence[Consumer],
     plans: Sequence[RelayPlan],
     observers: list[Observer],
     process: Mapping[str, Setting],
@@ -204,7 +236,7 @@ async def _measured(
     metrics.register(registry)
     metrics.count_added()
     observers.append(metrics)
-    health = Health(relays, sampler, pulse)
+    health = Health(relays, sampler, pulse, consumers)
     server = MetricsServer(process["metrics_host"].value, setting.value, registry, health)
     server.start()
     pulse.start()

@@ -15,14 +15,13 @@ from postroom.brokers.handlers import Handlers
 from postroom.clock import Clock, SystemClock
 from postroom.consumers.backlog import Backlog, Unpacked
 from postroom.consumers.keys import Keys
-from postroom.consumers.letter import to_record
+from postroom.consumers.letter import read, to_record
 from postroom.consumers.seen import Forgetter, warn_of_a_short_memory
 from postroom.consumers.settings import ConsumerSettings, merge
 from postroom.consumers.trial import Bench, ConsumerCounts, Letter, Trials
 from postroom.engine.relay import Relay
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import ConfigError, EventError, SchemaError, StoreError
-from postroom.message_id import identify
 from postroom.observer import Alarm, Observer, Trouble
 from postroom.record import short_error
 from postroom.source import Delivery, Source
@@ -68,6 +67,8 @@ class Consumer:
         merge(self.settings, {"name": self.name})  # a name of handlers may be too long for one here
         if self.settings.missing_id == "offset" and not self.source.capabilities.offsets:
             raise ConfigError("missing_id='offset' needs a source with a log, such as Kafka")
+        if found.strict and self.settings.mode != "durable":
+            raise ConfigError("strict handlers need mode='durable': a gap makes its key wait there")
         self._observers = tuple(observers)
         self._clock = clock or SystemClock()
         self._door = asyncio.Lock()
@@ -321,15 +322,16 @@ class Consumer:
         for delivery in deliveries:
             message = delivery.message
             try:
-                found = identify(message, self.settings.missing_id)
-                record = to_record(message, self.settings.missing_id)
+                record, from_body = read(message, self.settings.missing_id)
             except EventError as error:
                 record, problem = to_record(message), str(error)
             else:
-                bench.counts.hashed_ids += found.hashed
+                bench.counts.hashed_ids += from_body
                 if bench.handlers.handles(record.type):
                     # A number of its own in this process, by which a suspect is known again.
-                    record = record._replace(seq=next(self._numbers), kseq=None)
+                    record = record._replace(seq=next(self._numbers))
+                    if not bench.handlers.strict:
+                        record = record._replace(kseq=None)
                     letters.append(Letter(delivery, record))
                     continue
                 if self.settings.unhandled == "ignore":
@@ -355,6 +357,13 @@ class Consumer:
                 bench.tell(Trouble(bench.stream, "keeping messages", short_error(error)))
                 await bench.pause(pause)
                 pause = min(pause * 2, self.settings.max_outage_seconds)
+            except Exception as error:  # one of them can never be stored: the others must not wait
+                if len(letters) == 1:
+                    bench.cannot_be_kept(letters[0], error)
+                    return
+                for letter in letters:
+                    await self._keep(bench, [letter])
+                return
             else:
                 bench.counts.kept += len(letters)
                 for letter in letters:

@@ -235,7 +235,7 @@ class _Poller(threading.Thread):
         self._arrive = arrive
         self._arrived = arrived
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._held_back = False
+        self._held_back: bool | None = False  # None: some are paused and some are not
 
     def run(self) -> None:
         pause = _FIRST_PAUSE
@@ -327,7 +327,7 @@ class _Poller(threading.Thread):
     def _assigned(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
         for each in partitions:
             self._partitions[each.topic, each.partition] = Partition(each.topic, each.partition)
-        self._held_back = False  # new ones are not paused yet
+        self._held_back = None
         client.incremental_assign(list(partitions))
 
     def _revoked(self, client: Client, partitions: Sequence[TopicPartition]) -> None:

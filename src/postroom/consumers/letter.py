@@ -21,43 +21,58 @@ from postroom.transaction import Row
 OFFSET = "postroom-offset"
 STREAM = "inbox."
 
+_MAX_INT = 2**31 - 1
+_LARGEST = 2**63 - 1
+_LATEST_US = 7_258_118_400_000_000  # the year 2200
+
 _to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_record(message: Incoming, missing_id: MissingId = "hash") -> Record:
-    """Return the event that a message carries. Raises EventError if it has no id and needs one.
+    """Return the event that a message carries, as `read` does."""
+    return read(message, missing_id)[0]
+
+
+def read(message: Incoming, missing_id: MissingId) -> tuple[Record, bool]:
+    """Return the event that a message carries, and whether its id was made from its body.
+
+    Raises EventError if it has no id and needs one.
 
     Whatever else is missing or makes no sense is stood in for: the type by the topic, the key by
-    the broker's own.
+    the broker's own. Its `stream` is the id of the outbox that it came from, if it has a number.
     """
     envelope = read_headers(message.headers)
-    event_id = identify(message, missing_id, envelope).text
-    key = envelope.key if envelope.key is not None else message.key
-    hashed = key_hash(envelope.aggregate_type, key, event_id)
+    event_id, from_body = identify(message, missing_id, envelope)
+    key = _sound(envelope.key if envelope.key is not None else message.key)
+    aggregate_type = _sound(envelope.aggregate_type)
+    hashed = key_hash(aggregate_type, key, event_id)
     now = host_microseconds()
-    return Record(
+    record = Record(
         seq=0,
         id=event_id,
-        stream="",
+        stream=_clip(envelope.outbox, MAX_NAME_BYTES) or "",
         lane=lane_of(hashed),
         key_hash=hashed,
         type=_clip(envelope.type or message.topic, MAX_NAME_BYTES) or "unknown",
         topic=message.topic,
         key=key,
-        aggregate_type=envelope.aggregate_type,
+        aggregate_type=aggregate_type,
         aggregate_id=envelope.aggregate_id,
         payload=message.body,
         content_type=media_type(envelope, message.body),
-        headers_json=_to_text(dict(envelope.headers)) if envelope.headers else None,
+        headers_json=_clean(_to_text(dict(envelope.headers))) if envelope.headers else None,
         correlation_id=_clip(envelope.correlation_id, MAX_NAME_BYTES),
-        causation_json=_to_text(envelope.causation_path) if envelope.causation_path else None,
-        schema_version=envelope.schema_version or 1,
-        kseq=envelope.kseq,
-        occurred_us=now if envelope.occurred_us is None else envelope.occurred_us,
+        causation_json=_clean(_to_text(envelope.causation_path))
+        if envelope.causation_path
+        else None,
+        schema_version=_within(envelope.schema_version, _MAX_INT, 1),
+        kseq=envelope.kseq if (envelope.kseq or 0) <= _LARGEST else None,
+        occurred_us=_within(envelope.occurred_us, _LATEST_US, now),
         created_us=now,
         state="pending",
         attempts=0,
     )
+    return record, from_body
 
 
 def to_message(record: Record, outbox_id: str) -> Incoming:
@@ -74,7 +89,7 @@ def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row
     headers = {**message.headers, ID: record.id}
     if message.offset is not None:
         headers[OFFSET] = message.offset
-    wire = _to_text(headers).replace("\\u0000", "\\ufffd")
+    wire = _clean(_to_text(headers))
     return Row(
         id=row_id(consumer, record.id),
         stream=stream,
@@ -92,22 +107,26 @@ def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row
         correlation_id=record.correlation_id,
         causation_path=record.causation_json,
         schema_version=record.schema_version,
-        kseq=None,  # it is in the headers; here it would number the events of this outbox
+        kseq=record.kseq,  # a strict one is never buried by itself: it blocks its key
         occurred_us=record.occurred_us,
         available_us=None,
-        size=len(record.payload) + len(wire.encode(errors="replace")),
+        size=len(record.payload) + len(wire.encode()),
     )
 
 
 def restore(kept: Record) -> Record:
-    """Return the event of a kept message, with the facts of its handling."""
+    """Return the event of a kept message, with the facts of its handling.
+
+    A row that is no message, such as the marker of a skipped one, is handed on as it is.
+    """
     headers = kept.headers
+    if ID not in headers:
+        return kept
     event = to_record(Incoming(kept.topic, kept.payload, headers, kept.key, headers.get(OFFSET)))
     as_kept = row_id(kept.stream.removeprefix(STREAM), event.id)
     return event._replace(
         id=event.id if kept.id == as_kept else kept.id,  # replayed under a new one: meant to be new
         seq=kept.seq,
-        stream=kept.stream,
         lane=kept.lane,
         key_hash=kept.key_hash,
         content_type=kept.content_type,
@@ -140,6 +159,23 @@ def _text(record: Record) -> str | None:
         return record.payload.decode()
     except UnicodeDecodeError:
         return None
+
+
+def _within(number: int | None, most: int, otherwise: int) -> int:
+    """Return a number that a foreign sender wrote, if every database can hold it."""
+    return number if number is not None and 0 <= number <= most else otherwise
+
+
+def _sound(text: str | None) -> str | None:
+    """Replace lone surrogates, which have no bytes."""
+    if text is None or text.isascii():
+        return text
+    return text.encode(errors="replace").decode()
+
+
+def _clean(text: str) -> str:
+    """Replace what no database takes: lone surrogates, and NUL, which JSON writes as an escape."""
+    return text.encode(errors="replace").decode().replace("\\u0000", "\\ufffd")
 
 
 def _clip(text: str | None, limit: int) -> str | None:

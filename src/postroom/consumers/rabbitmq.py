@@ -29,6 +29,7 @@ from postroom.url import Host, Url, boolean, one_of, seconds, unknown, whole_num
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_FLUSH_SECONDS = 3.0
 _LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
 
 
@@ -257,8 +258,8 @@ class _Session:
 
     async def end(self, *, flush: bool) -> None:
         if flush and not self.is_over:
-            while self._acking is not None and not self.is_over:
-                await asyncio.wait({self._acking}, timeout=5.0)
+            if self._acking is not None:
+                await asyncio.wait({self._acking}, timeout=_FLUSH_SECONDS)
             with suppress(Exception):
                 async with asyncio.timeout(2.0):
                     await self._channel.close()

@@ -101,10 +101,19 @@ class Bench:
                     return False
                 await self.pause(pause)
                 pause = min(pause * 2, self.settings.max_outage_seconds)
+            except Exception as error:
+                self.cannot_be_kept(letter, error)
+                return False
             else:
                 self.counts.dead += 1
                 return True
         return False
+
+    def cannot_be_kept(self, letter: Letter, error: Exception) -> None:
+        """A message that no row can hold stays with the broker: it is never acknowledged."""
+        about = f"message {letter.record.id} can be neither handled nor stored"
+        self.tell(Alarm(self.stream, about, short_error(error)))
+        _log.error("%s; it stays with the broker: %s", about, short_error(error))
 
 
 class Trials:
@@ -161,13 +170,13 @@ class Trials:
         return False
 
     async def _try(self, record: Record, *, alone: bool) -> Outcome:
-        desk = _Desk()
         handlers = self._bench.handlers
         if alone:
+            desk = _Desk()
             await handlers.publish_alone(record, desk)
+            outcome = desk.outcome
         else:
-            await handlers.publish((record,), desk)
-        outcome = desk.outcome
+            outcome = await handlers.handle(record, _DESK)
         if outcome.verdict is Verdict.OUTAGE:
             if self._breaker.outage(outcome.error, self._bench.clock.monotonic()):
                 self._bench.tell(BreakerChanged(self._bench.stream, "open", outcome.error))
@@ -206,6 +215,9 @@ class _Desk:
 
     async def begin(self, record: Record) -> bool:  # noqa: ARG002
         return True
+
+
+_DESK = _Desk()
 
 
 def _attempt(stream: str, record: Record, outcome: Outcome) -> Attempt:

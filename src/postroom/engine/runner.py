@@ -1,19 +1,35 @@
-"""Several relays in one process: they start together and stop together, on a signal."""
+"""Several relays and consumers in one process: they start and stop together, on a signal."""
 
 from __future__ import annotations
 
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from postroom.engine.relay import Relay
 from postroom.errors import ConfigError
+
+
+class Worker(Protocol):
+    """A relay or a consumer."""
+
+    @property
+    def is_running(self) -> bool: ...
+
+    async def stop(self) -> None: ...
+
+    async def kill(self) -> None: ...
+
+    async def wait(self) -> None: ...
+
+    async def _start_patiently(self, asked: asyncio.Event) -> None: ...
+
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def run_all(relays: Sequence[Relay], *, on_stop: Callable[[], None] | None = None) -> bool:
-    """Run relays until SIGTERM or SIGINT, or until one breaks down; a second signal stops at once.
+async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | None = None) -> bool:
+    """Run them until SIGTERM or SIGINT, or until one breaks down; a second signal stops at once.
 
     Returns True if all stopped in peace, False if at once. Raises what broke one down, after the
     others have stopped in peace.
@@ -31,37 +47,41 @@ async def run_all(relays: Sequence[Relay], *, on_stop: Callable[[], None] | None
         raise ConfigError(
             "run_all() listens to signals and needs the main thread; use start() and stop() here"
         ) from error
-    lives = [asyncio.create_task(_live(relay, asked)) for relay in relays]
+    lives = [asyncio.create_task(_live(worker, asked)) for worker in workers]
     ending: asyncio.Task[None] | None = None
     try:
         await _any(asyncio.create_task(asked.wait()), *lives)
         asked.set()  # one that broke down takes the others with it
         if on_stop is not None:
             on_stop()
-        ending = asyncio.create_task(_stop_all(relays))
+        ending = asyncio.create_task(_stop_all(workers))
         await _any(asyncio.create_task(at_once.wait()), ending)
         in_peace = ending.done()
+        if in_peace:
+            ending.result()
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-        for relay in relays:
-            await relay.kill()
-        if ending is not None:
+        if ending is not None and not ending.done():
             ending.cancel()
-    await asyncio.wait(lives)
+            await asyncio.wait({ending})
+        for worker in workers:
+            await worker.kill()
+    if lives:
+        await asyncio.wait(lives)
     for life in lives:
         life.result()  # raises what broke it down
     return in_peace
 
 
-async def _live(relay: Relay, asked: asyncio.Event) -> None:
-    await relay._start_patiently(asked)
-    if relay.is_running:
-        await relay.wait()
+async def _live(worker: Worker, asked: asyncio.Event) -> None:
+    await worker._start_patiently(asked)
+    if worker.is_running:
+        await worker.wait()
 
 
-async def _stop_all(relays: Sequence[Relay]) -> None:
-    await asyncio.gather(*(relay.stop() for relay in relays))
+async def _stop_all(workers: Sequence[Worker]) -> None:
+    await asyncio.gather(*(worker.stop() for worker in workers))
 
 
 async def _any(first: asyncio.Task[object], *others: asyncio.Task[None]) -> None:

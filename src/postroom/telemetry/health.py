@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from postroom.engine.relay import Relay
 from postroom.telemetry.sampling import Sampler
@@ -25,6 +25,16 @@ class Answer(NamedTuple):
 
     ok: bool
     facts: dict[str, Any]
+
+
+class Runs(Protocol):
+    """A consumer, as far as a probe asks."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def is_running(self) -> bool: ...
 
 
 class Pulse:
@@ -54,8 +64,15 @@ class Pulse:
 class Health:
     """Answers probes; every question may come from any thread."""
 
-    def __init__(self, relays: Sequence[Relay], sampler: Sampler, pulse: Pulse) -> None:
+    def __init__(
+        self,
+        relays: Sequence[Relay],
+        sampler: Sampler,
+        pulse: Pulse,
+        consumers: Sequence[Runs] = (),
+    ) -> None:
         self._relays = relays
+        self._consumers = consumers
         self._sampler = sampler
         self._pulse = pulse
 
@@ -84,7 +101,14 @@ class Health:
             if vitals.breaker != "closed":
                 warnings.append(f"the destination of stream {stream} is away")
             self._sampled(stream, told, warnings)
-        more = {"relays": relays, "problems": problems, "warnings": warnings}
+        consumers = [{"name": one.name, "running": one.is_running} for one in self._consumers]
+        problems += [
+            f"the consumer {one['name']} does not run: is its store there?"
+            for one in consumers
+            if not one["running"]
+        ]
+        more = {"relays": relays, "consumers": consumers, "problems": problems}
+        more["warnings"] = warnings
         return Answer(not problems, {"ready": not problems, **facts, **more})
 
     def _sampled(self, stream: str, told: dict[str, Any], warnings: list[str]) -> None:

@@ -73,7 +73,7 @@ class OversightContract:
         assert dead.stage == "over"
         assert abs((dead.settled_us or 0) - host_microseconds()) < 10 * _MINUTE
 
-    @pytest.mark.req("S2.4", "S2.8")
+    @pytest.mark.req("S1.9")
     async def test_causes_of_death_are_counted(self, store: Store, add: Add) -> None:
         assert await store.causes() == []
         await add(*(event(str(n), str(n)) for n in range(4)), event("x", stream="other"))

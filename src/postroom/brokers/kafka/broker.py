@@ -180,7 +180,9 @@ class KafkaBroker:
         messages = [self._write(parcel.records[i], outbox_id) for i in first]
         assert way.lanes is not None
         try:
-            losses = await way.lanes.send(outbox_id, record.stream, record.lane, messages)
+            losses = await way.lanes.send(
+                outbox_id, record.stream, record.lane, messages, way.topics.batch_bytes
+            )
         except BaseException:
             parcel.abandon()
             raise

@@ -37,15 +37,20 @@ class LaneProducer:
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
         self._producer: Producer | None = None
+        self._batch_bytes = 0
         self._using = threading.Lock()
 
-    def send(self, messages: Sequence[Message], within_seconds: float) -> list[Loss] | None:
+    def send(
+        self, messages: Sequence[Message], batch_bytes: int, within_seconds: float
+    ) -> list[Loss] | None:
         """Send all or nothing. None: it is committed. Else why not, for each message."""
         deadline = monotonic() + within_seconds
         if not self._using.acquire(timeout=within_seconds):
             return _all(messages, Loss(KafkaError._TIMED_OUT, "the lane is in use", left=False))
         try:
-            return self._send(messages, deadline)
+            if batch_bytes < self._batch_bytes:  # a topic with a smaller limit has come (K2)
+                self._producer = None
+            return self._send(messages, batch_bytes, deadline)
         finally:
             self._using.release()
 
@@ -64,9 +69,12 @@ class LaneProducer:
     def in_use(self) -> bool:
         return self._using.locked()
 
-    def _send(self, messages: Sequence[Message], deadline: float) -> list[Loss] | None:
+    def _send(
+        self, messages: Sequence[Message], batch_bytes: int, deadline: float
+    ) -> list[Loss] | None:
         producer = self._producer
         if producer is None:
+            self._batch_bytes = batch_bytes
             try:
                 producer = self._producer = self._begun(deadline)
             except KafkaException as error:
@@ -86,7 +94,7 @@ class LaneProducer:
         return None
 
     def _begun(self, deadline: float) -> Producer:
-        producer = Producer(self._config)
+        producer = Producer({**self._config, "batch.size": self._batch_bytes})
         _repeat(producer.init_transactions, deadline)
         return producer
 
@@ -101,14 +109,14 @@ class Lanes:
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="postroom-kafka")
 
     async def send(
-        self, outbox_id: str, stream: str, lane: int, messages: Sequence[Message]
+        self, outbox_id: str, stream: str, lane: int, messages: Sequence[Message], batch_bytes: int
     ) -> list[Loss] | None:
-        """Send messages of a lane, all or nothing."""
+        """Send messages of a lane, all or nothing; no batch may be larger than that."""
         producer = self._producer(
             f"{self._settings.transactional_prefix}-{outbox_id}-{stream}-{lane}"
         )
         return await asyncio.get_running_loop().run_in_executor(
-            self._threads, producer.send, messages, self._settings.publish_seconds
+            self._threads, producer.send, messages, batch_bytes, self._settings.publish_seconds
         )
 
     def listen(self) -> None:

@@ -132,7 +132,7 @@ class KafkaSettings:
         }
 
     def transactional(self, transactional_id: str) -> dict[str, Any]:
-        """Return what the producer of a lane needs (K6)."""
+        """Return what the producer of a lane needs (K6); the caller adds the size of batches."""
         own = {"enable.gapless.guarantee", "message.timeout.ms"}  # a transaction fails as a whole
         return {
             **{name: value for name, value in self.producer().items() if name not in own},
@@ -140,7 +140,6 @@ class KafkaSettings:
             # If we die, readers of what is committed wait no longer than this for the abort.
             "transaction.timeout.ms": _milliseconds(self.publish_seconds * 2),
             "linger.ms": self.linger_seconds * 1_000,
-            "batch.size": self.batch_bytes,
         }
 
     def batching(self, batch_bytes: int, *, one_by_one: bool) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from uuid import uuid4
 
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
-from bson.timestamp import Timestamp
 from pymongo import UpdateOne
 from pymongo.errors import OperationFailure
 
@@ -90,15 +89,17 @@ class Collector:
     async def _empty(self, collection: Collection) -> tuple[int, bool]:
         """Move the events of a collection; returns how many, and if there may be more."""
         moved = 0
-        found = await self._look(collection)
-        if not found or not await self._begin():
+        if not await self._look(collection):
             return 0, False
         try:
             for _ in range(_ROUNDS):
-                moved += await self._collect(collection, found)
-                found = await self._look(collection)
-                if not found or not await self._begin():
+                # Nothing counts that was seen before the lease: it may have been sent meanwhile.
+                if not await self._begin() or not (found := await self._look(collection)):
                     return moved, False
+                step = await self._collect(collection, found)
+                if not step:
+                    return moved, False
+                moved += step
         finally:
             await self._end()
         return moved, True
@@ -217,12 +218,10 @@ def _found(document: Document) -> _Found:
             broken.append(element)
             continue
         size += row.size
-        ct, n = element.get("ct"), element.get("n")
-        if isinstance(ct, Timestamp) and isinstance(n, int):
-            if not waiting:  # none before it is left behind
-                placed.append((row, Place(ct, n)))
-        else:
+        if "ct" not in element:
             waiting = True
+        elif not waiting:  # none before it is left behind
+            placed.append((row, Place(element["ct"], element["n"])))
     return _Found(document["_id"], placed, broken, waiting, size)
 
 

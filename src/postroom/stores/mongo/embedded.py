@@ -10,6 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bson.int64 import Int64
+from bson.timestamp import Timestamp
+
 from postroom.errors import DuplicateEventError
 from postroom.event import DEFAULT_TOPIC, Event
 from postroom.outbox import to_row
@@ -109,6 +112,9 @@ def element_of(row: Row) -> Document:
 def row_of(element: Any) -> Row | None:
     """Return an event as it stands in a document; None if it is none that `push` has made."""
     if not isinstance(element, dict) or not set(element) <= {*_KINDS, "ct", "n"}:
+        return None
+    place = (element.get("ct"), element.get("n"))
+    if place != (None, None) and not (isinstance(place[0], Timestamp) and type(place[1]) is Int64):
         return None
     row = Row._make(element.get(name) for name in Row._fields)
     for name, kinds in _KINDS.items():

@@ -1,0 +1,67 @@
+"""The high-water mark of strict keys: effects once, without a window (I4).
+
+A strict outbox numbers the events of a key without a gap. A consumer that keeps the last number it
+has done, in the transaction that does the work, needs to remember nothing else: the next number is
+new, a lower one is a repeat however old it is, and a higher one says that something is missing.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Literal, NamedTuple
+
+from postroom.errors import TransactionError
+from postroom.event import MAX_TOPIC_BYTES
+from postroom.record import Record
+from postroom.transaction import AsyncTransaction, Counter, SyncTransaction
+from postroom.transactions.steps import Steps
+
+Start = Literal["here", "first"]
+
+
+class Gate(NamedTuple):
+    """What is asked of an event: its number, and the counter of its key."""
+
+    counter: str
+    key_hash: bytes
+    number: int
+    start: Start
+
+
+class GapError(TransactionError):
+    """Events of the key before this one are missing."""
+
+
+def gate_of(consumer: str, record: Record, start: Start) -> Gate | None:
+    """Return the gate of an event; None if it has no number.
+
+    The counter is one for (consumer, outbox, topic, key): a restored outbox counts afresh (W9), and
+    its id is in the name.
+    """
+    if record.kseq is None:
+        return None
+    name = f"in/{consumer}/{record.stream}/{record.topic}"
+    if len(name.encode()) > MAX_TOPIC_BYTES:
+        name = "in/" + sha256(name.encode()).hexdigest()
+    return Gate(name, record.key_hash, record.kseq, start)
+
+
+def admit(tx: AsyncTransaction | SyncTransaction, gate: Gate) -> Steps[bool]:
+    """Move the mark to this event's number; False: it was done before. Raises GapError.
+
+    The counter's row is locked until the transaction ends, so that repeats at once take turns.
+    """
+    name, key_hash, number, start = gate
+    (value,) = yield tx.count_up([Counter(name, key_hash, 1)])
+    if value == number:
+        return True
+    if value > number:
+        yield tx.count_up([Counter(name, key_hash, -1)])
+        return False
+    if value == 1 and start == "here":  # the first one that this consumer sees of the key
+        yield tx.count_up([Counter(name, key_hash, number - 1)])
+        return True
+    raise GapError(
+        f"number {number} of its key came after number {value - 1}: what lies between is missing. "
+        "Replay it at its sender; or bury this message, to go on without"
+    )

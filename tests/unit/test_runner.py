@@ -1,0 +1,100 @@
+"""Several relays in one process: they stop together, and one that breaks takes the others along."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+
+import pytest
+
+from postroom.brokers import MemoryBroker
+from postroom.engine.relay import Relay
+from postroom.engine.runner import run_all
+from postroom.errors import ConfigError, SchemaError
+from postroom.event import Event
+from postroom.outbox import Outbox
+from postroom.stores.memory import MemoryStore
+from postroom.testing.store_hand import until
+
+
+@pytest.fixture
+def relays():
+    store = MemoryStore()
+    return [Relay(store, MemoryBroker(), stream=name) for name in ("main", "mail")]
+
+
+async def running(relays):
+    async def all_run():
+        return all(relay.is_running for relay in relays)
+
+    await until(all_run)
+
+
+@pytest.mark.req("S4.3")
+async def test_they_deliver_and_stop_on_a_signal(relays):
+    told = []
+    task = asyncio.create_task(run_all(relays, on_stop=lambda: told.append("stopping")))
+    await running(relays)
+    async with relays[0].store.begin() as tx:
+        await Outbox().add_many(tx, [Event("a", id="a"), Event("b", id="b", stream="mail")])
+
+    async def sent():
+        return all(relay.broker.messages for relay in relays)
+
+    await until(sent)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await task is True
+    assert told == ["stopping"]
+    assert [relay.is_running for relay in relays] == [False, False]
+    assert [relay.counts.done for relay in relays] == [1, 1]
+
+
+async def test_a_second_signal_stops_at_once(relays):
+    class Stubborn(Relay):
+        async def stop(self):
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.Event().wait()
+
+    stubborn = Stubborn(relays[0].store, MemoryBroker(), stream="third")
+    task = asyncio.create_task(run_all([*relays, stubborn]))
+    await running([*relays, stubborn])
+    os.kill(os.getpid(), signal.SIGINT)
+    assert await task is False
+    assert not stubborn.is_running
+
+
+async def test_one_that_breaks_down_takes_the_others_with_it(relays):
+    task = asyncio.create_task(run_all(relays))
+    await running(relays)
+    relays[1]._broke_down(RuntimeError("broken"))
+    with pytest.raises(RuntimeError, match="broken"):
+        await task
+    assert [relay.is_running for relay in relays] == [False, False]
+
+
+async def test_tables_that_are_missing_end_all(relays):
+    class Bare(MemoryStore):
+        async def open(self):
+            raise SchemaError("the tables are missing")
+
+    bare = Relay(Bare(), MemoryBroker(), stream="third")
+    with pytest.raises(SchemaError):
+        await run_all([*relays, bare])
+    assert [relay.is_running for relay in relays] == [False, False]
+
+
+def test_it_needs_the_main_thread(relays):
+    found = []
+
+    def run():
+        try:
+            asyncio.run(run_all([]))
+        except ConfigError as error:
+            found.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join()
+    assert "needs the main thread" in found[0]
