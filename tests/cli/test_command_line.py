@@ -148,7 +148,7 @@ def test_the_shell_completes_commands_and_options(tmp_path):
         )
         return done.stdout.split()
 
-    assert completed("postroom re") == ["plain,replay"]
+    assert completed("postroom re") == ["plain,reconcile", "plain,replay"]
     assert completed("postroom replay --new") == ["plain,--new-id"]
     script = call(cwd=tmp_path, _POSTROOM_COMPLETE="bash_source")
     assert (script.returncode, "complete " in script.stdout) == (0, True)

@@ -6,10 +6,13 @@ DATABASE_URL; so are those marked `python run mariadb`.
 
 import inspect
 import os
+import re
 
+import psycopg
 import pytest
 
 from postroom.stores.mysql import MysqlStore
+from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.options import Options
 from tests.contract.mysql_database import MysqlDatabase
 from tests.scenario.postgres_place import own_database
@@ -66,3 +69,48 @@ def test_the_options_of_mysql_have_their_defaults():
     expected = {n: f"`{p.default!r}`" for n, p in fields.items() if n not in places}
     listed = rows_of(ROOT / "docs/how-to/mysql.md", "Options")
     assert {row[0].strip("`"): row[1] for row in listed} == expected
+
+
+def documented():
+    """Return {table: columns} of the page on tables."""
+    text = (ROOT / "docs/reference/tables.md").read_text()
+    return {
+        table: [row[0].strip("`") for row in rows_of(ROOT / "docs/reference/tables.md", table)]
+        for table in re.findall(r"^## (postroom_\w+)$", text, re.MULTILINE)
+    }
+
+
+COLUMNS = (
+    "SELECT table_name, column_name FROM information_schema.columns "
+    "WHERE table_name LIKE 'postroom%' AND table_schema = {} ORDER BY table_name, ordinal_position"
+)
+
+
+def columns(rows):
+    found = {}
+    for table, column in rows:
+        found.setdefault(table, []).append(column)
+    return found
+
+
+async def test_the_columns_on_postgres_are_those_of_the_page(postgres_url):
+    with own_database(postgres_url) as url:
+        await PostgresStore.from_url(url).migrate()
+        with psycopg.connect(url) as conn:
+            found = columns(conn.execute(COLUMNS.format("current_schema()")).fetchall())
+    assert found == documented()
+
+
+async def test_the_columns_on_mariadb_are_those_of_the_page(mariadb_url):
+    database = MysqlDatabase(mariadb_url).create()
+    try:
+        await MysqlStore.from_url(database.url).migrate()
+        found = columns(database.run(COLUMNS.format("database()")))
+    finally:
+        database.drop()
+    found.pop("postroom_outbox_readable")
+    found["postroom_lease"].remove("settles")
+    expected = documented()
+    more = rows_of(ROOT / "docs/reference/tables.md", "On MySQL")
+    expected["postroom_outbox"] += [row[0].strip("`") for row in more]
+    assert found == expected

@@ -100,7 +100,6 @@ HOSTILE = {
             "postroom-id": "\ud800",
             "postroom-key": "\ud800",
             "x": "\ud800",
-            "postroom-causation-path": '[["\ud800","t"]]',
             "postroom-aggregate-type": "\ud800",
         },
     ),

@@ -26,9 +26,9 @@ def config(ctx: click.Context, what: str, as_json: bool) -> None:  # noqa: ARG00
     process = found.process({})
     relays = [plan.values for plan in found.relays({})]
     if as_json:
-        told = {"relays": relays, "consumers": found.consumers}
-        many = {name: [_facts(one) for one in values] for name, values in told.items()}
-        print_json({"process": _facts(process), **many})
+        consumers = [_facts(values) for values in found.consumers]
+        facts = [_facts(values) for values in relays]
+        print_json({"process": _facts(process), "relays": facts, "consumers": consumers})
         return
     lines = [f"file: {found.source.path or 'none'}", "", *_table(process)]
     for values in relays:

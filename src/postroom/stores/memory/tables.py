@@ -106,7 +106,16 @@ class Tables:
         return self.leases[stream]
 
     def block(self, record: Record) -> None:
-        self.blocks[record.stream, record.key_hash] = BlockRow(record.lane, record.seq)
+        """Hold a key at this event. A later one that held it until now waits behind it: else the
+        key would be open when this one ends, and overtake it.
+        """
+        name = (record.stream, record.key_hash)
+        before = self.blocks.get(name)
+        self.blocks[name] = BlockRow(record.lane, record.seq)
+        if before is not None and before.barrier > record.seq:
+            held = self.rows.get(before.barrier)
+            if held is not None and held.stage == Stage.WAITING:
+                self.move(held, Stage.PARKED)
 
     def advance(self, stream: str, key_hash: bytes) -> None:
         """Open the way for the next followers of a blocked key, or lift the block."""

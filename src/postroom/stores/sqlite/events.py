@@ -113,7 +113,9 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
         ]
         if failed:
             db.run("settle_failed", failed=json.dumps(failed))
-            db.run("settle_block", seqs=json.dumps([f[0] for f in failed]), now=now)
+            heads = json.dumps([f[0] for f in failed])
+            db.run("settle_behind", seqs=heads)
+            db.run("settle_block", seqs=heads, now=now)
         if returned := seqs(s.returned):
             db.run("settle_returned", seqs=returned)
         if parked := seqs(s.parked):
