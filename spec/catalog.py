@@ -7,7 +7,8 @@ from typing import NamedTuple
 LANES, INBOX, HANDLERS = "lanes.pml", "inbox.pml", "handlers.pml"
 THREE = ("N=3", "KEYS=6")  # seq 0 of one key, 1 and 2 of the other
 FOUR = ("N=4", "KEYS=14")  # seq 0 of one key, 1, 2 and 3 of the other
-LONG = ("N=4", "KEYS=15")  # all of one key
+ONE_KEY = ("N=3", "KEYS=7")
+LONG = ("N=4", "KEYS=15")  # one key, too
 RELAY = ("G2", "G3", "G4", "G5")
 
 
@@ -38,6 +39,7 @@ WORLDS = (
     World("deaths", LANES, RELAY, (*THREE, "CRASHES=2", "HANDOVERS=1")),
     World("failures", LANES, RELAY, (*THREE, "FAILURES=2", "EXPIRIES=1")),
     World("a long key", LANES, RELAY, (*LONG, "FAILURES=2", "HANDOVERS=1")),
+    World("a person replays", LANES, RELAY, (*ONE_KEY, "FAILURES=4", "REPLAYS=1", "LOSSES=1")),
     World("lost confirms", LANES, RELAY, (*THREE, "UNKNOWNS=2", "EXPIRIES=1")),
     World("lost settles", LANES, RELAY, (*THREE, "LOSSES=1", "EXPIRIES=1", "FAILURES=1")),
     World("poison, buried", LANES, (*RELAY, "G7"), (*THREE, "POISON=2", "EXPIRIES=1")),
@@ -102,6 +104,10 @@ SWITCHES = (
     Switch(
         "NO_BARRIER", LANES, "G4", (*LONG, "FAILURES=1"),
         "the block goes while followers are still parked",
+    ),
+    Switch(
+        "NO_STEPPING_BACK", LANES, "G4", (*ONE_KEY, "FAILURES=4", "REPLAYS=1"),
+        "a lower failed head takes over the block, and the former one is forgotten",
     ),
     Switch("UNCOORDINATED", LANES, "G4", THREE, "writers of one key commit in any order"),
     Switch("NO_FENCE", LANES, "G5", (*THREE, "EXPIRIES=1"), "a settle does not look at the lease"),

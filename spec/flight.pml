@@ -48,7 +48,7 @@ inline excuse_flight(who) {
 inline arrive(k) {
     one = LOWEST(relay[r].key[k].todo);
 #ifdef G4
-    assert((KEY(KEY_OF(one)) & BEFORE(one) & committed & ~(seen | dead)) == 0);
+    assert((KEY(KEY_OF(one)) & BEFORE(one) & committed & ~(seen | dead | replayed)) == 0);
 #endif
     if
     :: (seen & one) ->

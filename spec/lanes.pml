@@ -40,10 +40,12 @@ end:
         relay[r].held = false; relay[r].draining = false; relay[r].token = 0; relay[r].park = 0 }
 
     /* bring back what has waited long enough */
-    :: d_step { relay[r].held && (waiting & ~stuck & KEY(0)) ->
-        ready = ready | (waiting & KEY(0)); waiting = waiting & ~KEY(0) }
-    :: d_step { relay[r].held && (waiting & ~stuck & KEY(1)) ->
-        ready = ready | (waiting & KEY(1)); waiting = waiting & ~KEY(1) }
+    :: d_step { relay[r].held && (waiting & ~stuck & 1) -> due(1) }
+    :: d_step { relay[r].held && (waiting & ~stuck & 2) -> due(2) }
+    :: d_step { relay[r].held && (waiting & ~stuck & 4) -> due(4) }
+#if N > 3
+    :: d_step { relay[r].held && (waiting & ~stuck & 8) -> due(8) }
+#endif
 
     /* read */
     :: d_step { relay[r].held && !relay[r].draining && relay[r].settling == NOT && MAY_READ(r) &&
@@ -185,6 +187,29 @@ end:
     od
 }
 
+/* A person sends a dead letter again: the lane is taken from its owner in the same transaction. */
+proctype Operating() {
+end:
+    do
+    :: d_step { replays && dead && UNLOCKED -> replays--;
+        if
+        :: relay[0].held && HOLDS(0) -> excuse_flight(0)
+        :: else
+        fi;
+        if
+        :: relay[1].held && HOLDS(1) -> excuse_flight(1)
+        :: else
+        fi;
+        token++;
+        owner = 0;
+        live = false;
+        replayed = replayed | LOWEST(dead);
+        ready = ready | LOWEST(dead);
+        tried = tried & ~LOWEST(dead);
+        dead = dead & ~LOWEST(dead) }
+    od
+}
+
 /* Nothing can happen any more: every event must have come to its end. */
 proctype Ending() {
 end:
@@ -203,4 +228,4 @@ end:
     skip
 }
 
-init { atomic { run Relaying(0); run Relaying(1); run Writing(); run Serving(); run Ending() } }
+init { atomic { run Relaying(0); run Relaying(1); run Writing(); run Serving(); run Operating(); run Ending() } }

@@ -21,6 +21,9 @@
 #ifndef LOSSES
 #define LOSSES 0  /* settles whose reply is lost */
 #endif
+#ifndef REPLAYS
+#define REPLAYS 0  /* dead letters that a person sends again */
+#endif
 #ifndef POISON
 #define POISON 0  /* mask of events that never go through */
 #endif
@@ -78,6 +81,7 @@ Settlement l;
 #endif
 #endif
 /* -- the destination, and what is known only to the checker ---------------------------------- */
+byte replayed;     /* dead letters that were sent again: no order is owed to them */
 byte seen;         /* events of which a copy has arrived */
 byte excuse[N];    /* copies of an event that a fault explains */
 
@@ -85,7 +89,7 @@ byte those, one;   /* scratch, empty between steps */
 Settlement w;      /* scratch, too */
 
 byte expiries = EXPIRIES, crashes = CRASHES, handovers = HANDOVERS;
-byte failures = FAILURES, unknowns = UNKNOWNS, losses = LOSSES;
+byte failures = FAILURES, unknowns = UNKNOWNS, losses = LOSSES, replays = REPLAYS;
 
 /* -- what a settle writes --------------------------------------------------------------------- */
 inline advance(k) {
@@ -120,10 +124,18 @@ inline block(k, which) {
     :: else ->
         if
         :: BLOCKED(k) && !HEAD_IS_OVER(k) && barrier[k] < (which & KEY(k))
-        :: else -> barrier[k] = which & KEY(k)
+        :: else ->
+#ifndef NO_STEPPING_BACK
+            /* The event that held the key until now waits behind the lower one. */
+            parked = parked | (waiting & barrier[k] & ~which);
+            waiting = waiting & ~(barrier[k] & ~which);
+#endif
+            barrier[k] = which & KEY(k)
         fi
     fi
 }
+
+inline due(b) { waiting = waiting & ~b; ready = ready | b }
 
 inline clear(set) {
     set.done = 0;

@@ -38,7 +38,7 @@ _DEFAULTS = RelaySettings()
 class Known(NamedTuple):
     """A setting: what its values are, its default, and whether a [[relay]] section may have it."""
 
-    kind: str  # url, text, int, seconds, or the words it may be, with | between them
+    kind: str  # url, text, int, seconds, names, or the words it may be, with | between them
     default: Any
     of_relay: bool = True
 
@@ -72,6 +72,7 @@ SETTINGS: Mapping[str, Known] = {
     "metrics_host": Known("text", "127.0.0.1", of_relay=False),
     "log_level": Known("|".join(LEVELS), "info", of_relay=False),
     "log_format": Known("|".join(FORMATS), "text", of_relay=False),
+    "reconcilers": Known("names", None, of_relay=False),
 }
 
 
@@ -202,7 +203,7 @@ class Configuration:
     def _read_sections(
         self, name: str, value: Any, known: Mapping[str, Known]
     ) -> list[dict[str, Setting]]:
-        if not isinstance(value, list):
+        if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             raise ConfigError(
                 f"{self.source.where(name)}: write [[{name}]], with two brackets: "
                 "there may be several"
@@ -284,7 +285,10 @@ def _convert(where: str, name: str, kind: str, value: Any, *, from_text: bool = 
         if number is None:
             raise _refused(where, name, kind, value)
         return number
+    if kind == "names" and isinstance(value, str) and from_text:
+        value = [name.strip() for name in value.split(",") if name.strip()]
     fits = {
+        "names": isinstance(value, list) and all(isinstance(name, str) for name in value),
         "text": isinstance(value, str),
         "int": isinstance(value, int) and not isinstance(value, bool),
         "seconds": _is_finite(value),
@@ -314,7 +318,12 @@ def _is_finite(value: object) -> bool:
 
 
 def _refused(where: str, name: str, kind: str, value: Any) -> ConfigError:
-    words = {"text": "text", "int": "a whole number", "seconds": "a number of seconds"}
+    words = {
+        "names": "a list of names",
+        "text": "text",
+        "int": "a whole number",
+        "seconds": "a number of seconds",
+    }
     expected = words.get(kind) or f"one of {', '.join(kind.split('|'))}"
     return ConfigError(f"{where}: {name} must be {expected}, not {value!r}")
 

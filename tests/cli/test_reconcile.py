@@ -7,7 +7,7 @@ import json
 import pytest
 from pymongo import MongoClient
 
-from tests.cli.command import call
+from tests.cli.command import Running, call
 
 CODE = """
 from postroom import Event
@@ -49,6 +49,31 @@ def test_it_adds_what_is_missing_and_nothing_twice(tmp_path, mongo_place):
     )
     listed = call("list", "--store", mongo_place.url, "--json", cwd=tmp_path).stdout.splitlines()
     assert sorted(json.loads(line)["id"] for line in listed) == [f"p{n}:1" for n in range(5)]
+
+
+@pytest.mark.slow
+@pytest.mark.req("S2.6")
+def test_it_runs_beside_a_relay(tmp_path, mongo_place):
+    mongo_place.migrate()
+    (tmp_path / "wiki_app.py").write_text(CODE % mongo_place.url)
+    (tmp_path / "postroom.toml").write_text(
+        f'store = "{mongo_place.url}"\nbroker = "null:"\nlog_level = "debug"\n'
+        'reconcilers = ["wiki_app:pages"]\n'
+    )
+    with MongoClient(mongo_place.url) as client:
+        pages = client.get_default_database()["pages"]
+        pages.insert_one({"_id": "lost", "revision": 1, "text": "x"})
+    with Running("run", cwd=tmp_path) as process:
+        process.hear("starting reconciler=pages")
+        process.hear("settled stream=main done=1")
+        process.send()
+        assert process.end() == 0
+    (tmp_path / "postroom.toml").write_text(
+        'store = "sqlite:///x.db"\nreconcilers = ["json:loads"]\n'
+    )
+    wrong = call("run", "--broker", "null:", cwd=tmp_path)
+    assert wrong.returncode == 2
+    assert "postroom.toml:2: json:loads is function, not a Reconciler" in wrong.stderr
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,13 @@ from postroom.configuration import CONSUMER_SETTINGS, SETTINGS
 from postroom.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS, documented
 from tests.unit.test_docs import first_names, rows
 
-KINDS = {"url": "URL", "text": "text", "int": "whole number", "seconds": "seconds"}
+KINDS = {
+    "names": "list of names",
+    "url": "URL",
+    "text": "text",
+    "int": "whole number",
+    "seconds": "seconds",
+}
 
 
 def test_every_key_is_documented_with_its_default():

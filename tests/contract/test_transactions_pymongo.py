@@ -373,6 +373,27 @@ async def test_the_order_without_a_cluster_time_is_the_servers_over_all_processe
         assert found_ids(rows(url, "postroom_outbox")) == [f"e-{n}" for n in range(10)]
 
 
+@pytest.mark.req("S2.6")
+@pytest.mark.promise("G4")
+async def test_the_clock_of_a_standalone_never_goes_back(mongo_standalone_url):
+    """Nor does it stand still if the server is started again within a second."""
+    async with mongo_database.emptied(mongo_standalone_url) as url:
+        async with pymongo.AsyncMongoClient(url) as client:
+            database = client.get_default_database()
+            bare = without_transaction(database)
+            await Outbox().add(bare, Event("t", id="e-0"))
+            clock = await database["postroom_meta"].find_one({"_id": "clock"})
+            ahead = {"seconds": clock["seconds"] + 100, "tick": 7}
+            await database["postroom_meta"].update_one({"_id": "clock"}, {"$set": ahead})
+            for n in (1, 2):
+                await Outbox().add(bare, Event("t", id=f"e-{n}"))
+            await database["postroom_meta"].delete_one({"_id": "clock"})
+        found = rows(url, "postroom_outbox")
+        assert found_ids(found) == ["e-0", "e-1", "e-2"]
+        assert [row["ct"].inc for row in found[1:]] == [8, 9]
+        assert found[1]["ct"].time == found[2]["ct"].time == ahead["seconds"]
+
+
 @pytest.mark.promise("W1")
 async def test_a_transaction_on_a_standalone_fails_as_the_driver_says(mongo_standalone_url):
     async with mongo_database.emptied(mongo_standalone_url) as url:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pymongo
 import pytest
@@ -299,6 +299,33 @@ async def test_a_collector_that_is_killed_at_any_step_loses_and_repeats_nothing(
     else:
         pytest.fail("it died at every step: it never came to its end")
     assert number > 4
+
+
+@pytest.mark.slow
+@pytest.mark.promise("G4")
+async def test_a_standalone_gives_no_places_in_the_second_of_its_start(own_server):
+    """Its timestamps begin again: those of the same second before a kill would be later."""
+    server = await asyncio.to_thread(own_server, "mongo_standalone")
+    async with scene_at(f"{server.url}?embedded=pages") as scene:
+        async with Relay(MongoStore.from_url(scene.url), scene.broker, **QUICK):
+            for revision in range(1, 21):
+                await scene.save("a", saved("a", revision))
+            await until(lambda: "a:20" in ids(scene.broker))
+        await asyncio.to_thread(server.restart)
+        await scene.save("b", saved("b", 1))
+        store = MongoStore.from_url(scene.url)
+        await store.open()
+        assert await store._collector.collect() == (1, False)
+        await store.close()
+        hello = await scene.client.admin.command("hello")
+        started = hello["topologyVersion"]["processId"].generation_time
+        placed = await scene.database["postroom_outbox"].find_one({"_id": "b:1"})
+        assert placed["ct"].as_datetime() >= started + timedelta(seconds=1)
+        async with Relay(MongoStore.from_url(scene.url), scene.broker, **QUICK):
+            await scene.save("a", saved("a", 21))
+            await until(lambda: "a:21" in ids(scene.broker))
+    seen = [i for i in dict.fromkeys(ids(scene.broker)) if i.startswith("a")]
+    assert seen == [f"a:{n}" for n in range(1, 22)]
 
 
 # -- elections -----------------------------------------------------------------------------------

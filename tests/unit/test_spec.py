@@ -49,7 +49,16 @@ def test_every_switch_is_one_that_the_model_knows_and_none_is_left_out():
     asked = set()
     for file in FOLDER.glob("*.pml"):
         asked |= set(re.findall(r"#ifn?def (\w+)", file.read_text()))
-    faults = {"EXPIRIES", "CRASHES", "HANDOVERS", "FAILURES", "UNKNOWNS", "LOSSES", "REDELIVERIES"}
+    faults = {
+        "EXPIRIES",
+        "CRASHES",
+        "HANDOVERS",
+        "FAILURES",
+        "UNKNOWNS",
+        "LOSSES",
+        "REDELIVERIES",
+        "REPLAYS",
+    }
     promises = {"G2", "G3", "G4", "G5", "G7"}
     assert asked - faults - promises - {"POISON", "BLOCK_POLICY"} == {s.name for s in SWITCHES}
 

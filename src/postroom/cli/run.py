@@ -8,9 +8,9 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,6 +28,9 @@ from postroom.store import Store
 from postroom.telemetry.log import LOGGER, JsonFormatter, LogObserver, TextFormatter, say
 from postroom.url import Url
 from postroom.wiring import load_broker, load_source, load_store
+
+if TYPE_CHECKING:
+    from postroom.stores.mongo import Reconciler
 
 _log = logging.getLogger(LOGGER)
 
@@ -103,7 +106,8 @@ def run(ctx: click.Context, /, **flags: Any) -> None:
     for plan in plans:
         _required(ctx, "broker", plan.values["broker"])
     consumers = configuration.consumers if flags["stream"] is None else []
-    if consumers or any(p.broker is not None and p.broker.scheme == "handlers" for p in plans):
+    own_code = consumers or process["reconcilers"].value
+    if own_code or any(p.broker is not None and p.broker.scheme == "handlers" for p in plans):
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a script has its own folder there
     log_to_stderr(process["log_level"].value, process["log_format"].value)
     ctx.exit(asyncio.run(_serve(store, plans, consumers, process)))
@@ -149,7 +153,11 @@ async def _serve(
                 what = "finishing what is in flight; a second signal stops at once"
                 say(_log, logging.INFO, "stopping", {"now": what})
 
-        in_peace = await run_all(workers, on_stop=on_stop)
+        async with AsyncExitStack() as stack:
+            for reconciler in _reconcilers(process["reconcilers"], plans):
+                say(_log, logging.INFO, "starting", {"reconciler": reconciler.name})
+                await stack.enter_async_context(reconciler)
+            in_peace = await run_all(workers, on_stop=on_stop)
     how = "gracefully" if in_peace else "at_once"
     for relay in relays:
         stream = {"stream": relay.settings.stream} if len(relays) + len(consumers) > 1 else {}
@@ -173,14 +181,32 @@ def _consumer(store: Store, section: Mapping[str, Setting], observers: list[Obse
     """Return the consumer of a section; an error names the section's place."""
     values = {name: setting.value for name, setting in section.items()}
     source, handlers = values.pop("source"), values.pop("handlers")
-    retry = RetryPolicy(max_attempts=values.pop("max_attempts"))
     try:
+        retry = RetryPolicy(max_attempts=values.pop("max_attempts"))
         return Consumer(
             load_source(source), store, handlers.reveal(), observers=(_Several(observers),),
             retry=retry, **values,
         )  # fmt: skip
     except ConfigError as error:
         raise ConfigError(f"{section['source'].source}: {error}") from error
+
+
+def _reconcilers(setting: Setting, plans: Sequence[RelayPlan]) -> list[Reconciler]:
+    """Return the reconcilers of the user's code that are to run beside the relays."""
+    if not setting.value:
+        return []
+    try:
+        from postroom.stores.mongo import Reconciler
+    except ImportError as error:
+        raise MissingExtraError("mongo", "pymongo") from error
+    try:
+        found = [Reconciler.load(path) for path in setting.value]
+        for reconciler in found:
+            for plan in plans:
+                reconciler.check_retention(plan.settings.keep_done_seconds)
+    except ConfigError as error:
+        raise ConfigError(f"{setting.source}: {error}") from error
+    return found
 
 
 def _tracing(scheme: str) -> list[Observer]:

@@ -42,6 +42,7 @@ S = TypeVar("S")
 Expression = Any
 
 MAJORITY = WriteConcern("majority", wtimeout=10_000)
+_DURABLE = WriteConcern("majority", wtimeout=10_000, j=True)  # a standalone's majority is memory
 CLUSTER_TIME = "$$CLUSTER_TIME"
 NEVER = 0  # `awaits` of an event that waits for nothing
 _FRESH = {"$eq": [{"$type": "$ct"}, "missing"]}
@@ -75,6 +76,28 @@ def place_numbers(count: int, salt: bytes) -> list[Int64]:
         first = max(_last + 1, host_microseconds() - _EPOCH)
         _last = first + count - 1
     return [Int64(n << 12 | tail) for n in range(first, first + count)]
+
+
+_SECONDS = {"$toLong": {"$floor": {"$divide": [{"$toLong": "$$NOW"}, 1000]}}}
+_BEFORE = {"$ifNull": ["$seconds", 0]}
+CLOCK = {"_id": "clock"}
+TICK = [
+    {
+        "$set": {
+            "seconds": {"$max": [_BEFORE, _SECONDS]},
+            "tick": {"$cond": [{"$gt": [_SECONDS, _BEFORE]}, 1, {"$add": ["$tick", 1]}]},
+        }
+    }
+]
+"""The clock of a standalone server, a document: it never goes back, whatever the server's does.
+
+The server's own timestamps begin at one again if it is started twice within a second.
+"""
+
+
+def clock_of(ticket: Mapping[str, Any]) -> Timestamp:
+    """Return the time that a tick of the clock has brought."""
+    return Timestamp(int(ticket["seconds"]), int(ticket["tick"]))
 
 
 def document(row: Row, ct: Expression, n: int) -> Expression:
@@ -292,18 +315,15 @@ class _BareWrites(_Writes):
     """On a database, each write for itself."""
 
     def __init__(self, database: Any, prefix: str) -> None:
-        super().__init__(database.with_options(write_concern=MAJORITY), prefix)
+        super().__init__(database.with_options(write_concern=_DURABLE), prefix)
 
     def _places(self, count: int) -> Steps[tuple[Expression, list[Int64]]]:
         if (yield from self._known()):
             return CLUSTER_TIME, place_numbers(count, token_bytes(2))
-        ticket = yield self._collection("meta").find_one_and_replace(
-            {"_id": "clock"},
-            {"at": Timestamp(0, 0)},  # the server writes its own, greater than all before
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
+        ticket = yield self._collection("meta").find_one_and_update(
+            CLOCK, TICK, upsert=True, return_document=ReturnDocument.AFTER
         )
-        return ticket["at"], place_numbers(count, b"")
+        return clock_of(ticket), place_numbers(count, b"")
 
     def _has_clock(self) -> Steps[bool]:
         hello = yield self._database.client.admin.command("hello")

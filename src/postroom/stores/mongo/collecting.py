@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from datetime import UTC
 from secrets import token_bytes
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -36,6 +37,7 @@ EVENTS = 100  # of one document
 _BYTES = 8_000_000
 _ROUNDS = 10
 _LEASE_SECONDS = 10.0
+_START_SECONDS = 2.0
 _NAMESPACE_NOT_FOUND = 26
 _LEASE = {"_id": "collector"}
 _log = logging.getLogger(__name__)
@@ -108,6 +110,7 @@ class Collector:
         for broken in (one for one in found if one.broken):
             await self._set_aside(collection, broken)
         if ids := [one.ident for one in found if one.waiting]:
+            await self._sound_clock()
             await self._place(collection, ids)
             found = await self._look(collection, [one.ident for one in found])
         found = [one for one in found if one.placed]
@@ -151,6 +154,21 @@ class Collector:
                 },
                 array_filters=[{"new.ct": {"$exists": False}, "new.id": {"$gt": ""}}],
             )
+
+    async def _sound_clock(self) -> None:
+        """Wait until the server's timestamps are later than all that it gave before its start.
+
+        Those of a replica set always are. A standalone begins each second at one, so the second
+        in which it was started does not count.
+        """
+        while not self._db.clustered:
+            with translated(harmless=True):
+                hello = await self._db.client.admin.command("hello")
+            started = hello["topologyVersion"]["processId"].generation_time
+            up = (hello["localTime"].replace(tzinfo=UTC) - started).total_seconds()
+            if up > _START_SECONDS:
+                return
+            await asyncio.sleep(_START_SECONDS - up + 0.01)
 
     async def _copy(self, found: Sequence[_Found]) -> None:
         """Write the events to the outbox, in order; those that are there stay as they are."""

@@ -11,7 +11,6 @@ from typing import Any, ParamSpec, TypeVar
 
 from bson.binary import Binary
 from bson.int64 import Int64
-from bson.timestamp import Timestamp
 from pymongo import AsyncMongoClient, ReadPreference, ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
@@ -28,8 +27,11 @@ from postroom.stores.mongo.troubles import (
     translated,
 )
 from postroom.transactions.pymongo import (
+    CLOCK,
     CLUSTER_TIME,
     MAJORITY,
+    TICK,
+    clock_of,
     has_cluster_time,
     place_numbers,
 )
@@ -214,14 +216,11 @@ class Connection:
         numbers = place_numbers(count, random.randbytes(2))
         if self.clustered:
             return CLUSTER_TIME, numbers
-        ticket = await self.meta.find_one_and_replace(
-            {"_id": "clock"},
-            {"at": Timestamp(0, 0)},
-            upsert=True,
-            return_document=ReturnDocument.AFTER,
+        ticket = await self.meta.find_one_and_update(
+            CLOCK, TICK, upsert=True, return_document=ReturnDocument.AFTER
         )
         assert ticket is not None
-        return ticket["at"], numbers
+        return clock_of(ticket), numbers
 
     async def can_transact(self) -> bool:
         """Ask the server whether it has transactions."""

@@ -114,7 +114,8 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
         if failed:
             db.run("settle_failed", failed=json.dumps(failed))
             heads = json.dumps([f[0] for f in failed])
-            db.run("settle_behind", seqs=heads)
+            if any(f.record.seq < (f.record.barrier or 0) for f in s.failed):
+                db.run("settle_behind", seqs=heads)
             db.run("settle_block", seqs=heads, now=now)
         if returned := seqs(s.returned):
             db.run("settle_returned", seqs=returned)
