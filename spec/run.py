@@ -63,7 +63,7 @@ def search(
             shutil.copy(file, folder)
         _run(folder, "spin", "-a", *flags, model)
         way = ["-DBFS"] if shortest else []
-        limits = ["-DSAFETY", f"-DMEMLIM={MEGABYTES}", *way]
+        limits = ["-DSAFETY", "-DNOREDUCE", f"-DMEMLIM={MEGABYTES}", *way]
         _run(folder, "gcc", "-O0" if shortest else "-O1", "-w", *limits, "-o", "pan", "pan.c")
         said = _run(folder, str(folder / "pan"), f"-m{DEPTH}")
         violated = _VIOLATED.search(said)

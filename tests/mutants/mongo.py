@@ -82,6 +82,12 @@ def _no_numbers():
     pymongo.place_numbers = lambda count, salt: [Int64(count - n) for n in range(count)]
 
 
+def _clock_goes_back():
+    from postroom.transactions import pymongo
+
+    pymongo.TICK[0]["$set"] = {"seconds": pymongo._SECONDS, "tick": 1}
+
+
 def _no_snapshot():
     """The walk of a read, and the question for blocks, each at another time."""
     from postroom.stores.mongo import reading
@@ -243,6 +249,10 @@ MONGO_MUTANTS = {
     "mongo-no-numbers": Mutant(
         "W6", "events of one cluster time are not numbered", _no_numbers,
         tests=(STORE + "test_a_lane_is_read_in_the_order_of_writing",),
+    ),
+    "mongo-clock": Mutant(
+        "G4", "the clock of a standalone goes back with the server's", _clock_goes_back,
+        tests=(WRITES + "test_the_clock_of_a_standalone_never_goes_back",),
     ),
     "mongo-gaps": Mutant(
         "R1", "a walk without a snapshot is believed", _no_snapshot,

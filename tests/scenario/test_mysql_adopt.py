@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
@@ -15,6 +16,7 @@ from postroom.record import key_hash, lane_of
 from postroom.store import Filter
 from postroom.stores.mysql.adopt import Adopted, adopt, adoption_sql
 from postroom.testing.desk import HOSTILE
+from tests.cli.command import call
 from tests.contract.mysql_database import own_database
 
 OLD_TABLE = """
@@ -242,3 +244,38 @@ async def _patiently(store):
             return await adopt(store, "outbox", step=5)
         except StoreConflictError:
             continue
+
+
+@pytest.mark.req("S4.1")
+async def test_by_the_command_line(database, tmp_path):
+    fill(database, [("e1", "k", "pending", 0), ("e2", "k", "sent", 1)])
+    url = database.url
+    assert call("migrate", "--store", url, cwd=tmp_path).returncode == 0
+    done = call(
+        "migrate", "adopt", "--store", url, "--table", "outbox", "--topic", "users", cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (0, "moved 2 rows of outbox into the outbox\n")
+    async with database.store() as store:
+        assert [(r.id, r.topic) for r in await store.find(Filter())] == [
+            ("e1", "users"),
+            ("e2", "users"),
+        ]
+    again = call("migrate", "adopt", "--store", url, "--table", "outbox", "--json", cwd=tmp_path)
+    assert json.loads(again.stdout) == {"table": "outbox", "moved": 0, "left": 0}
+    wrong = call("migrate", "adopt", "--store", url, "--table", "nothing", cwd=tmp_path)
+    assert wrong.returncode == 3
+    assert "nothing" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["adopt", "--store", "sqlite:///app.db", "--table", "outbox"],
+        ["adopt", "--store", "mysql://root@127.0.0.1:1/x"],
+        ["up", "--store", "sqlite:///app.db", "--table", "outbox"],
+    ],
+)
+def test_a_wrong_word_on_the_command_line(words, tmp_path):
+    done = call("migrate", *words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "adopt" in done.stderr

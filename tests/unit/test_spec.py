@@ -63,6 +63,13 @@ def test_every_switch_is_one_that_the_model_knows_and_none_is_left_out():
     assert asked - faults - promises - {"POISON", "BLOCK_POLICY"} == {s.name for s in SWITCHES}
 
 
+def test_the_page_names_every_world_and_every_mechanism():
+    page = (FOLDER.parent / "docs/explanation/model.md").read_text()
+    assert {switch.name for switch in SWITCHES} <= set(re.findall(r"\(`(\w+)`\) \|", page))
+    for world in WORLDS:
+        assert f"\n| {world.name}".replace("blocking", "blocking its key") in page or world.deep
+
+
 @pytest.mark.slow
 @pytest.mark.promise("G2", "G3", "G4", "G5", "G6", "G7")
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ import click
 
 from postroom.cli.exits import ExitCode
 from postroom.cli.options import json_option, print_json, reaching, shared_store, store_option
+from postroom.cli.progress import gently, progress
+from postroom.errors import ConfigError
 from postroom.store import Store
 from postroom.url import Url
 
 
 @click.command()
-@click.argument("what", type=click.Choice(["up", "status", "sql"]), default="up")
+@click.argument("what", type=click.Choice(["up", "status", "sql", "adopt"]), default="up")
 @store_option
 @click.option(
     "--from",
@@ -21,14 +23,24 @@ from postroom.url import Url
     type=click.IntRange(min=0),
     help="With sql: print the steps after this version, without asking the store.",
 )
+@click.option("--table", help="With adopt: the table whose rows move into the outbox.")
+@click.option("--topic", help="With adopt: where the events go.  [default: outbox_events]")
 @json_option
-def migrate(what: str, store: Url, from_version: int | None, as_json: bool) -> int:
+def migrate(
+    what: str,
+    store: Url,
+    from_version: int | None,
+    table: str | None,
+    topic: str | None,
+    as_json: bool,
+) -> int:
     """Create the tables, or bring them up to date.
 
     \b
     up      make the changes (this is what happens without a word)
     status  say which version is there; exit code 1 if it is not the newest
     sql     print the statements that `up` would run, to be run by hand
+    adopt   move the rows of an outbox table that another program has written
 
     `up` may be run again at any time, and by many processes at once.
 
@@ -37,9 +49,12 @@ def migrate(what: str, store: Url, from_version: int | None, as_json: bool) -> i
       postroom migrate --store sqlite:///app.db
       postroom migrate status --store sqlite:///app.db
       postroom migrate sql --store sqlite:///app.db > postroom.sql
+      postroom migrate adopt --store mysql://app@db/shop --table outbox
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
         raise click.UsageError("--from goes with `migrate sql`")
+    if (table is None) == (what == "adopt") or (topic is not None and what != "adopt"):
+        raise click.UsageError("--table (and --topic) go with `migrate adopt`, which needs a table")
     chosen = shared_store(store)
     with reaching(chosen):
         match what:
@@ -47,8 +62,10 @@ def migrate(what: str, store: Url, from_version: int | None, as_json: bool) -> i
                 return _up(chosen, store, as_json=as_json)
             case "status":
                 return _status(chosen, store, as_json=as_json)
-            case _:
+            case "sql":
                 return _sql(chosen, from_version, as_json=as_json)
+            case _:
+                return asyncio.run(_adopt(chosen, table or "", topic, as_json=as_json))
 
 
 def _up(store: Store, url: Url, *, as_json: bool) -> int:
@@ -84,4 +101,33 @@ def _sql(store: Store, from_version: int | None, *, as_json: bool) -> int:
         click.echo(script.rstrip())
     else:
         click.echo("-- nothing to do: the tables are up to date")
+    return ExitCode.OK
+
+
+async def _adopt(store: Store, table: str, topic: str | None, *, as_json: bool) -> int:
+    if not str(getattr(store, "url", "")).startswith("mysql:"):
+        raise ConfigError("a table can be adopted on MySQL and MariaDB")
+    from postroom.stores.mysql.adopt import adopt
+    from postroom.stores.mysql.store import MysqlStore
+
+    assert isinstance(store, MysqlStore)
+    await store.open()
+    try:
+        async with gently() as stop:
+            with progress(f"adopting {table}") as bar:
+
+                def on_moved(rows: int) -> None:
+                    bar.add(rows)
+                    if stop.asked:
+                        raise KeyboardInterrupt
+
+                where = {} if topic is None else {"topic": topic}
+                moved, left = await adopt(store, table, on_moved=on_moved, **where)
+    finally:
+        await store.close()
+    if as_json:
+        print_json({"table": table, "moved": moved, "left": left})
+    else:
+        rest = f"; {left:,} are left in {table}" if left else ""
+        click.echo(f"moved {moved:,} rows of {table} into the outbox{rest}")
     return ExitCode.OK

@@ -126,6 +126,21 @@ class BlockContract:
         await hand.bury(await hand.only("head"))
         assert [(r.id, r.barrier) for r in await hand.read()] == [("1", None), ("2", None)]
 
+    @pytest.mark.promise("G4", "B1")
+    async def test_a_replayed_event_that_fails_does_not_let_its_key_pass_the_one_that_waits(
+        self, store: Store, add: Add
+    ) -> None:
+        await add(*(event(name, "k") for name in ("dead", "waiting", "follower")))
+        hand = await Hand(store).take()
+        await hand.bury(await hand.only("dead"))
+        await hand.fail(await hand.only("waiting"), delay=FAR)
+        assert await hand.work() == []
+        await store.replay(["dead"])
+        hand = await Hand(store).take()
+        await hand.fail(await hand.only("dead"))
+        assert await hand.work() == ["dead"]
+        assert await hand.work() == ["waiting", "follower"]
+
     @pytest.mark.promise("G4", "B3")
     async def test_a_head_that_fails_in_the_settle_that_ends_the_one_before_it_holds_its_key(
         self, store: Store, add: Add

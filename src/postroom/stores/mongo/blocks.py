@@ -51,6 +51,7 @@ class Blocks:
         self._gone: dict[bytes, None] = {}
         self._parked: dict[bytes, dict[str, int]] = {}
         self._moved: list[str] = []
+        self._behind: dict[str, bytes] = {}
 
     def add(self, block: Block) -> None:
         self._there[block.key_hash] = block
@@ -74,6 +75,8 @@ class Blocks:
             "key": record.key,
         }
         parked = block.parked if block else []
+        if block is not None and block.live:  # it waits behind the lower one, or its key would be
+            self._behind[block.head] = record.key_hash  # open when that one ends, and overtake it
         self._put(Block(record.key_hash, record.seq, record.id, True, parked, facts))
 
     def park(self, record: Record) -> None:
@@ -139,6 +142,16 @@ class Blocks:
             back = {"$set": {"stage": "ready", "awaits": NEVER}}
             changes.append(UpdateMany({"_id": {"$in": self._moved}, "stage": "parked"}, back))
         return changes
+
+    def steps_back(self) -> list[Change]:
+        """Return the changes to heads that wait behind a lower one from now on."""
+        return [
+            UpdateOne(
+                {"_id": name, "stage": "waiting"},
+                {"$set": {"stage": "parked", "awaits": key_hash}},
+            )
+            for name, key_hash in self._behind.items()
+        ]
 
     def block_changes(self) -> list[Change]:
         """Return the changes to blocks."""
@@ -269,6 +282,8 @@ async def write(
     if changes:
         result = await db.outbox.bulk_write(changes, session=session)
         met = result.matched_count + result.deleted_count
+    if steps_back := blocks.steps_back():
+        await db.outbox.bulk_write(steps_back, session=session)
     if of_blocks:
         await db.block.bulk_write(of_blocks, session=session)
     return met

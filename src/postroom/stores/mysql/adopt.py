@@ -17,6 +17,7 @@ of the same names (adopt_*.sql) and nothing else.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from postroom.errors import ConfigError, EventError, StoreConflictError, StoreError
@@ -87,10 +88,18 @@ class Adoption(NamedTuple):
         return {"table": table, "number": numbers[0], "old_number": numbers[1]}
 
 
-async def adopt(store: MysqlStore, table: str, **options: Any) -> Adopted:
+async def adopt(
+    store: MysqlStore,
+    table: str,
+    *,
+    on_moved: Callable[[int], object] = lambda _: None,
+    **options: Any,
+) -> Adopted:
     """Move the rows of an old table into the outbox; options are those of Adoption.
 
-    Raises StoreError, with nothing lost, for a row that does not fit or a number that is taken.
+    `on_moved` is told after each step how many rows it moved; what it raises ends the work between
+    two steps. Raises StoreError, with nothing lost, for a row that does not fit or a number that is
+    taken.
     """
     adoption = Adoption(table, **options)
     adoption.check()
@@ -104,6 +113,7 @@ async def adopt(store: MysqlStore, table: str, **options: Any) -> Adopted:
             moved += step
             if not step:
                 break
+            on_moved(step)
         ((left, _),) = await session.rows("adopt_left", parts=adoption.parts)
     return Adopted(moved, left)
 

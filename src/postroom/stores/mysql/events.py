@@ -43,7 +43,10 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
             if f.record.lane in lanes
         ):
             session.later("settle_failed", failed=_json(failed))
-            session.later("settle_block", seqs=tuple(f[0] for f in failed))
+            heads = tuple(f[0] for f in failed)
+            if any(f.record.seq < (f.record.barrier or 0) for f in s.failed):
+                session.later("settle_behind", seqs=heads)
+            session.later("settle_block", seqs=heads)
         if returned := seqs(s.returned):
             session.later("settle_returned", seqs=returned)
         if parked := seqs(s.parked):

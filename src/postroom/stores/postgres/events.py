@@ -102,6 +102,8 @@ async def _write(session: Session, s: Settlement, held: set[int]) -> None:
             delays=[float(failure.delay) for failure in failed],
             errors=[short_error(failure.error) for failure in failed],
         )
+        if any(failure.record.seq < (failure.record.barrier or 0) for failure in failed):
+            await session.run("settle_behind", seqs=numbered)
         await session.run("settle_block", seqs=numbered)
     if returned := seqs(s.returned):
         await session.run("settle_returned", seqs=numbers(returned))
