@@ -4,6 +4,7 @@ A mutant patches the package in a process of its own. `sim` is the simulation wi
 faults given (None: all); a test is run by pytest in that process.
 """
 
+from tests.mutants.blocks import BLOCK_MUTANTS
 from tests.mutants.brokers import BROKER_MUTANTS
 from tests.mutants.mongo import MONGO_MUTANTS
 from tests.mutants.mutant import Mutant
@@ -610,6 +611,7 @@ MUTANTS = {
         "L7", "a lane is read by who no longer holds it, in MySQL", _mysql_read_of_anybody,
         tests=(f"{MYSQL}::TestMysqlStore::test_a_lane_that_its_reader_does_not_hold_brings_nothing",),
     ),
+    **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
     **MONGO_MUTANTS,
     **RECEIVING_MUTANTS,

@@ -70,6 +70,7 @@ class StoreMachine(TwoStores, RuleBasedStateMachine):
     def take(self, owner, lanes):
         taken = self.both(lambda store: store.take("main", owner, lanes, LEASE))
         assert taken == self.model.take(owner, lanes, LEASE)
+        self.forget_lost(owner)  # a lane that is taken afresh begins with nothing in flight
         self.hands[owner].held |= taken
         if taken:  # a relay that takes a lane mends it
             self.both(lambda store: store.mend("main", owner, taken, 100))
@@ -102,7 +103,7 @@ class StoreMachine(TwoStores, RuleBasedStateMachine):
         hands.held = {lane: token for lane, token in hands.held.items() if lane in busy}
         self.forget_lost(owner)
 
-    @rule(seconds=st.sampled_from([1, 4, 11]))
+    @rule(seconds=st.sampled_from([1, 11, 11]))
     def time_passes(self, seconds):
         self.model.now += seconds
 
@@ -320,7 +321,7 @@ class StoreMachine(TwoStores, RuleBasedStateMachine):
             assert of_key == sorted(of_key, key=lambda n: self.model.entries[n].place)
 
 
-StoreMachine.TestCase.settings = tries(25, steps=30)
+StoreMachine.TestCase.settings = tries(80, steps=30)
 
 
 @pytest.mark.slow
