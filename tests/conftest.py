@@ -8,12 +8,13 @@ pytest_plugins = ["postroom.testing.plugin"]
 
 # What belongs to the stores and brokers that are still a preview.
 _PREVIEW = re.compile(
-    r"scenario/test_(mongo|kafka|rabbitmq)_\w+\.py"
+    r"scenario/test_(mongo|kafka|rabbitmq|consumer|wiki|faststream)_?\w*\.py"
     r"|contract/test_store_mongo\.py"
     r"|contract/test_broker_(kafka|rabbitmq)\.py"
+    r"|contract/test_consumer_(kafka|rabbitmq)\.py"
     r"|contract/test_transactions_pymongo\.py"
     r"|unit/test_(mongo|kafka|rabbitmq)_\w+\.py"
-    r"|mutants/test_mutants\.py::test_the_mutant_is_caught\[(mongo|kafka|rabbit)-"
+    r"|mutants/test_mutants\.py::test_the_mutant_is_caught\[(pg|my|mongo|kafka|rabbit|in)-"
 )
 
 

@@ -589,7 +589,7 @@ MUTANTS = {
     ),
     "my-no-rollback": Mutant(
         "L5", "a lock wait that ran out leaves its transaction open, in MySQL", _mysql_no_rollback,
-        tests=(f"{MYSQL_FENCE}::test_an_operator_waits_for_a_settle_and_changes_what_it_left",),
+        tests=(MYSQL_FENCE,),
     ),
     "my-operator-looks-first": Mutant(
         "L7", "an operator's verb decides before it has the lanes, in MySQL",

@@ -130,7 +130,7 @@ async def test_a_settle_touches_what_it_settles(database):
             assert held == set(ALL)
             assert rows < 3 * 500
             again, rows = await touched(
-                session, replay(session, [r.id for r in records], new_id=False)
+                session, replay(session, [r.id for r in records], new_id=False, by=None)
             )
             assert again == 500
             assert rows < 6 * 500

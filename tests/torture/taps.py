@@ -85,7 +85,8 @@ class RabbitTap:
 
     def __init__(self, url):
         self.direct = url
-        self.options = "exchange=torture&declare=on&queue=torture"
+        # A quorum queue on one node of RabbitMQ 3.10 may find no leader after a kill.
+        self.options = "exchange=torture&declare=on&queue=torture&queue_type=classic"
         self.url = f"{url}?{self.options}"
 
     def prepare(self):
