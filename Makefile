@@ -34,10 +34,10 @@ demo: $(VENV)/.demo  ## the main job on SQLite: orders, a relay killed half-way,
 	@$(BIN)/postroom demo
 
 test: $(VENV)/.dev servers check  ## lint, types, layers, and all tests, on real servers
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not preview"
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not preview"
 
 test-preview: $(VENV)/.dev servers  ## the tests of the stores and brokers that are still a preview
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup -m preview
+	@$(BIN)/python -m pytest -n $(WORKERS) -m preview
 
 test-fast: $(VENV)/.dev  ## the tests that need no server, under a minute
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow and not preview" $(NO_SERVERS)

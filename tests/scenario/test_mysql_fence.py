@@ -314,7 +314,7 @@ async def expired(store, lane):
 
 
 async def waits_for_a_lock(database):
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.15)  # looked at more often than every 0.1 s, this table shows the past
     return database.run(
         "SELECT 1 FROM information_schema.innodb_trx AS t JOIN information_schema.processlist AS p "
         f"ON p.id = t.trx_mysql_thread_id WHERE p.db = '{database.name}' "
