@@ -8,11 +8,9 @@ pytest_plugins = ["postroom.testing.plugin"]
 
 # What belongs to the stores and brokers that are still a preview, and what is not stable yet.
 _PREVIEW = re.compile(
-    r"scenario/test_(mongo|kafka|rabbitmq|consumer|wiki|faststream|postgres_plans)_?\w*\.py"
+    r"scenario/test_(mongo|kafka|rabbitmq|consumer|wiki|faststream)_?\w*\.py"
     r"|contract/test_store_mongo\.py"
-    r"|contract/test_inbox_concurrent\.py"
     r"|scenario/test_mysql_full_disk\.py"
-    r"|cli/test_replay\.py::test_ctrl_c_at_the_question"
     r"|contract/test_broker_(kafka|rabbitmq)\.py"
     r"|contract/test_consumer_(kafka|rabbitmq)\.py"
     r"|contract/test_transactions_pymongo\.py"

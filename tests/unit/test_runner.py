@@ -12,7 +12,7 @@ import pytest
 from postroom.brokers import MemoryBroker
 from postroom.engine.relay import Relay
 from postroom.engine.runner import run_all
-from postroom.errors import ConfigError, SchemaError
+from postroom.errors import ConfigError, SchemaError, StoreLostError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore
@@ -98,3 +98,34 @@ def test_it_needs_the_main_thread(relays):
     thread.start()
     thread.join()
     assert "needs the main thread" in found[0]
+
+
+@pytest.mark.req("S1.8")
+async def test_a_signal_ends_the_waiting_for_a_store_that_is_away(relays):
+    class Away(MemoryStore):
+        tries = 0
+
+        async def open(self):
+            self.tries += 1
+            raise StoreLostError("nobody answers")
+
+    store = Away()
+    task = asyncio.create_task(run_all([*relays, Relay(store, MemoryBroker())]))
+
+    async def tried():
+        return store.tries > 1 and all(relay.is_running for relay in relays)
+
+    await until(tried)
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await task is True
+    assert [relay.is_running for relay in relays] == [False, False]
+
+
+async def test_who_is_cancelled_leaves_nothing_behind(relays):
+    task = asyncio.create_task(run_all(relays))
+    await running(relays)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert [relay.is_running for relay in relays] == [False, False]
+    assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import replace
 from types import TracebackType
@@ -21,6 +20,7 @@ from postroom.engine.breaker import Breaker
 from postroom.engine.lanes import LaneKeeper
 from postroom.engine.office import Counts, Office, Vitals
 from postroom.engine.pruner import Pruner
+from postroom.engine.runner import run_all
 from postroom.engine.service import Service
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.engine.stager import Stager, Watcher
@@ -148,33 +148,7 @@ class Relay:
 
         Returns True if it stopped in peace, False if at once. Raises what broke it down.
         """
-        loop = asyncio.get_running_loop()
-        asked, at_once = asyncio.Event(), asyncio.Event()
-
-        def on_signal() -> None:
-            (at_once if asked.is_set() else asked).set()
-
-        signals = (signal.SIGTERM, signal.SIGINT)
-        try:
-            for number in signals:
-                loop.add_signal_handler(number, on_signal)
-        except (NotImplementedError, RuntimeError, ValueError) as error:
-            raise ConfigError(
-                "run() listens to signals and needs the main thread; use start() and stop() here"
-            ) from error
-        try:
-            await self._start_patiently(asked)
-            if await _first(asked.wait(), self._stopped.wait()) == 0:
-                in_peace = await _first(self.stop(), at_once.wait()) == 0
-            else:
-                in_peace = self._error is None
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
-            await self.kill()
-        if self._error is not None:
-            raise self._error
-        return in_peace
+        return await run_all((self,))
 
     async def drain(self) -> Counts:
         """Send what is due now, stop, return the counts; ends early if the destination is away.
@@ -372,18 +346,6 @@ class Relay:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_CLOSE_SECONDS):  # a driver may hang on a dead server
                     await close_shared(thing)
-
-
-async def _first(*calls: Coroutine[Any, Any, Any]) -> int:
-    """Run calls side by side until one ends; returns which, and cancels the others."""
-    tasks = [asyncio.create_task(call) for call in calls]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        return next(n for n, task in enumerate(tasks) if task.done())
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
 
 
 def _nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from postroom.errors import ConfigError
 
@@ -45,7 +45,7 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
             loop.add_signal_handler(number, on_signal)
     except (NotImplementedError, RuntimeError, ValueError) as error:
         raise ConfigError(
-            "run_all() listens to signals and needs the main thread; use start() and stop() here"
+            "run() listens to signals and needs the main thread; use start() and stop() here"
         ) from error
     lives = [asyncio.create_task(_live(worker, asked)) for worker in workers]
     ending: asyncio.Task[None] | None = None
@@ -54,7 +54,7 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
         asked.set()  # one that broke down takes the others with it
         if on_stop is not None:
             on_stop()
-        ending = asyncio.create_task(_stop_all(workers))
+        ending = asyncio.create_task(_end(workers, lives))
         await _any(asyncio.create_task(at_once.wait()), ending)
         in_peace = ending.done()
         if in_peace:
@@ -62,15 +62,12 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-        if ending is not None and not ending.done():
-            ending.cancel()
-            await asyncio.wait({ending})
+        await _cancel(*lives, *([ending] if ending is not None else []))
         for worker in workers:
             await worker.kill()
-    if lives:
-        await asyncio.wait(lives)
     for life in lives:
-        life.result()  # raises what broke it down
+        if not life.cancelled():
+            life.result()  # raises what broke it down
     return in_peace
 
 
@@ -80,11 +77,23 @@ async def _live(worker: Worker, asked: asyncio.Event) -> None:
         await worker.wait()
 
 
-async def _stop_all(workers: Sequence[Worker]) -> None:
+async def _end(workers: Sequence[Worker], lives: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*(worker.stop() for worker in workers))
+    if lives:
+        await asyncio.wait(lives)
 
 
-async def _any(first: asyncio.Task[object], *others: asyncio.Task[None]) -> None:
+async def _cancel(*tasks: asyncio.Task[Any]) -> None:
+    going_on = {task for task in tasks if not task.done()}
+    for task in going_on:
+        task.cancel()
+    if going_on:
+        await asyncio.wait(going_on)
+
+
+async def _any(first: asyncio.Task[Any], *others: asyncio.Task[None]) -> None:
     """Wait until one of these has ended; the first is then no longer needed."""
-    await asyncio.wait({first, *others}, return_when=asyncio.FIRST_COMPLETED)
-    first.cancel()
+    try:
+        await asyncio.wait({first, *others}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await _cancel(first)

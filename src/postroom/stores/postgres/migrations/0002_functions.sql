@@ -3,6 +3,10 @@
 -- (seqscan), into a sort of a whole lane (bitmapscan) or into joins of whole tables (hashjoin, mergejoin). A SET of the
 -- session would leak to other clients behind a pooler. `jit` would spend more than it saves; the plan is made once for
 -- each session. Only index scans are left, so it does not depend on the values either.
+--
+-- A lane is asked for as a range, (lane, seq) >= (x, floor) AND lane <= x, in the order of (lane, seq). Said as an
+-- equality the order would be that of seq alone, which the primary key has too: from statistics of a time when every
+-- event was ready and in one lane the planner takes that one, and walks over all that is done.
 
 -- When this server was started, in microseconds: a floor that was proven on another one is not to be trusted.
 CREATE FUNCTION postroom_epoch() RETURNS bigint
@@ -38,11 +42,12 @@ WITH chosen AS MATERIALIZED (
     SELECT c.seq, c.size
     FROM unnest(in_lanes, in_floors) WITH ORDINALITY AS l (lane, floor, place)
     CROSS JOIN LATERAL (
-        SELECT r.seq, r.size, row_number() OVER (ORDER BY r.seq) AS n
+        SELECT r.seq, r.size, row_number() OVER (ORDER BY r.lane, r.seq) AS n
         FROM postroom_outbox AS r
-        WHERE r.stream = in_stream AND r.lane = l.lane AND r.stage = 'ready' AND r.seq >= coalesce(l.floor, 0)
+        WHERE r.stream = in_stream AND r.stage = 'ready'
+          AND (r.lane, r.seq) >= (l.lane, coalesce(l.floor, 0)) AND r.lane <= l.lane
           AND (in_exclude IS NULL OR r.key_hash NOT IN (SELECT unnest(in_exclude)))
-        ORDER BY r.seq LIMIT in_per_lane) AS c
+        ORDER BY r.lane, r.seq LIMIT in_per_lane) AS c
     WHERE in_owner IS NULL OR l.lane = ANY (ARRAY(
         SELECT h.lane FROM postroom_lease AS h
         WHERE h.stream = in_stream AND h.owner = in_owner
@@ -160,7 +165,8 @@ ready := moved > 0 OR EXISTS (
     SELECT 1 FROM unnest(in_lanes, in_floors) AS l (lane, floor)
     CROSS JOIN LATERAL (
         SELECT o.seq FROM postroom_outbox AS o
-        WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'ready' AND o.seq >= coalesce(l.floor, 0)
-        ORDER BY o.seq LIMIT 1) AS r);
+        WHERE o.stream = in_stream AND o.stage = 'ready'
+          AND (o.lane, o.seq) >= (l.lane, coalesce(l.floor, 0)) AND o.lane <= l.lane
+        ORDER BY o.lane, o.seq LIMIT 1) AS r);
 RETURN NEXT;
 END $body$;

@@ -1,5 +1,6 @@
 -- The next followers of keys whose barrier event has ended, gone or been parked itself. A key with more of them keeps
--- its block, with the last that came back as its barrier; another one is free. All parts see the state before.
+-- its block, with the last that came back as its barrier; another one is free. All parts see the state before. The key
+-- as a range, for the reason that postroom_read asks for a lane as one.
 WITH open AS MATERIALIZED (
     SELECT b.stream, b.lane, b.key_hash FROM unnest(CAST(:keys AS bytea[])) AS k (key_hash)
     JOIN postroom_block AS b
@@ -9,9 +10,9 @@ WITH open AS MATERIALIZED (
 ), next AS MATERIALIZED (
     SELECT k.lane, k.key_hash, n.seq, n.place FROM open AS k
     CROSS JOIN LATERAL (
-        SELECT p.seq, row_number() OVER (ORDER BY p.seq) AS place FROM postroom_outbox AS p
-        WHERE p.stream = k.stream AND p.key_hash = k.key_hash AND p.stage = 'parked'
-        ORDER BY p.seq LIMIT CAST(:step AS integer) + 1) AS n
+        SELECT p.seq, row_number() OVER (ORDER BY p.key_hash, p.seq) AS place FROM postroom_outbox AS p
+        WHERE p.stream = k.stream AND p.stage = 'parked' AND p.key_hash >= k.key_hash AND p.key_hash <= k.key_hash
+        ORDER BY p.key_hash, p.seq LIMIT CAST(:step AS integer) + 1) AS n
 ), moved AS (
     UPDATE postroom_outbox AS o SET stage = 'ready'
     WHERE o.seq = ANY (ARRAY(SELECT n.seq FROM next AS n WHERE n.place <= CAST(:step AS integer)))

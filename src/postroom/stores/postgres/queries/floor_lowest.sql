@@ -1,6 +1,7 @@
+-- The lane as a range: see postroom_read.
 SELECT l.lane, (
     SELECT o.seq FROM postroom_outbox AS o
-    WHERE o.stream = :stream AND o.lane = l.lane AND o.stage = 'ready' AND o.seq >= coalesce(
-        CASE WHEN postroom_epoch() = CAST(:epoch AS bigint) THEN l.floor END, 0)
-    ORDER BY o.seq LIMIT 1)
+    WHERE o.stream = :stream AND o.stage = 'ready' AND o.lane <= l.lane AND (o.lane, o.seq) >= (l.lane, coalesce(
+        CASE WHEN postroom_epoch() = CAST(:epoch AS bigint) THEN l.floor END, 0))
+    ORDER BY o.lane, o.seq LIMIT 1)
 FROM unnest(CAST(:lanes AS smallint[]), CAST(:floors AS bigint[])) AS l (lane, floor)

@@ -1,8 +1,8 @@
 -- The age in seconds of the oldest that could go. The lowest rows of each lane speak for the rest: later rows were
--- written later.
+-- written later. The lane as a range: see postroom_read.
 SELECT date_part('epoch', clock_timestamp() - min(greatest(o.created_at, o.next_attempt_at)))
 FROM generate_series(0, 63) AS l (lane)
 CROSS JOIN LATERAL (
     SELECT r.created_at, r.next_attempt_at FROM postroom_outbox AS r
-    WHERE r.stream = :stream AND r.lane = l.lane AND r.stage = 'ready'
-    ORDER BY r.seq LIMIT 16) AS o
+    WHERE r.stream = :stream AND r.stage = 'ready' AND r.lane >= l.lane AND r.lane <= l.lane
+    ORDER BY r.lane, r.seq LIMIT 16) AS o
