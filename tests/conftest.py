@@ -10,7 +10,6 @@ pytest_plugins = ["postroom.testing.plugin"]
 _PREVIEW = re.compile(
     r"scenario/test_(mongo|kafka|rabbitmq|consumer|wiki|faststream)_?\w*\.py"
     r"|contract/test_store_mongo\.py"
-    r"|scenario/test_mysql_full_disk\.py"
     r"|contract/test_broker_(kafka|rabbitmq)\.py"
     r"|contract/test_consumer_(kafka|rabbitmq)\.py"
     r"|contract/test_transactions_pymongo\.py"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import subprocess
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -15,19 +17,20 @@ from postroom.outbox import Outbox
 from postroom.stores.mysql import MysqlStore
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import QUICK, Notes, first_seen, until
+from tests.servers.process import data_root
 
 DISK, FILLER_STEP = "320m", 1_000_000
 
 
 @pytest.fixture
-def small_disk(tmp_path):
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", tmp_path], check=True)
-    tmp_path.chmod(0o777)
-    for folder in tmp_path.parents:
-        if folder.stat().st_mode & 0o005 != 0o005 and str(folder) != "/":
-            folder.chmod(folder.stat().st_mode | 0o005)  # the server runs as another user
-    yield tmp_path
-    subprocess.run(["umount", "-l", tmp_path], check=True)
+def small_disk():
+    """Not below tmp_path: the server runs as another user, whom pytest may lock out at any time."""
+    folder = Path(tempfile.mkdtemp(dir=data_root()))
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", folder], check=True)
+    folder.chmod(0o777)
+    yield folder
+    subprocess.run(["umount", "-l", folder], check=True)
+    folder.rmdir()
 
 
 def fill(file):
