@@ -8,15 +8,13 @@ from tests.mutants.blocks import BLOCK_MUTANTS
 from tests.mutants.brokers import BROKER_MUTANTS
 from tests.mutants.mongo import MONGO_MUTANTS
 from tests.mutants.mutant import Mutant
+from tests.mutants.mysql import MYSQL_MUTANTS
 from tests.mutants.operations import OPERATIONS_MUTANTS
+from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.receiving import RECEIVING_MUTANTS
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
-MYSQL = "tests/contract/test_store_mysql.py"
-MYSQL_FENCE = "tests/scenario/test_mysql_fence.py"
-POSTGRES_FENCE = "tests/scenario/test_postgres_fence.py"
-POSTGRES_FLOOR = "tests/scenario/test_postgres_floor.py"
 
 
 def _no_fence():
@@ -276,171 +274,6 @@ def _rewrite(name, old, new):
     queries[name] = queries[name].replace(old, new)
 
 
-def _rewrite_postgres(old, new):
-    """Change the text of the PostgreSQL store's statements and functions, wherever it stands."""
-    from postroom.stores import statements
-    from postroom.stores.postgres.statements import load_queries
-
-    queries, load = load_queries("postroom_"), statements.load_migrations
-    found = [name for name, query in queries.items() if old in query.sql]
-    for name in found:
-        queries[name] = queries[name]._replace(sql=queries[name].sql.replace(old, new))
-
-    def mutated(package, prefix):
-        return tuple(
-            step._replace(script=step.script.replace(old, new)) for step in load(package, prefix)
-        )
-
-    told = any(old in step.script for step in load("postroom.stores.postgres", "postroom_"))
-    assert found or told, f"nothing says {old!r} any more"
-    statements.load_migrations = mutated
-
-
-def _postgres_fence_without_lock():
-    _rewrite_postgres("FOR SHARE", "")
-
-
-def _postgres_fence_key_share():
-    _rewrite_postgres("FOR SHARE", "FOR KEY SHARE")
-
-
-def _postgres_fence_in_the_past():
-    _rewrite_postgres("until > clock_timestamp()", "until > transaction_timestamp()")
-
-
-def _postgres_take_without_lock():
-    _rewrite_postgres("ORDER BY lane FOR NO KEY UPDATE", "ORDER BY lane")
-
-
-def _postgres_naive_floor():
-    from postroom.stores.postgres import floor
-
-    async def nobody(db):
-        return frozenset()
-
-    floor._writers = nobody
-
-
-def _postgres_floor_forgets_what_comes_back():
-    from postroom.stores.postgres.floor import Floors
-
-    Floors.lower = lambda self, stream, lowest: None
-
-
-def _rewrite_mysql(name, old, new):
-    """Change the text of one SQL statement of the MySQL store."""
-    from postroom.stores.mysql.statements import load_queries
-
-    queries = load_queries("postroom_")
-    assert old in queries[name], f"{name}.sql no longer says {old!r}"
-    queries[name] = queries[name].replace(old, new)
-
-
-def _mysql_no_fence():
-    from postroom.stores.mysql import events
-
-    async def open_door(session, stream, owner, leases):
-        await session.run("advance_barrier", stream="", key_hash=b"", barrier=0)  # and BEGIN
-        return dict(leases)
-
-    events.fence = open_door
-
-
-def _mysql_fence_that_reads():
-    from postroom.stores.mysql import events
-    from postroom.stores.mysql.leasing import pairs
-
-    async def look(session, stream, owner, leases):
-        where = {"stream": stream, "owner": owner, **pairs(leases)}
-        left = {lane for (lane,) in await session.rows("settle_held", **where)}
-        return {lane: token for lane, token in leases.items() if lane in left}
-
-    events.fence = look
-
-
-def _mysql_fence_without_token():
-    for name in ("settle_fence", "settle_held"):
-        _rewrite_mysql(name, "AND (lane, token) IN %(held)s ", "")
-
-
-def _mysql_fence_without_expiry():
-    for name in ("settle_fence", "settle_held"):
-        _rewrite_mysql(name, "AND until > UTC_TIMESTAMP(6)", "")
-
-
-def _mysql_fence_without_owner():
-    for name in ("settle_fence", "settle_held"):
-        _rewrite_mysql(name, "AND owner = %(owner)s ", "")
-
-
-def _mysql_take_without_lock():
-    _rewrite_mysql("take_free", "FOR UPDATE SKIP LOCKED", "")
-
-
-def _mysql_no_begin():
-    from postroom.stores.mysql.session import Session
-
-    execute = Session.execute
-
-    async def at_once(self, text):
-        if self._ahead[:1] == ["BEGIN"]:
-            self._ahead = self._ahead[1:]
-        await execute(self, text)
-
-    Session.execute = at_once
-
-
-def _mysql_no_rollback():
-    from postroom.stores.mysql.session import Session
-
-    async def forgotten(self):
-        self._ahead = []
-
-    Session._roll_back = forgotten
-
-
-def _mysql_operator_looks_first():
-    from postroom.stores.mysql import people
-
-    async def hasty(session, ids, lanes, *, finished):
-        rows = await session.rows("chosen", ids=tuple(ids), finished=finished) if lanes else ()
-        for stream in lanes:
-            await session.run("fence_lanes", stream=stream, lanes=tuple(lanes[stream]))
-        return [people._Chosen._make(row) for row in rows]
-
-    people._choose = hasty
-    _rewrite_mysql("bury", " AND stage <> 'over'", "")
-
-
-def _mysql_block_in_memory():
-    _rewrite_mysql("settle_block", "AND o.`key` IS NOT NULL", "AND o.`key` IS NULL")
-
-
-def _mysql_park_without_a_block():
-    _rewrite_mysql("settle_parked", "AND EXISTS (", "OR 0 = (")
-
-
-def _mysql_unpark_all_wrong():
-    _rewrite_mysql("advance_next", "ORDER BY seq", "ORDER BY seq DESC")
-
-
-def _mysql_read_of_anybody():
-    _rewrite_mysql("read_held", "AND EXISTS (", "OR EXISTS (")
-
-
-def _mysql_fence_waits_for_nobody():
-    from postroom.stores.mysql import events
-
-    fence = events.fence
-
-    async def committed(session, stream, owner, leases):
-        found = await fence(session, stream, owner, leases)
-        await session.execute("COMMIT")
-        return found
-
-    events.fence = committed
-
-
 MUTANTS = {
     "no-fence": Mutant(
         "L2", "a relay past its lease settles all the same", _no_fence,
@@ -534,85 +367,10 @@ MUTANTS = {
         "L4", "a relay that gave its lanes back never asks whether the broker is there again",
         _unhealthy_for_ever, sim=("outage", "join"),
     ),
-    "pg-fence-exists": Mutant(
-        "L2", "the fence reads the lease rows without a lock", _postgres_fence_without_lock,
-        tests=(POSTGRES_FENCE,),
-    ),
-    "pg-fence-key-share": Mutant(
-        "L2", "the fence takes a lock that a change of the lease does not mind",
-        _postgres_fence_key_share, tests=(POSTGRES_FENCE,),
-    ),
-    "pg-fence-now": Mutant(
-        "L2", "the lease is judged by the clock at the start of the transaction",
-        _postgres_fence_in_the_past, tests=(POSTGRES_FENCE,),
-    ),
-    "pg-take-unlocked": Mutant(
-        "L2", "a lane is chosen first and taken later, without a lock in between",
-        _postgres_take_without_lock, tests=(POSTGRES_FENCE,),
-    ),
-    "pg-floor-naive": Mutant(
-        "R6", "the floor is the last number given, whoever is still writing",
-        _postgres_naive_floor, tests=(POSTGRES_FLOOR,),
-    ),
-    "pg-floor-forgets": Mutant(
-        "R6", "an event that comes back from waiting stays below the floor",
-        _postgres_floor_forgets_what_comes_back, tests=(POSTGRES_FLOOR,),
-    ),
-    "my-no-fence": Mutant("L2", "no fence, in MySQL", _mysql_no_fence, tests=(f"{MYSQL}::TestMysqlStore::test_operators_take_the_lane_from_its_owner",)),
-    "my-fence-reads": Mutant(
-        "L2", "the fence reads the lease rows without a lock, in MySQL", _mysql_fence_that_reads,
-        tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
-    ),
-    "my-fence-commits": Mutant(
-        "L2", "the fence is a transaction of its own, in MySQL", _mysql_fence_waits_for_nobody,
-        tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
-    ),
-    "my-fence-no-token": Mutant(
-        "L2", "the fence does not ask for the token, in MySQL", _mysql_fence_without_token,
-        tests=(f"{MYSQL}::TestMysqlStore::test_a_stale_token_mends_nothing",),
-    ),
-    "my-fence-no-expiry": Mutant(
-        "L2", "the fence does not ask for the time, in MySQL", _mysql_fence_without_expiry,
-        tests=(f"{MYSQL}::TestMysqlStore::test_an_expired_lease_settles_nothing",),
-    ),
-    "my-fence-no-owner": Mutant(
-        "L2", "the fence does not ask for the owner, in MySQL", _mysql_fence_without_owner,
-        tests=(f"{MYSQL}::TestMysqlStore::test_a_stale_token_mends_nothing",),
-    ),
-    "my-take-unlocked": Mutant(
-        "L1", "a lane is chosen first and taken later, without a lock in between, in MySQL",
-        _mysql_take_without_lock, tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
-    ),
-    "my-no-begin": Mutant(
-        "L2", "every statement of a settle commits by itself, in MySQL", _mysql_no_begin,
-        tests=(f"{MYSQL_FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
-    ),
-    "my-no-rollback": Mutant(
-        "L5", "a lock wait that ran out leaves its transaction open, in MySQL", _mysql_no_rollback,
-        tests=(MYSQL_FENCE,),
-    ),
-    "my-operator-looks-first": Mutant(
-        "L7", "an operator's verb decides before it has the lanes, in MySQL",
-        _mysql_operator_looks_first, tests=(f"{MYSQL_FENCE}::test_an_operator_waits_for_a_settle_and_changes_what_it_left",),
-    ),
-    "my-block-in-memory": Mutant(
-        "B1", "a failed head blocks its key in memory only, in MySQL", _mysql_block_in_memory,
-        tests=(f"{MYSQL}::TestMysqlStore::test_the_details_of_an_event",),
-    ),
-    "my-park-for-ever": Mutant(
-        "B3", "followers are parked although their block is gone, in MySQL",
-        _mysql_park_without_a_block, tests=(f"{MYSQL}::TestMysqlStore::test_nothing_is_parked_behind_a_key_that_is_free",),
-    ),
-    "my-unpark-wrong": Mutant(
-        "B3", "the last followers come back first, in MySQL", _mysql_unpark_all_wrong,
-        tests=(f"{MYSQL}::TestMysqlStore::test_a_long_queue_drains_in_order_with_new_arrivals_and_a_second_failure",),
-    ),
-    "my-read-of-anybody": Mutant(
-        "L7", "a lane is read by who no longer holds it, in MySQL", _mysql_read_of_anybody,
-        tests=(f"{MYSQL}::TestMysqlStore::test_a_lane_that_its_reader_does_not_hold_brings_nothing",),
-    ),
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
+    **POSTGRES_MUTANTS,
+    **MYSQL_MUTANTS,
     **MONGO_MUTANTS,
     **RECEIVING_MUTANTS,
     **OPERATIONS_MUTANTS,

@@ -19,7 +19,7 @@ from postroom.stores.mysql import MysqlStore
 from postroom.testing.store_hand import ALL, FAR, Hand
 from tests.contract.mysql_database import own_database
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("mysql_growth")]
+pytestmark = pytest.mark.slow
 
 DONE, SCHEDULED, FOLLOWERS, READY = 1_000_000, 500_000, 100_000, 5_000
 BLOCKED = key_hash(None, "blocked", "")

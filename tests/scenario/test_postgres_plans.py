@@ -18,7 +18,7 @@ from postroom.stores.postgres.database import _CHANGE
 from postroom.stores.postgres.statements import hashes, load_queries, numbers
 from tests.scenario.postgres_place import own_schema
 
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("postgres-plans")]
+pytestmark = pytest.mark.slow
 
 LANES = list(range(0, 64, 2))
 FILL = (

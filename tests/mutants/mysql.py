@@ -1,0 +1,180 @@
+"""Bugs in the MySQL store."""
+
+from tests.mutants.mutant import Mutant
+
+CONTRACT = "tests/contract/test_store_mysql.py"
+FENCE = "tests/scenario/test_mysql_fence.py"
+
+
+def _rewrite(name, old, new):
+    """Change the text of one SQL statement of the MySQL store."""
+    from postroom.stores.mysql.statements import load_queries
+
+    queries = load_queries("postroom_")
+    assert old in queries[name], f"{name}.sql no longer says {old!r}"
+    queries[name] = queries[name].replace(old, new)
+
+
+def _no_fence():
+    from postroom.stores.mysql import events
+
+    async def open_door(session, stream, owner, leases):
+        await session.run("advance_barrier", stream="", key_hash=b"", barrier=0)  # and BEGIN
+        return dict(leases)
+
+    events.fence = open_door
+
+
+def _fence_that_reads():
+    from postroom.stores.mysql import events
+    from postroom.stores.mysql.leasing import pairs
+
+    async def look(session, stream, owner, leases):
+        where = {"stream": stream, "owner": owner, **pairs(leases)}
+        left = {lane for (lane,) in await session.rows("settle_held", **where)}
+        return {lane: token for lane, token in leases.items() if lane in left}
+
+    events.fence = look
+
+
+def _fence_without_token():
+    for name in ("settle_fence", "settle_held"):
+        _rewrite(name, "AND (lane, token) IN %(held)s ", "")
+
+
+def _fence_without_expiry():
+    for name in ("settle_fence", "settle_held"):
+        _rewrite(name, "AND until > UTC_TIMESTAMP(6)", "")
+
+
+def _fence_without_owner():
+    for name in ("settle_fence", "settle_held"):
+        _rewrite(name, "AND owner = %(owner)s ", "")
+
+
+def _take_without_lock():
+    _rewrite("take_free", "FOR UPDATE SKIP LOCKED", "")
+
+
+def _no_begin():
+    from postroom.stores.mysql.session import Session
+
+    execute = Session.execute
+
+    async def at_once(self, text):
+        if self._ahead[:1] == ["BEGIN"]:
+            self._ahead = self._ahead[1:]
+        await execute(self, text)
+
+    Session.execute = at_once
+
+
+def _no_rollback():
+    from postroom.stores.mysql.session import Session
+
+    async def forgotten(self):
+        self._ahead = []
+
+    Session._roll_back = forgotten
+
+
+def _operator_looks_first():
+    from postroom.stores.mysql import people
+
+    async def hasty(session, ids, lanes, *, finished):
+        rows = await session.rows("chosen", ids=tuple(ids), finished=finished) if lanes else ()
+        for stream in lanes:
+            await session.run("fence_lanes", stream=stream, lanes=tuple(lanes[stream]))
+        return [people._Chosen._make(row) for row in rows]
+
+    people._choose = hasty
+    _rewrite("bury", " AND stage <> 'over'", "")
+
+
+def _block_in_memory():
+    _rewrite("settle_block", "AND o.`key` IS NOT NULL", "AND o.`key` IS NULL")
+
+
+def _park_without_a_block():
+    _rewrite("settle_parked", "AND EXISTS (", "OR 0 = (")
+
+
+def _unpark_all_wrong():
+    _rewrite("advance_next", "ORDER BY seq", "ORDER BY seq DESC")
+
+
+def _read_of_anybody():
+    _rewrite("read_held", "AND EXISTS (", "OR EXISTS (")
+
+
+def _fence_waits_for_nobody():
+    from postroom.stores.mysql import events
+
+    fence = events.fence
+
+    async def committed(session, stream, owner, leases):
+        found = await fence(session, stream, owner, leases)
+        await session.execute("COMMIT")
+        return found
+
+    events.fence = committed
+
+
+MYSQL_MUTANTS = {
+    "my-no-fence": Mutant(
+        "L2", "no fence", _no_fence,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_operators_take_the_lane_from_its_owner",),
+    ),
+    "my-fence-reads": Mutant(
+        "L2", "the fence reads the lease rows without a lock", _fence_that_reads,
+        tests=(f"{FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
+    ),
+    "my-fence-commits": Mutant(
+        "L2", "the fence is a transaction of its own", _fence_waits_for_nobody,
+        tests=(f"{FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
+    ),
+    "my-fence-no-token": Mutant(
+        "L2", "the fence does not ask for the token", _fence_without_token,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_a_stale_token_mends_nothing",),
+    ),
+    "my-fence-no-expiry": Mutant(
+        "L2", "the fence does not ask for the time", _fence_without_expiry,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_an_expired_lease_settles_nothing",),
+    ),
+    "my-fence-no-owner": Mutant(
+        "L2", "the fence does not ask for the owner", _fence_without_owner,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_a_stale_token_mends_nothing",),
+    ),
+    "my-take-unlocked": Mutant(
+        "L1", "a lane is chosen first and taken later, without a lock in between",
+        _take_without_lock, tests=(f"{FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
+    ),
+    "my-no-begin": Mutant(
+        "L2", "every statement of a settle commits by itself", _no_begin,
+        tests=(f"{FENCE}::test_a_lane_cannot_be_taken_between_the_check_and_the_commit",),
+    ),
+    "my-no-rollback": Mutant(
+        "L5", "a lock wait that ran out leaves its transaction open", _no_rollback,
+        tests=(FENCE,),
+    ),
+    "my-operator-looks-first": Mutant(
+        "L7", "an operator's verb decides before it has the lanes",
+        _operator_looks_first, tests=(f"{FENCE}::test_an_operator_waits_for_a_settle_and_changes_what_it_left",),
+    ),
+    "my-block-in-memory": Mutant(
+        "B1", "a failed head blocks its key in memory only", _block_in_memory,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_the_details_of_an_event",),
+    ),
+    "my-park-for-ever": Mutant(
+        "B3", "followers are parked although their block is gone",
+        _park_without_a_block, tests=(f"{CONTRACT}::TestMysqlStore::test_nothing_is_parked_behind_a_key_that_is_free",),
+    ),
+    "my-unpark-wrong": Mutant(
+        "B3", "the last followers come back first", _unpark_all_wrong,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_a_long_queue_drains_in_order_with_new_arrivals_and_a_second_failure",),
+    ),
+    "my-read-of-anybody": Mutant(
+        "L7", "a lane is read by who no longer holds it", _read_of_anybody,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_a_lane_that_its_reader_does_not_hold_brings_nothing",),
+    ),
+}  # fmt: skip

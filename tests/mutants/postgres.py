@@ -1,0 +1,102 @@
+"""Bugs in the PostgreSQL store."""
+
+from tests.mutants.mutant import Mutant
+
+FENCE = "tests/scenario/test_postgres_fence.py"
+FLOOR = "tests/scenario/test_postgres_floor.py"
+PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key"
+
+
+def _rewrite(old, new):
+    """Change the text of the PostgreSQL store's statements and functions, wherever it stands."""
+    from postroom.stores import statements
+    from postroom.stores.postgres.statements import load_queries
+
+    queries, load = load_queries("postroom_"), statements.load_migrations
+    found = [name for name, query in queries.items() if old in query.sql]
+    for name in found:
+        queries[name] = queries[name]._replace(sql=queries[name].sql.replace(old, new))
+
+    def mutated(package, prefix):
+        return tuple(
+            step._replace(script=step.script.replace(old, new)) for step in load(package, prefix)
+        )
+
+    told = any(old in step.script for step in load("postroom.stores.postgres", "postroom_"))
+    assert found or told, f"nothing says {old!r} any more"
+    statements.load_migrations = mutated
+
+
+def _fence_without_lock():
+    _rewrite("FOR SHARE", "")
+
+
+def _fence_key_share():
+    _rewrite("FOR SHARE", "FOR KEY SHARE")
+
+
+def _fence_in_the_past():
+    _rewrite("until > clock_timestamp()", "until > transaction_timestamp()")
+
+
+def _take_without_lock():
+    _rewrite("ORDER BY lane FOR NO KEY UPDATE", "ORDER BY lane")
+
+
+def _naive_floor():
+    from postroom.stores.postgres import floor
+
+    async def nobody(db):
+        return frozenset()
+
+    floor._writers = nobody
+
+
+def _floor_forgets_what_comes_back():
+    from postroom.stores.postgres.floor import Floors
+
+    Floors.lower = lambda self, stream, lowest: None
+
+
+def _lane_as_equality():
+    _rewrite("(r.lane, r.seq) >= (l.lane, coalesce(l.floor, 0)) AND r.lane <= l.lane",
+             "r.lane = l.lane AND r.seq >= coalesce(l.floor, 0)")  # fmt: skip
+
+
+def _key_as_equality():
+    _rewrite("p.key_hash >= k.key_hash AND p.key_hash <= k.key_hash", "p.key_hash = k.key_hash")
+
+
+POSTGRES_MUTANTS = {
+    "pg-fence-exists": Mutant(
+        "L2", "the fence reads the lease rows without a lock", _fence_without_lock,
+        tests=(FENCE,),
+    ),
+    "pg-fence-key-share": Mutant(
+        "L2", "the fence takes a lock that a change of the lease does not mind",
+        _fence_key_share, tests=(FENCE,),
+    ),
+    "pg-fence-now": Mutant(
+        "L2", "the lease is judged by the clock at the start of the transaction",
+        _fence_in_the_past, tests=(FENCE,),
+    ),
+    "pg-take-unlocked": Mutant(
+        "L2", "a lane is chosen first and taken later, without a lock in between",
+        _take_without_lock, tests=(FENCE,),
+    ),
+    "pg-floor-naive": Mutant(
+        "R6", "the floor is the last number given, whoever is still writing",
+        _naive_floor, tests=(FLOOR,),
+    ),
+    "pg-floor-forgets": Mutant(
+        "R6", "an event that comes back from waiting stays below the floor",
+        _floor_forgets_what_comes_back, tests=(FLOOR,),
+    ),
+    "pg-lane-as-equality": Mutant(
+        "D3", "a read asks for a lane in an order that the primary key has too", _lane_as_equality,
+        tests=(f"{PLANS}[postgres_url-ready]",),
+    ),
+    "pg-key-as-equality": Mutant(
+        "D3", "so does who frees a key", _key_as_equality, tests=(f"{PLANS}[postgres_url-parked]",),
+    ),
+}  # fmt: skip
