@@ -76,8 +76,8 @@ torture: $(VENV)/.dev servers  ## real processes, real servers, real faults: STO
 spec: $(VENV)/.dev servers  ## the protocol's model, checked exhaustively by spin, and with each mechanism switched off
 	@$(BIN)/python -m spec
 
-bench: $(VENV)/.dev  ## benchmarks: programs that print ratios, not tests
-	@$(BIN)/python -m bench.relay --store sqlite
+bench: $(VENV)/.dev servers  ## all benchmarks, beside bare drivers and peers; resumable: SUITES="relay peers" QUICK=1
+	@$(BIN)/python -m bench $(SUITES) $(if $(QUICK),--quick) --json bench/results/results.jsonl --resume --plots bench/results
 
 clean:  ## remove what was built here
 	@rm -rf $(VENV) .venv-3.* dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from hashlib import md5
 from uuid import uuid4
 
+from bench.rounds import say
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
 from tests.contract.database import MariadbDatabase, PostgresDatabase
@@ -178,47 +179,41 @@ async def mysql_contests(database):
     }
 
 
-async def measure(args, contests):
-    print(f"{args.rounds} rounds of {args.transactions} transactions each way", file=sys.stderr)
-    found = {(name, kind): [] for name in contests for kind in ("hand", "add")}
-    n = 0
+async def measure(contests, rounds, transactions):
+    """Return for each driver: (kind, part) → microseconds, the median of each round."""
     for contest in contests.values():  # statements prepared, pages in memory
         for n in range(200):
             await contest.hand(n)
             await contest.add(n)
-    for _ in range(args.rounds):
+    medians = {name: {} for name in contests}
+    for number in range(rounds):
         for name, contest in contests.items():
-            for n in range(args.transactions):
-                for kind in ("hand", "add") if n % 2 else ("add", "hand"):
-                    found[name, kind].append(await getattr(contest, kind)(n))
+            found = {"by hand": [], "add": []}
+            for n in range(transactions):
+                for kind in ("by hand", "add") if n % 2 else ("add", "by hand"):
+                    work = contest.add if kind == "add" else contest.hand
+                    found[kind].append(await work(n))
+            for kind, times in found.items():
+                for part, seconds in zip(
+                    ("statement", "transaction"), zip(*times, strict=True), strict=True
+                ):
+                    median = statistics.median(seconds) * 1e6
+                    medians[name].setdefault((kind, part), []).append(median)
+        say(f"round {number + 1} of {rounds}")
     for contest in contests.values():
         await contest.close()
-    return found
+    return medians
 
 
-def report(args, contests, found):
+def report(medians):
     print(f"\nPython {platform.python_version()}, microseconds, medians\n")
     print(f"{'':16}{'statement':>26}{'':8}{'transaction':>26}")
     print(f"{'':16}{'hand':>9}{'add':>9}{'ratio':>8}{'':8}{'hand':>9}{'add':>9}{'ratio':>8}")
-    for name in contests:
+    for name, found in medians.items():
         line = f"{name:16}"
-        for part in (0, 1):
-            hand, add = (
-                statistics.median(times[part] for times in found[name, kind]) * 1e6
-                for kind in ("hand", "add")
-            )
+        for part in ("statement", "transaction"):
+            hand, add = (statistics.median(found[kind, part]) for kind in ("by hand", "add"))
             line += f"{hand:>9.0f}{add:>9.0f}{add / hand:>8.2f}{'':8}"
-            if args.json:
-                with open(args.json, "a") as file:
-                    what = ("statement", "transaction")[part]
-                    json.dump(
-                        {
-                            "suite": "add", "name": f"{name}, {what}", "ours": add,
-                            "reference": hand, "ratio": add / hand,
-                        },
-                        file,
-                    )  # fmt: skip
-                    file.write("\n")
         print(line.rstrip())
 
 
@@ -237,12 +232,13 @@ def own_database(kind, target, stack):
     return database
 
 
-async def run(args, folder, databases):
+async def run(folder, databases, rounds, transactions):
+    """Measure sqlite3 and the drivers of these databases; `measure` says what comes back."""
     contests = await sqlite_contest(folder)
     for database in databases:
         make = postgres_contests if isinstance(database, PostgresDatabase) else mysql_contests
         contests |= await make(database)
-    return contests, await measure(args, contests)
+    return await measure(contests, rounds, transactions)
 
 
 def main(argv=None):
@@ -255,7 +251,6 @@ def main(argv=None):
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--transactions", type=int, default=400)
     parser.add_argument("--dir", help="where the SQLite file goes (default: the system's)")
-    parser.add_argument("--json", help="append the results to this file, one object a line")
     args = parser.parse_args(argv)
     folder = tempfile.mkdtemp(prefix="postroom-bench-", dir=args.dir)
     stack = [lambda: shutil.rmtree(folder)]
@@ -265,8 +260,7 @@ def main(argv=None):
             databases.append(own_database(PostgresDatabase, args.postgres, stack))
         if args.mysql:
             databases.append(own_database(MariadbDatabase, args.mysql, stack))
-        contests, found = asyncio.run(run(args, folder, databases))
-        report(args, contests, found)
+        report(asyncio.run(run(folder, databases, args.rounds, args.transactions)))
     finally:
         for undo in reversed(stack):
             undo()

@@ -1,9 +1,7 @@
-"""How fast events go to Kafka beside a bare producer in the same run, and how much memory it takes.
+"""How fast events go to Kafka beside a bare producer in the same run.
 
     python -m bench.kafka                       starts a Kafka of its own
     python -m bench.kafka --servers host:9092   one that is there (two topics are made in it)
-    python -m bench.kafka --memory              2,000 events of 500 KB behind a dead broker;
-                                                with --dead amqp://127.0.0.1:1 a dead RabbitMQ
 
 The bare loop is what one writes by hand: produce each message, then flush. It is shown with the
 same headers and without any. Rounds alternate between the contestants; medians count.
@@ -14,10 +12,7 @@ import asyncio
 import contextlib
 import json
 import platform
-import resource
-import sqlite3
 import statistics
-import tempfile
 import time
 import uuid
 from pathlib import Path
@@ -26,13 +21,10 @@ import confluent_kafka
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from postroom import Event, Relay, SyncOutbox, migrate
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.envelope import write_headers
 from postroom.testing.desk import make_record
-
-DEAD = "kafka://127.0.0.1:1?publish_seconds=2&answer_seconds=1"
 
 
 class CountingDesk:
@@ -124,34 +116,6 @@ async def speed(servers, args):
                 file.write(json.dumps(result) + "\n")
 
 
-def grown_mb(before):
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1_024
-
-
-async def memory(args):
-    """Fill an outbox, run a relay against nobody, and print how much the process grew."""
-    with tempfile.TemporaryDirectory() as folder:
-        url = f"sqlite:///{folder}/app.db"
-        await migrate(url)
-        outbox = SyncOutbox()
-        with contextlib.closing(sqlite3.connect(f"{folder}/app.db")) as connection:
-            for n in range(args.events):
-                with outbox.transaction(connection):
-                    outbox.add(connection, Event("big", b"x" * 500_000, key=f"k{n % 100}"))
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        relay = Relay(url, args.dead)
-        await relay.start()
-        began = time.monotonic()
-        while time.monotonic() - began < args.seconds:
-            await asyncio.sleep(1)
-        state = relay.counts
-        await relay.stop()
-        print(
-            f"{args.events:,} events of 500 KB behind {args.dead} for {args.seconds} s: the "
-            f"process grew by {grown_mb(before):.0f} MB ({state})"
-        )
-
-
 def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m bench.kafka")
     parser.add_argument("--servers", help="a Kafka that is there; else one is started")
@@ -161,15 +125,8 @@ def main(argv=None):
     parser.add_argument("--partitions", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=60)
     parser.add_argument("--transactions", action="store_true", help="also in transactions")
-    parser.add_argument("--memory", action="store_true")
-    parser.add_argument("--dead", default=DEAD, help="the URL of a broker that is not there")
-    parser.add_argument("--events", type=int, default=2_000)
-    parser.add_argument("--seconds", type=int, default=20)
     parser.add_argument("--json", help="append the results to this file, one object a line")
     args = parser.parse_args(argv)
-    if args.memory:
-        asyncio.run(memory(args))
-        return
     with contextlib.ExitStack() as stack:
         servers = args.servers
         if servers is None:

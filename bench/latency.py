@@ -11,12 +11,12 @@ import argparse
 import asyncio
 import json
 import random
-import statistics
 import sys
 import tempfile
 import time
 from contextlib import closing
 
+from bench.rounds import say
 from postroom import Event, Relay, SyncOutbox, migrate
 from postroom.brokers.memory import MemoryBroker
 
@@ -104,17 +104,18 @@ def main():
     if args.store == "sqlite":
         with tempfile.TemporaryDirectory() as folder:
             url = f"sqlite:///{folder}/app.db"
-            measure(url, ["kick", "poll"], args.count)
+            show(measure(url, ["kick", "poll"], args.count))
     else:
         from tests.servers.catalog import SERVERS
 
         with SERVERS[args.store].make() as server:
-            measure(server.url, ["kick", "notify", "poll"], args.count)
+            show(measure(server.url, ["kick", "notify", "poll"], args.count))
 
 
-def measure(url, ways, count):
+def measure(url, ways, count, rounds=1):
+    """Return for each way the sorted milliseconds of each round; the ways take turns."""
     asyncio.run(migrate(url))
-    make = "CREATE TABLE bench_business (n INTEGER)"
+    make = "CREATE TABLE IF NOT EXISTS bench_business (n INTEGER)"
     if url.startswith("sqlite"):
         import sqlite3
 
@@ -125,12 +126,26 @@ def measure(url, ways, count):
 
         with psycopg.connect(url) as conn:
             conn.execute(make)
-    print(f"{count} commits, each after a pause; milliseconds to the destination's call\n")
+    took = {way: [] for way in ways}
+    for number in range(rounds):
+        for way in ways:
+            took[way].append(sorted(1_000 * one for one in asyncio.run(run(url, way, count))))
+        say(f"round {number + 1} of {rounds}")
+    return took
+
+
+def percentile(rounds, part):
+    """The value below which this part of all rounds lies."""
+    every = sorted(one for found in rounds for one in found)
+    return every[min(int(len(every) * part), len(every) - 1)]
+
+
+def show(took):
+    print("commits, each after a pause; milliseconds to the destination's call\n")
     print(f"{'':10}{'median':>10}{'p99':>10}{'worst':>10}")
-    for way in ways:
-        took = sorted(1_000 * seconds for seconds in asyncio.run(run(url, way, count)))
-        p99 = took[int(len(took) * 0.99)]
-        print(f"{way:10}{statistics.median(took):>10.2f}{p99:>10.2f}{took[-1]:>10.2f}")
+    for way, rounds in took.items():
+        figures = [percentile(rounds, part) for part in (0.5, 0.99, 1)]
+        print(f"{way:10}" + "".join(f"{figure:>10.2f}" for figure in figures))
 
 
 if __name__ == "__main__":

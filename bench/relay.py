@@ -7,23 +7,25 @@
     python -m bench.relay --store postgres --broker kafka     to a real Kafka: see bench.relay_kafka
 
 The destination does nothing, so that what is measured is the relay and its store. Rounds alternate
-between the contestants; the table shows medians and the spread over the rounds.
+between the contestants; the table shows medians and the spread over the rounds. `python -m bench`
+runs this for all stores, and everything else.
 """
 
 import argparse
 import asyncio
-import json
-import platform
-import resource
-import statistics
+import signal
 import subprocess
 import sys
-import time
+from contextlib import contextmanager
 
 from bench.grounds import open_ground
+from bench.result import append, beside, table, versions
+from bench.rounds import Contest, alternate, say
 from postroom.brokers.memory import NullBroker
 from postroom.engine.relay import Relay
 
+OURS = "relay, keep_done=0"
+DEFAULT = "relay, default (kept for a day)"
 CROWDS = {
     "done": ("1,000,000 done rows", 1_000_000),
     "scheduled": ("500,000 scheduled", 500_000),
@@ -31,29 +33,54 @@ CROWDS = {
 }
 
 
-def drain(ground, batch, keep_done):
+class SlowBroker(NullBroker):
+    """A void that takes a moment for each batch, as a real one does."""
+
+    def __init__(self, seconds):
+        super().__init__()
+        self._seconds = seconds
+
+    async def publish(self, batch, desk):
+        await asyncio.sleep(self._seconds)
+        await super().publish(batch, desk)
+
+
+def drain(store, batch, keep_done=0, broker=NullBroker, **options):
+    """Let a relay empty the outbox; returns how many it delivered."""
+
     async def run():
         relay = Relay(
-            ground.store(), NullBroker(), batch_size=batch, max_batch_size=batch,
-            keep_done_seconds=keep_done,
+            store, broker(), batch_size=batch, max_batch_size=batch, keep_done_seconds=keep_done,
+            **options,
         )  # fmt: skip
         return (await relay.drain()).done
 
     return asyncio.run(run())
 
 
+@contextmanager
+def running(store, broker, *words):
+    """A relay in a process of its own, as one runs it; it deletes what is done."""
+    command = [sys.executable, "-m", "postroom", "run", "--store", store, "--broker", broker]
+    command += ["--keep-done-seconds", "0", "--log-level", "error", *map(str, words)]
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
 class Crew:
     """Relays in processes of their own, which wait for each round's beginning."""
 
-    def __init__(self, url, count, batch):
+    def __init__(self, url, count, batch, slow=0.0):
         command = [sys.executable, "-m", "bench.relay", "--worker", "--store", url]
+        command += ["--batch", str(batch), "--slow", str(slow)]
         self._processes = [
-            subprocess.Popen(
-                [*command, "--batch", str(batch)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                text=True,
-            )
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
             for _ in range(count)
-        ]  # fmt: skip
+        ]
         for process in self._processes:
             process.stdout.readline()
 
@@ -72,13 +99,48 @@ class Crew:
 
 def work(args):
     """The other side of Crew: drain whenever a line comes."""
+
+    def broker():
+        return SlowBroker(args.slow) if args.slow else NullBroker()
+
     print("ready", flush=True)
     for _ in sys.stdin:
-        relay = Relay(
-            args.store, NullBroker(), batch_size=args.batch, max_batch_size=args.batch,
-            keep_done_seconds=0,
-        )  # fmt: skip
-        print(asyncio.run(relay.drain()).done, flush=True)
+        print(drain(args.store, args.batch, broker=broker), flush=True)
+
+
+def contests(ground, events, keys, batch):
+    """The bare driver, and a relay that deletes and one that keeps; on prepared rows."""
+    say(f"preparing {events:,} events")
+    ground.prepare("plain", events, keys)
+    return [
+        contest(ground, ground.name, lambda: ground.bare(batch), events),
+        contest(ground, OURS, lambda: drain(ground.store(), batch), events),
+        contest(ground, DEFAULT, lambda: drain(ground.store(), batch, 86_400), events),
+    ]
+
+
+def contest(ground, name, run, events, prepared="plain"):
+    return Contest(name, run, lambda: ground.reset(prepared), events)
+
+
+def claims(ground):
+    """The worker that claims events one by one, where the ground has it."""
+    return [Contest(name, run, ready) for name, ready, run in getattr(ground, "peers", ())]
+
+
+def grown(ground, events, keys, batch):
+    """The same with big tables around the events, and with one hot key."""
+    say("preparing a hot key")
+    ground.prepare("hot", events, keys, hot=0.5)
+    cases = [("one hot key (half)", "hot")]
+    for kind, (words, number) in CROWDS.items():
+        say(f"preparing {words}")
+        ground.prepare(kind, events, keys, crowd=kind, number=number)
+        cases.append((words, kind))
+    return [
+        contest(ground, f"{OURS}, {words}", lambda: drain(ground.store(), batch), events, kind)
+        for words, kind in cases
+    ]
 
 
 def main(argv=None):
@@ -89,8 +151,9 @@ def main(argv=None):
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--broker", help="kafka, or kafka://…: send to it, from PostgreSQL")
-    parser.add_argument("--relays", help="also with so many processes, as 2,4 (not on SQLite)")
+    parser.add_argument("--relays", default="", help="also with so many processes, as 2,4")
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--slow", type=float, default=0.0, help=argparse.SUPPRESS)
     parser.add_argument("--growth", action="store_true", help="also with big tables around it")
     parser.add_argument("--dir", help="where SQLite files go (default: the system's)")
     parser.add_argument("--json", help="append the results to this file, one object a line")
@@ -102,87 +165,33 @@ def main(argv=None):
 
         return relay_kafka.compare(args)
     ground = open_ground(args.store, args.dir)
+    crews = {}
     try:
-        return measure(args, ground)
+        size = args.events, args.keys, args.batch
+        chosen = contests(ground, *size) + claims(ground)
+        if args.growth:
+            chosen += grown(ground, *size)
+        for count in filter(None, args.relays.split(",")):
+            name = f"{count} relay processes, keep_done=0"
+            crews[name] = Crew(ground.url, int(count), args.batch)
+            chosen.append(contest(ground, name, crews[name].drain, args.events))
+        figures = alternate(chosen, args.rounds)
     finally:
+        for crew in crews.values():
+            crew.close()
         ground.close()
-
-
-def measure(args, ground):
-    def prepare(name, **crowd):
-        print(f"preparing: {name} …", file=sys.stderr)
-        ground.prepare(name, args.events, args.keys, **crowd)
-
-    def relay(keep_done):
-        return lambda: drain(ground, args.batch, keep_done)
-
-    prepare("plain")
-    contests = [
-        (ground.name, "plain", lambda: ground.bare(args.batch)),
-        ("relay, keep_done=0", "plain", relay(0)),
-        ("relay, default (kept for a day)", "plain", relay(86_400)),
-    ]
-    if args.growth:
-        prepare("hot", hot=0.5)
-        contests.append(("relay, keep_done=0, one hot key (half)", "hot", relay(0)))
-        for kind, (words, number) in CROWDS.items():
-            prepare(kind, crowd=kind, number=number)
-            contests.append((f"relay, keep_done=0, {words}", kind, relay(0)))
-
-    crews = [Crew(ground.url, int(n), args.batch) for n in (args.relays or "").split(",") if n]
-    for n, crew in zip((args.relays or "").split(","), crews, strict=False):
-        contests.append((f"{n} relay processes, keep_done=0", "plain", crew.drain))
-
-    rates = {name: [] for name, _, _ in contests}
-    for round_number in range(args.rounds):
-        for name, prepared, work in contests:
-            ground.reset(prepared)
-            began = time.perf_counter()
-            sent = work()
-            rates[name].append(sent / (time.perf_counter() - began))
-            if sent != args.events:
-                print(f"{name}: sent {sent} of {args.events}", file=sys.stderr)
-                return 1
-        for name, make_ready, work in getattr(ground, "peers", ()):
-            make_ready()
-            began = time.perf_counter()
-            rates.setdefault(name, []).append(work() / (time.perf_counter() - began))
-        print(f"round {round_number + 1} of {args.rounds}, {memory()} so far", file=sys.stderr)
-    for crew in crews:
-        crew.close()
-    show(args, ground, rates)
-    return 0
-
-
-def memory():
-    """The most that this process has held, which is the relay's and the measuring's together."""
-    return f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:,.0f} MB of memory"
-
-
-def show(args, ground, rates):
-    reference = statistics.median(rates[ground.name])
-    ours = statistics.median(rates["relay, keep_done=0"])
-    print(
-        f"\n{args.events:,} events, {args.keys:,} keys, batch {args.batch}, {args.rounds} rounds, "
-        f"Python {platform.python_version()}, {ground.version}; {memory()} at most\n"
-    )
-    print(f"{'':52}{'events/s':>10}  {'spread':>17}  {'of bare':>7}  {'of plain':>8}")
-    for name, found in rates.items():
-        median = statistics.median(found)
-        spread = f"{min(found):,.0f}–{max(found):,.0f}"
-        print(
-            f"{name:52}{median:>10,.0f}  {spread:>17}  {median / reference:>7.2f}  "
-            f"{median / ours:>8.2f}"
+    results = [
+        beside(
+            figures, name, ground.name, suite="relay", part=ground.version, events=args.events,
+            batch=args.batch, relays=int(name.split()[0]) if name in crews else 1,
+            versions=versions(store=ground.version),
         )
-        if args.json:
-            result = {
-                "suite": "relay", "name": name, "ours": median, "reference": reference,
-                "ratio": median / reference, "spread": [min(found), max(found)],
-                "events": args.events, "batch": args.batch, "relays": 1,
-                "versions": {"python": platform.python_version(), "store": ground.version},
-            }  # fmt: skip
-            with open(args.json, "a") as file:
-                file.write(json.dumps(result) + "\n")
+        for name in figures
+    ]  # fmt: skip
+    print(table(results))
+    if args.json:
+        append(args.json, results)
+    return 0
 
 
 if __name__ == "__main__":

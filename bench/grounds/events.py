@@ -19,3 +19,19 @@ def rows(events, keys, hot=0.0):
 
 BLOCKED = key_hash(None, "blocked", "")
 BLOCKED_LANE = lane_of(BLOCKED)
+
+
+def message(row):
+    """Key, payload and headers of a row that a bare loop read, as many bytes as a relay sends."""
+    return (
+        row[7],
+        row[10],
+        [
+            ("postroom-id", row[1]),
+            ("postroom-type", row[5]),
+            ("content-type", row[11]),
+            ("postroom-schema-version", str(row[15])),
+            ("postroom-occurred-at", str(row[17])),
+            ("postroom-key", row[7]),
+        ],
+    )

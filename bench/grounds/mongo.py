@@ -9,6 +9,22 @@ STEP = 10_000
 CLAIMS = 1_000  # enough for a worker that takes one event at a time
 
 
+def _message(found):
+    """What `events.message` makes of a row, of a document."""
+    return (
+        found["key"],
+        found["payload"],
+        [
+            ("postroom-id", found["_id"]),
+            ("postroom-type", found["event_type"]),
+            ("content-type", found["content_type"]),
+            ("postroom-schema-version", str(found["schema_version"])),
+            ("postroom-occurred-at", str(found["occurred_at"])),
+            ("postroom-key", found["key"]),
+        ],
+    )
+
+
 class MongoGround:
     name = "bare pymongo loop"
     server = None
@@ -57,11 +73,11 @@ class MongoGround:
         """`$out` keeps the indexes of what it replaces."""
         self._db[source].aggregate([{"$out": target}])
 
-    def bare(self, batch):
-        """The limit: read in order, delete in one command."""
-        return asyncio.run(self._bare(batch))
+    def bare(self, batch, send=None):
+        """The limit: read in order, send all if told to, delete in one command."""
+        return asyncio.run(self._bare(batch, send))
 
-    async def _bare(self, batch):
+    async def _bare(self, batch, send):
         import pymongo
 
         sent = 0
@@ -74,6 +90,8 @@ class MongoGround:
                 found = await cursor.limit(batch).batch_size(batch).to_list()
                 if not found:
                     return sent
+                if send:
+                    send([_message(one) for one in found])
                 await outbox.delete_many({"_id": {"$in": [one["_id"] for one in found]}})
                 sent += len(found)
 

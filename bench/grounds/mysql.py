@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, rows
+from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, message, rows
 
 COLUMNS = (
     "seq, id, stream, lane, key_hash, type, topic, `key`, aggregate_type, aggregate_id, "
@@ -83,11 +83,11 @@ class MysqlGround:
         )
         return ", ".join(f"`{column}`" for (column,) in found)
 
-    def bare(self, batch):
-        """The limit: read in order, delete in one statement, commit."""
-        return asyncio.run(self._bare(batch))
+    def bare(self, batch, send=None):
+        """The limit: read in order, send all if told to, delete in one statement, commit."""
+        return asyncio.run(self._bare(batch, send))
 
-    async def _bare(self, batch):
+    async def _bare(self, batch, send):
         import asyncmy
 
         from postroom.url import Url
@@ -107,6 +107,8 @@ class MysqlGround:
                 found = await cursor.fetchall()
                 if not found:
                     break
+                if send:
+                    send([message(row) for row in found])
                 marks = ",".join(str(row[0]) for row in found)
                 await cursor.execute(f"DELETE FROM postroom_outbox WHERE seq IN ({marks})")
                 sent += len(found)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, rows
+from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, message, rows
 
 COLUMNS = (
     "seq, id, stream, lane, key_hash, type, topic, key, aggregate_type, aggregate_id, "
@@ -42,8 +42,9 @@ class PostgresGround:
         run("TRUNCATE postroom_outbox, postroom_block RESTART IDENTITY")
         if crowd:
             self._crowd(crowd, number)
-        with self._connection.transaction():
-            resolve_sync(self._connection, "postroom_").insert(list(rows(events, keys, hot)))
+        if events:
+            with self._connection.transaction():
+                resolve_sync(self._connection, "postroom_").insert(list(rows(events, keys, hot)))
         for table in ("outbox", "block"):
             run(f"DROP TABLE IF EXISTS bench_{name}_{table}")
             run(f"CREATE TABLE bench_{name}_{table} AS SELECT * FROM postroom_{table}")
@@ -59,8 +60,8 @@ class PostgresGround:
         run("VACUUM ANALYZE postroom_outbox")
         run("CHECKPOINT")
 
-    def bare(self, batch):
-        """The limit: read in order, delete in one statement, commit."""
+    def bare(self, batch, send=None):
+        """The limit: read in order, send all if told to, delete in one statement, commit."""
         import psycopg
 
         connection = psycopg.connect(self.url, autocommit=True)
@@ -74,6 +75,8 @@ class PostgresGround:
             ).fetchall()
             if not found:
                 break
+            if send:
+                send([message(row) for row in found])
             cursor.execute(
                 "DELETE FROM postroom_outbox WHERE seq = ANY(%s)", ([row[0] for row in found],)
             )
@@ -81,7 +84,35 @@ class PostgresGround:
         connection.close()
         return sent
 
+    def pour(self, number, keys=1_000):
+        """Add events that may be sent, quickly."""
+        self._connection.execute(
+            "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, key, payload, "
+            "content_type, size, occurred_at, created_at) SELECT gen_random_uuid()::text, "
+            "mod(get_byte(hash, 0), 64), hash, 'bench', 'bench', 'k' || mod(n, %(keys)s), "
+            "%(payload)s, 'application/json', %(size)s, now(), now() "
+            "FROM generate_series(1, %(number)s) AS n, "
+            "decode(md5(mod(n, %(keys)s)::text), 'hex') AS hash",
+            {
+                "number": number, "keys": keys, "payload": PAYLOAD_TEXT,
+                "size": len(PAYLOAD_TEXT),
+            },
+        )  # fmt: skip
+
+    def ready(self):
+        """How many events may be sent."""
+        sql = "SELECT count(*) FROM postroom_outbox WHERE stage = 'ready'"
+        return self._connection.execute(sql).fetchone()[0]
+
+    def size_mb(self):
+        """What the outbox takes on disk, with its indexes."""
+        sql = "SELECT pg_total_relation_size('postroom_outbox') / 1048576.0"
+        return float(self._connection.execute(sql).fetchone()[0])
+
     def _crowd(self, kind, number):
+        if kind == "backlog":
+            self.pour(number)
+            return
         state, stage, due, settled = {
             "done": ("done", "over", "NULL", "now()"),
             "scheduled": ("pending", "waiting", "now() + interval '1 day'", "NULL"),

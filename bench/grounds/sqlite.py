@@ -6,7 +6,7 @@ import shutil
 import sqlite3
 import tempfile
 
-from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, rows
+from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, message, rows
 from postroom.clock import host_microseconds
 from postroom.stores.sqlite import SqliteStore
 from postroom.transactions import resolve_sync
@@ -59,8 +59,8 @@ class SqliteGround:
                 os.remove(self._path + suffix)
         shutil.copy(self._prepared[name], self._path)
 
-    def bare(self, batch):
-        """The limit: read in order, delete in one statement, commit."""
+    def bare(self, batch, send=None):
+        """The limit: read in order, send all if told to, delete in one statement, commit."""
         connection = connect(self._path)
         sent = 0
         while True:
@@ -70,6 +70,8 @@ class SqliteGround:
             ).fetchall()
             if not found:
                 break
+            if send:
+                send([message(row) for row in found])
             connection.execute("BEGIN IMMEDIATE")
             marks = ",".join("?" * len(found))
             connection.execute(

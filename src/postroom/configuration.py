@@ -84,6 +84,7 @@ CONSUMER_SETTINGS: Mapping[str, Known] = {
     "missing_id": Known("hash|reject|offset", "hash"),
     "unhandled": Known("dead|ignore", "dead"),
     "max_in_flight": Known("int", 1_000),
+    "batch": Known("int", 1),
     "max_attempts": Known("int", _DEFAULTS.retry.max_attempts),
     "stop_seconds": Known("seconds", 30.0),
     "lease_seconds": Known("seconds", 15.0),

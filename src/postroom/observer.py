@@ -87,7 +87,18 @@ class Delivered(NamedTuple):
     seconds: float
 
 
-Fact = Settled | Attempt | Lanes | BreakerChanged | Alarm | Trouble | Woke | Sent | Delivered
+class Handled(NamedTuple):
+    """A consumer has tried a message, whatever the verdict; how long it took, from its turn on."""
+
+    stream: str
+    type: str
+    verdict: str
+    seconds: float
+
+
+Fact = (
+    Settled | Attempt | Lanes | BreakerChanged | Alarm | Trouble | Woke | Sent | Delivered | Handled
+)
 
 
 class Observer(Protocol):

@@ -9,8 +9,10 @@ import socket
 import sqlite3
 import threading
 from contextlib import suppress
+from uuid import uuid4
 
 import click
+import psycopg
 import pytest
 
 from postroom._version import __version__
@@ -167,7 +169,10 @@ def test_tables_of_a_newer_postroom_are_exit_code_3(tmp_path):
     assert call("doctor", "--store", "sqlite:///x.db", cwd=tmp_path).returncode == 1
 
 
-def test_a_port_where_something_else_listens_is_exit_code_3(tmp_path):
+@pytest.mark.parametrize(
+    "scheme", ["postgresql", "mysql", pytest.param("mongodb", marks=pytest.mark.slow)]
+)
+def test_a_port_where_something_else_listens_is_exit_code_3(tmp_path, scheme):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve():
@@ -179,16 +184,36 @@ def test_a_port_where_something_else_listens_is_exit_code_3(tmp_path):
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        for scheme in ("postgresql", "mysql"):
-            url = f"{scheme}://u:s3cret@127.0.0.1:{server.getsockname()[1]}/shop"
-            done = call("status", "--store", url, cwd=tmp_path)
-            assert done.returncode == 3
-            assert "cannot be reached: " in done.stderr
-            assert "Is the URL right, is the server up, does it let you in?" in done.stderr
-            assert "s3cret" not in done.stderr
-            assert len(done.stderr.splitlines()) == 1
+        url = f"{scheme}://u:s3cret@127.0.0.1:{server.getsockname()[1]}/shop"
+        done = call("status", "--store", url, cwd=tmp_path)
+        assert done.returncode == 3
+        assert "cannot be reached: " in done.stderr
+        assert "Is the URL right, is the server up, does it let you in?" in done.stderr
+        assert "s3cret" not in done.stderr
+        assert len(done.stderr.splitlines()) == 1
         server.shutdown(socket.SHUT_RDWR)
     thread.join()
+
+
+def test_a_user_without_rights_is_told_which(tmp_path, postgres_place):
+    postgres_place.migrate()
+    name = f"r_{uuid4().hex[:12]}"
+    schema = postgres_place.url.rpartition("%3D")[2]
+    url = postgres_place.url.replace("postgres@", f"{name}@")
+    with psycopg.connect(postgres_place.url, autocommit=True) as server:
+        server.execute(f"CREATE ROLE {name} LOGIN")
+        server.execute(f"GRANT USAGE ON SCHEMA {schema} TO {name}")
+        server.execute(f"GRANT SELECT ON postroom_meta TO {name}")
+        try:
+            for verb in (["status"], ["replay", "--all"], ["doctor"]):
+                done = call(*verb, "--store", url, cwd=tmp_path)
+                assert done.returncode == 3, done.stderr
+                assert "permission denied for table postroom_" in done.stderr
+                assert "GRANT SELECT" in done.stderr
+                assert len(done.stderr.splitlines()) == 1
+        finally:
+            server.execute(f"DROP OWNED BY {name}")
+            server.execute(f"DROP ROLE {name}")
 
 
 @pytest.mark.parametrize("arguments", [["version"], ["--help"], ["run", "--help"]])

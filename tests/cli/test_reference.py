@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from postroom.configuration import CONSUMER_SETTINGS, SETTINGS
-from postroom.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS, documented
+from postroom.telemetry.names import (
+    COUNTERS,
+    GAUGES,
+    HISTOGRAMS,
+    MESSAGE_COUNTERS,
+    MESSAGE_GAUGES,
+    MESSAGE_HISTOGRAMS,
+    TOTALS,
+    documented,
+)
 from tests.unit.test_docs import first_names, rows
 
 KINDS = {
@@ -45,8 +54,9 @@ def test_every_metric_is_documented_with_its_text():
     table = {row[0].strip("`"): row for row in rows("metrics.md", "Metrics")}
     assert sorted(table) == documented()
     texts = {f"{name}_total": text for name, (text, _) in COUNTERS.items()}
-    texts |= {f"{name}_total": text for name, text in TOTALS.items()}
+    texts |= {f"{name}_total": text for name, text in (TOTALS | MESSAGE_COUNTERS).items()}
     texts |= {name: text for name, (text, _) in (*HISTOGRAMS.items(), *GAUGES.items())}
+    texts |= {name: text for name, (text, _) in MESSAGE_HISTOGRAMS.items()} | MESSAGE_GAUGES
     assert {name: row[3] for name, row in table.items()} == texts
     labels = {name: ", ".join(labels) for name, (_, labels) in GAUGES.items()}
     assert {name: table[name][2] for name in GAUGES} == labels

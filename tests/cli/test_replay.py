@@ -77,6 +77,39 @@ def test_a_hundred_thousand_interrupted_and_run_again(tmp_path, sqlite_place):
     conn.close()
 
 
+@pytest.mark.slow
+@pytest.mark.promise("L7", "G4")
+@pytest.mark.parametrize("store", ["postgres", "mariadb", "mongo"])
+def test_a_replay_on_a_server_is_interrupted_and_run_again(tmp_path, request, store):
+    place, number = request.getfixturevalue(f"{store}_place"), 4_000
+    place.migrate()
+    place.add(*(Event("e", n, id=f"e{n}", key=f"k{n % 50}") for n in range(number)))
+    assert place.deliver(broken={f"e{n}" for n in range(number)}) == []
+
+    def counts():
+        return place(lambda found: found.stats("main")).counts
+
+    assert counts()["dead"] == number
+    command = ("replay", "--store", place.url, "--all", "--yes")
+    with Running(*command, cwd=tmp_path) as replay:
+        deadline = time.monotonic() + 60
+        while not counts()["pending"] and replay.process.poll() is None:
+            assert time.monotonic() < deadline
+        replay.send(signal.SIGINT)
+        code = replay.end()
+    found = counts()
+    assert found["pending"] + found["dead"] == number
+    assert found["pending"] > 0
+    if code == 130:  # it was not over before the signal came
+        assert any(f"interrupted: {found['dead']:,} are left" in line for line in replay.lines)
+        assert call(*command, cwd=tmp_path).stdout == f"replayed {found['dead']:,} events\n"
+    assert sum(deed.how_many for deed in place(lambda found: found.deeds(100))) == number
+    sent = [int(name[1:]) for name in place.deliver()]
+    assert sorted(sent) == list(range(number))
+    for key in range(50):
+        assert [n for n in sent if n % 50 == key] == list(range(key, number, 50))
+
+
 def test_copies_go_on_where_they_were_interrupted(tmp_path, sqlite_place):
     conn = many_dead(sqlite_place, tmp_path, 1_200)
     command = ("replay", "--store", sqlite_place.url, "--all", "--new-id", "--yes")

@@ -18,6 +18,8 @@ DETAILS = SUMMARY | {
     "kseq", "correlation_id", "causation_path", "schema_version", "headers", "content_type",
     "payload", "timeline",
 }  # fmt: skip
+STREAM = {"stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays"}
+RELAY = {"owner", "name", "state", "lanes"}
 
 
 class Desk:
@@ -64,8 +66,15 @@ def test_a_night_on_call(desk):
     # Before there is anything.
     assert "run: postroom migrate" in desk("list", code=3).stderr
     assert desk.lines("doctor", code=1)[0]["level"] == "error"
-    desk("migrate")
-    assert desk.json("migrate", "status")["up_to_date"] is True
+    before = desk.json("migrate", "status", code=1)
+    assert set(before) == {"store", "current", "newest", "up_to_date"}
+    assert (before["current"], before["up_to_date"]) == (0, False)
+    assert "postroom_dead" in desk("migrate", "sql").stdout
+    made = desk.json("migrate")
+    assert made == {"store": before["store"], "version": before["newest"]}
+    assert desk.json("migrate", "status") == before | {
+        "current": before["newest"], "up_to_date": True,
+    }  # fmt: skip
     if desk.full:
         assert desk("list").stdout == desk("audit").stdout == desk("dead").stdout == ""
 
@@ -193,8 +202,15 @@ def test_a_night_on_call(desk):
     with Running(*arguments, cwd=desk.folder, POSTROOM_STORE=place.url) as relay:
         relay.hear("settled stream=main done=1")
         assert desk.json("health")["healthy"] is True
-        (seen,) = desk.json("status")["streams"]
-        assert (seen["lanes"]["held"], len(seen["relays"])) == (64, 1)
+        told = desk.json("status")
+        assert set(told) == {"store", "at", "streams"}
+        (seen,) = told["streams"]
+        assert (set(seen), set(seen["relays"][0])) == (STREAM, RELAY)
+        assert seen["counts"] == {
+            "pending": 0, "processing": 0, "done": 1, "failed": 0, "dead": 3,
+        }  # fmt: skip
+        assert seen["lanes"] == {"total": 64, "held": 64, "free": 0}
+        assert [(one["state"], one["lanes"]) for one in seen["relays"]] == [("well", 64)]
         relay.send()
         relay.hear("stopped how=gracefully done=1")
         assert relay.end() == 0

@@ -54,6 +54,9 @@ class Transaction:
     def count_up(self, counters):
         raise NotImplementedError
 
+    def count_done(self, marks):
+        raise NotImplementedError
+
     def after_commit(self, call):
         return False
 

@@ -23,7 +23,7 @@ def place():
 
 class TestKafka(BrokerContract):
     abilities = frozenset({"refuse", "outage"})
-    options = {}
+    options = {"publish_seconds": 5}  # enough for a busy machine to confirm what can be confirmed
 
     @pytest.fixture(autouse=True)
     def own_topic(self, place, monkeypatch):
@@ -33,7 +33,7 @@ class TestKafka(BrokerContract):
     @pytest.fixture
     async def broker(self, place):
         _, url = place
-        broker = KafkaBroker(servers(url), publish_seconds=3, answer_seconds=2, **self.options)
+        broker = KafkaBroker(servers(url), answer_seconds=4, **self.options)
         await broker.open()
         yield broker
         await broker.close()
@@ -66,7 +66,7 @@ class TestKafka(BrokerContract):
 
 class TestKafkaInTransactions(TestKafka):
     abilities = TestKafka.abilities
-    options = {"delivery": "transactional"}
+    options = {"delivery": "transactional", "publish_seconds": 12}  # a producer for each lane
 
     def test_capabilities(self, broker):
         assert broker.capabilities == BrokerCapabilities(transactional=True)

@@ -107,6 +107,38 @@ def _kafka_id_per_relay():
     Lanes.send = own
 
 
+def _kafka_reports_by_turn():
+    """Who was sent first is taken to be reported first."""
+    from itertools import count
+
+    from postroom.brokers.kafka import session
+
+    land, turns = session._land, {}
+
+    def in_turn(append, parcel, i, error, message):
+        land(append, parcel, next(turns.setdefault(parcel, count())), error, message)
+
+    session._land = in_turn
+
+
+def _kafka_partition_unasked():
+    from postroom.brokers.kafka.sessions import Sessions
+
+    async def well(self, parcel):
+        return "", {}
+
+    Sessions._ailing = well
+
+
+def _kafka_key_is_no_id():
+    from dataclasses import replace
+
+    from postroom.brokers.kafka import broker
+
+    write = broker.writer
+    broker.writer = lambda settings: write(replace(settings, key="key"))
+
+
 def _rabbit_mandatory_off():
     from postroom.brokers.rabbitmq import frames
 
@@ -233,6 +265,18 @@ BROKER_MUTANTS = {
     "kafka-confirm-early": Mutant(
         "G2", "confirmed as soon as librdkafka has taken it", _kafka_confirmed_when_posted,
         tests=(KAFKA + "test_a_refused_batch_makes_suspects_and_the_culprit_alone_is_rejected",),
+    ),
+    "kafka-reports-by-turn": Mutant(
+        "K4", "delivery reports are taken in the order of sending", _kafka_reports_by_turn,
+        tests=(KAFKA + "test_a_report_is_told_by_its_place_and_not_by_its_turn",),
+    ),
+    "kafka-partition-unasked": Mutant(
+        "P3", "nobody asks whether a partition can take messages", _kafka_partition_unasked,
+        tests=("tests/unit/test_kafka_sessions.py",),
+    ),
+    "kafka-key-is-no-id": Mutant(
+        "K7", "key=id is overheard", _kafka_key_is_no_id,
+        tests=(KAFKA + "test_the_key_may_be_the_events_id",),
     ),
     "kafka-topic-unasked": Mutant(
         "K5", "nobody asks whether a topic is there", _kafka_topics_unasked,

@@ -12,6 +12,8 @@ FINGERPRINT = "tests/unit/test_fingerprint.py"
 HEALTH = "tests/unit/test_health.py"
 LOG = "tests/unit/test_log_observer.py"
 METRICS = "tests/unit/test_metrics.py"
+RECEIVING = "tests/unit/test_metrics_consumers.py"
+SHOW = "tests/cli/test_show.py"
 TRACING = "tests/unit/test_tracing.py"
 
 
@@ -124,6 +126,30 @@ def _nobody_serves_is_fine():
     doctor.judge_stream = lambda *given: (f for f in judge(*given) if f.level != "error")
 
 
+def _short_memory_is_fine():
+    from postroom.cli import brokers
+
+    brokers.judge_memory = lambda *given: iter(())
+
+
+def _repeats_are_handled():
+    from postroom.telemetry import receiving
+
+    counts = receiving._counts
+
+    def generous(consumer, backlog):
+        found = counts(consumer, backlog)
+        return found | {"handled": found["handled"] + found["repeated"]}
+
+    receiving._counts = generous
+
+
+def _terminal_obeys():
+    from postroom.cli import show
+
+    show._readable = lambda character: character
+
+
 OPERATIONS_MUTANTS = {
     "ops-deeds-forgotten": Mutant(
         "L7", "what people do is not written down", _deeds_forgotten, tests=(CONTRACT,)
@@ -158,5 +184,15 @@ OPERATIONS_MUTANTS = {
     "ops-nobody-serves-is-fine": Mutant(
         "G2", "the doctor does not mind that nobody delivers", _nobody_serves_is_fine,
         tests=(DOCTOR,),
+    ),
+    "ops-short-memory-is-fine": Mutant(
+        "G6", "the doctor does not mind an inbox that forgets too soon", _short_memory_is_fine,
+        tests=(DOCTOR,),
+    ),
+    "ops-repeats-are-handled": Mutant(
+        "G6", "a repeat is counted as handled", _repeats_are_handled, tests=(RECEIVING,)
+    ),
+    "ops-terminal-obeys": Mutant(
+        "S4.9", "a payload can send commands to a terminal", _terminal_obeys, tests=(SHOW,)
     ),
 }  # fmt: skip

@@ -5,6 +5,11 @@ import asyncio
 from tests.mutants.mutant import Mutant
 
 CONSUMER = "tests/contract/test_consumer_memory.py"
+BATCH = f"{CONSUMER}::TestMemory"
+BATCHES = "tests/scenario/test_consumer_batches.py"
+POISONED = "test_poison_in_a_batch_costs_its_neighbours_nothing"
+COMMITS = "test_a_handler_that_commits_commits_nothing_that_has_not_happened"
+ROLLS_BACK = "test_a_handler_that_rolls_back_takes_nothing_from_its_neighbours"
 FAULTS = "tests/scenario/test_consumer_faults.py"
 INBOX = "tests/contract/test_inbox_concurrent.py"
 SQLITE = "tests/contract/test_transactions_sqlite3.py"
@@ -13,36 +18,127 @@ THOUSAND = "test_a_thousand_deliveries_to_eight_workers_take_effect_once"
 MESSAGES = "tests/unit/test_consumer_parts.py"
 
 
+async def _effect_alone(run, handler, record, mark, tx, prefix):
+    from postroom.brokers import handling
+
+    run.is_repeat = False
+    run.phase = handling.Phase.RUNNING
+    await handler.call(record, tx)
+
+
 def _accept_last():
     from postroom import transactions
     from postroom.brokers import handling
 
     async def effect(run, handler, record, mark, tx, prefix):
-        run.phase = handling.Phase.RUNNING
-        await handler.call(record, tx)
+        await _effect_alone(run, handler, record, mark, tx, prefix)
         await transactions.resolve(tx, prefix=prefix).accept(mark)
 
-    handling._effect = effect
+    handling.effect = effect
 
 
 def _accept_outside():
     """Accepted and committed first, in a transaction of its own."""
     from postroom import transactions
-    from postroom.brokers import handling
+    from postroom.brokers import handlers, handling
 
-    run_once = handling._run_once
+    run_async = handling.run_async
 
-    async def two_steps(run, handler, record, mark, factory, limit_seconds, prefix):
+    async def two_steps(handler, record, mark, factory, *, limit_seconds, prefix):
         async with factory() as tx:
             if not await transactions.resolve(tx, prefix=prefix).accept(mark):
                 return handling.REPEAT
-        return await run_once(run, handler, record, mark, factory, limit_seconds, prefix)
+        return await run_async(
+            handler, record, mark, factory, limit_seconds=limit_seconds, prefix=prefix
+        )
 
-    async def effect(run, handler, record, mark, tx, prefix):
-        run.phase = handling.Phase.RUNNING
-        await handler.call(record, tx)
+    handlers.run_async, handling.effect = two_steps, _effect_alone
 
-    handling._run_once, handling._effect = two_steps, effect
+
+def _batch_accept_outside():
+    """All of a batch accepted and committed first."""
+    from postroom import transactions
+    from postroom.brokers import handlers, together
+
+    run_together = together.run_together
+
+    async def two_steps(jobs, factory, limit_seconds, prefix):
+        async with factory() as tx:
+            for job in jobs:
+                await transactions.resolve(tx, prefix=prefix).accept(job.mark)
+        return await run_together(jobs, factory, limit_seconds, prefix)
+
+    handlers.run_together, together.effect = two_steps, _effect_alone
+
+
+def _batch_accept_first():
+    """All of a batch accepted in its transaction before the first handler runs."""
+    from postroom import transactions
+    from postroom.brokers import handlers, together
+
+    run_together = together.run_together
+
+    async def all_first(jobs, factory, limit_seconds, prefix):
+        news = {}
+
+        async def effect(run, handler, record, mark, tx, prefix):
+            if not news:
+                adapter = transactions.resolve(tx, prefix=prefix)
+                for job in jobs:
+                    news[job.mark] = await adapter.accept(job.mark)
+            if news[mark]:
+                await _effect_alone(run, handler, record, mark, tx, prefix)
+
+        together.effect = effect
+        return await run_together(jobs, factory, limit_seconds, prefix)
+
+    handlers.run_together = all_first
+
+
+def _batch_ends(outcome):
+    """What is said of every message of a batch that was rolled back."""
+    from postroom.consumers.batches import Batches
+
+    together = Batches._together
+
+    async def judged(self, batch):
+        return await together(self, batch) or [outcome] * len(batch)
+
+    Batches._together = judged
+
+
+def _batch_acked_anyway():
+    from postroom.broker import CONFIRMED
+
+    _batch_ends(CONFIRMED)
+
+
+def _batch_all_charged():
+    from postroom.broker import Outcome, Verdict
+
+    _batch_ends(Outcome(Verdict.FAILED, "something in its batch failed"))
+
+
+def _batch_trusts_handlers():
+    from postroom.transactions.dialects import Sqlite
+
+    def count_done(self, driver, marks):
+        yield from ()
+        return len(marks)
+
+    Sqlite.count_done = count_done
+
+
+def _batch_one_key_twice():
+    from postroom.consumers.keys import Keys
+
+    put = Keys.put
+
+    def each_for_itself(self, letter):
+        own = letter.record._replace(key_hash=str(letter.record.seq).encode())
+        put(self, letter._replace(record=own))
+
+    Keys.put = each_for_itself
 
 
 def _ack_before_commit():
@@ -103,7 +199,7 @@ def _requeue_past_the_key():
         queue, trials = self._queues[key], self._finish.__self__
         while queue:
             letter = queue.popleft()
-            outcome = await trials._try(letter.record, alone=False)
+            outcome = await trials._try(letter.record)
             if outcome.verdict is Verdict.CONFIRMED:
                 trials._bench.counts.done += 1
                 trials._bench.counts.repeats += bool(outcome.error)
@@ -163,6 +259,30 @@ RECEIVING_MUTANTS = {
     ),
     "in-ack-before-kept": Mutant(
         "G2", "a message is acknowledged before it is stored", _ack_before_kept, tests=(FAULTS,)
+    ),
+    "in-batch-accept-outside": Mutant(
+        "G6", "the messages of a batch are accepted in a transaction of their own",
+        _batch_accept_outside, tests=(f"{BATCH}::{POISONED}",),
+    ),
+    "in-batch-accept-first": Mutant(
+        "G6", "all messages of a batch are accepted before the first is handled",
+        _batch_accept_first, tests=(f"{BATCHES}::{COMMITS}",),
+    ),
+    "in-batch-acked-anyway": Mutant(
+        "G2", "the messages of a batch that was rolled back are acknowledged",
+        _batch_acked_anyway, tests=(f"{BATCH}::{POISONED}",),
+    ),
+    "in-batch-all-charged": Mutant(
+        "G7", "a batch that fails costs each of its messages an attempt", _batch_all_charged,
+        tests=(f"{BATCH}::{POISONED}",),
+    ),
+    "in-batch-trusts-handlers": Mutant(
+        "G6", "a batch is committed although a handler has rolled it back",
+        _batch_trusts_handlers, tests=(f"{BATCHES}::{ROLLS_BACK}",),
+    ),
+    "in-batch-one-key-twice": Mutant(
+        "G4", "several messages of a key are in one batch", _batch_one_key_twice,
+        tests=(f"{BATCH}::test_a_batch_is_one_transaction_and_keys_keep_their_order",),
     ),
     "in-received-is-done": Mutant(
         "I1", "a message that was received counts as done", _received_is_done, tests=(SQLITE,)

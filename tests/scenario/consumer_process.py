@@ -1,7 +1,9 @@
 """A consumer in a process of its own that kills itself at a chosen step, as often as it is told.
 
 The steps: receive, begin, accept, effect, commit, ack. `--die accept:2` is a SIGKILL right after
-the second accept. Effects, and the events that they cause, have ids of chance: a double shows.
+the second accept. With `--batch` one transaction runs at a time, and the steps of one that several
+messages share have names of their own, from the second message on: next-accept, next-effect, count,
+next-commit, next-ack. Effects, and the events that they cause, have ids of chance: a double shows.
 """
 
 import argparse
@@ -21,11 +23,15 @@ from postroom.wiring import load_source, load_store
 class Fate:
     """Counts the steps, and ends the process at its hour."""
 
-    def __init__(self, die):
+    def __init__(self, die, *, shares):
         self.step, _, count = (die or ":0").partition(":")
         self.left = int(count)
+        self.shares = shares
+        self.accepted = 0  # in this transaction; of use where one runs at a time
 
     def reached(self, step):
+        if self.shares and self.accepted > 1 and step in ("accept", "effect", "commit", "ack"):
+            step = f"next-{step}"
         if step == self.step:
             self.left -= 1
             if not self.left:
@@ -34,7 +40,8 @@ class Fate:
 
 def plant(fate, source, store):
     """Have every step reported, right after it was taken."""
-    receive, begin, accept = source.receive, store.transaction, AsyncStatements.accept
+    receive, begin = source.receive, store.transaction
+    accept, count = AsyncStatements.accept, AsyncStatements.count_done
 
     async def receiving():
         deliveries = await receive()
@@ -45,16 +52,24 @@ def plant(fate, source, store):
     @asynccontextmanager
     async def transaction():
         async with begin() as tx:
+            fate.accepted = 0
             fate.reached("begin")
             yield tx
         fate.reached("commit")
 
     async def accepting(self, mark):
         new = await accept(self, mark)
+        fate.accepted += 1
         fate.reached("accept")
         return new
 
-    source.receive, store.transaction, AsyncStatements.accept = receiving, transaction, accepting
+    async def counting(self, marks):
+        done = await count(self, marks)
+        fate.reached("count")
+        return done
+
+    source.receive, store.transaction = receiving, transaction
+    AsyncStatements.accept, AsyncStatements.count_done = accepting, counting
 
 
 class Watched:
@@ -78,12 +93,13 @@ def main():
     parser.add_argument("store")
     parser.add_argument("source")
     parser.add_argument("--mode", default="direct")
+    parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--die")
     parser.add_argument("--slow", type=float, default=0.0)
     args = parser.parse_args()
-    fate = Fate(args.die)
+    fate = Fate(args.die, shares=args.batch > 1)
     source, store = load_source(args.source), load_store(args.store)
-    handlers = Handlers(name="payments")
+    handlers = Handlers(name="payments", concurrency=10 if args.batch == 1 else 1)
 
     @handlers.on("order.created")
     async def charge(event, tx, context):
@@ -97,8 +113,9 @@ def main():
     plant(fate, source, store)
     retry = RetryPolicy(backoff=Constant(0.05))
     consumer = Consumer(
-        source, store, handlers, mode=args.mode, retry=retry, lease_seconds=1.5, stop_seconds=10
-    )
+        source, store, handlers, mode=args.mode, batch=args.batch, retry=retry, lease_seconds=1.5,
+        stop_seconds=10,
+    )  # fmt: skip
     asyncio.run(run(consumer))
 
 

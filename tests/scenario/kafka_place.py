@@ -9,8 +9,14 @@ import uuid
 from collections import Counter
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    TopicCollection,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from postroom.event import Event
 from postroom.store import Filter
@@ -63,6 +69,21 @@ class Seen:
         return self.header("postroom-id")
 
 
+def end_of_transactions(url, places):
+    """Wait until none is under way: a commit is told before each partition has its marker."""
+    admin = AdminClient({"bootstrap.servers": servers(url), "log_level": 0})
+
+    def latest(isolation):
+        asked = {TopicPartition(topic, n): OffsetSpec.latest() for topic, n in places}
+        found = admin.list_offsets(asked, isolation_level=isolation)
+        return {(p.topic, p.partition): f.result(WITHIN_SECONDS).offset for p, f in found.items()}
+
+    wait_until(
+        lambda: latest(IsolationLevel.READ_COMMITTED) == latest(IsolationLevel.READ_UNCOMMITTED),
+        within=WITHIN_SECONDS, what="the end of all transactions",
+    )  # fmt: skip
+
+
 def tap(url, *topics, committed=False):
     """Read topics from their beginning to their end, with a consumer that knows nothing of us.
 
@@ -84,6 +105,8 @@ def tap(url, *topics, committed=False):
         for topic in topics:
             known = consumer.list_topics(topic, timeout=WITHIN_SECONDS).topics[topic]
             waiting |= {(topic, number) for number in known.partitions}
+        if committed:
+            end_of_transactions(url, waiting)
         consumer.assign([TopicPartition(t, n, OFFSET_BEGINNING) for t, n in sorted(waiting)])
         deadline = time.monotonic() + WITHIN_SECONDS
         while waiting:

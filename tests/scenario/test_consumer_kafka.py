@@ -47,18 +47,19 @@ async def test_rebalances_lose_nothing_and_keep_the_order_of_keys(wire, ledger):
         while not enough.is_set():
             rounds += 1
             await wire.send(*orders(KEYS, 1, start=rounds))
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.1)
         return rounds
 
     async with AsyncExitStack() as stack:
 
-        async def join(members):
-            joined = await stack.enter_async_context(consumer(ledger, url_of(wire)))
-            await until(lambda: len(processes(ledger)) == members)
+        async def join(members, *options):
+            joined = await stack.enter_async_context(consumer(ledger, url_of(wire), *options))
+            await until(lambda: len(processes(ledger)) == members, 60)
             return joined
 
         feeding = asyncio.create_task(feed())
-        first, second, third = await join(1), await join(2), await join(3)
+        first = await join(1)
+        second, third = await join(2, "--batch", "10"), await join(3, "--batch", "10")
         second.signal(9)
         assert await first.stop() == 0
         enough.set()

@@ -1,4 +1,4 @@
-"""A consumer over every store, in both modes. Its effect is an event with an id of chance."""
+"""A consumer over every store, in both modes, and with batches. Its effect is an event with an id of chance."""
 
 from __future__ import annotations
 
@@ -29,10 +29,15 @@ def message(event_id, key):
 
 @pytest.mark.req("S3.4", "S3.5", "S5.7")
 @pytest.mark.promise("G4", "G6", "G7")
-@pytest.mark.parametrize("mode", ["direct", "durable"])
-async def test_effects_once_in_the_order_of_keys_and_poison_kept(stores, mode):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"mode": "durable"}, {"batch": 5}],
+    ids=["direct", "durable", "batch"],
+)
+async def test_effects_once_in_the_order_of_keys_and_poison_kept(stores, options):
     make, look = stores
-    handlers = Handlers(name="payments")
+    # One place, so that messages meet while they wait for it.
+    handlers = Handlers(name="payments", concurrency=1 if "batch" in options else 10)
     failed, broken = set(), True
 
     @handlers.on("order.created")
@@ -49,7 +54,7 @@ async def test_effects_once_in_the_order_of_keys_and_poison_kept(stores, mode):
     queue.send(*(message(each, each[0]) for each in ids))
     queue.send(message("a-1", "a"), message("b-2", "b"))  # repeats
     retry = RetryPolicy(max_attempts=3, backoff=Constant(0.01))
-    consumer = Consumer(MemorySource(queue), make(), handlers, mode=mode, retry=retry)
+    consumer = Consumer(MemorySource(queue), make(), handlers, retry=retry, **options)
 
     async def effects():
         found = await look.find(Filter(stream="main", limit=1_000))
@@ -76,6 +81,9 @@ async def test_effects_once_in_the_order_of_keys_and_poison_kept(stores, mode):
     assert by_key["a"] == ["a-1", "a-2", "a-3", "a-4", "a-6", "a-5"]
     assert by_key["b"] == [f"b-{n}" for n in range(1, 7)]
     assert by_key["c"] == [f"c-{n}" for n in range(1, 7)]
+    if "batch" in options:
+        assert consumer.counts.batched > 0
+        assert consumer.counts.split > 0
 
 
 HOSTILE = {
@@ -118,3 +126,34 @@ async def test_whatever_a_sender_writes_can_be_kept(stores, mode):
         assert (await look.get("payments/poison")).state == "dead"
     of_the_key = [each for each in seen if each != "m-4"]  # which is of another aggregate
     assert of_the_key == ["m-0", "m-1", "m-2", "m-3", "m-5", "m-6", "m-7", "last"]
+
+
+@pytest.mark.req("S3.4", "S5.4")
+@pytest.mark.promise("G6", "I2")
+async def test_batches_of_the_same_messages_at_two_consumers_take_effect_once(stores):
+    """In opposite order: each waits for what the other has accepted, or loses to it."""
+    make, look = stores
+    ids = [f"{key}-{n}" for n in range(1, 4) for key in "abcdefghijkl"]
+    consumers, queues = [], []
+    for mine in (ids, sorted(ids, key=lambda each: (each[1:], -ord(each[0])))):
+        handlers = Handlers(name="payments", concurrency=2)
+
+        @handlers.on("order.created")
+        async def charge(event, tx, context):
+            await context.add(Event("payment.made", event.data, id=str(uuid4()), key=event.key))
+
+        queue = MemoryQueue()
+        queue.send(*(message(each, each[0]) for each in mine))
+        queues.append(queue)
+        consumers.append(Consumer(MemorySource(queue), make(), handlers, batch=6))
+    async with consumers[0], consumers[1]:
+        await until(lambda: all(queue.is_empty for queue in queues), 60)
+    found = await look.find(Filter(stream="main", limit=1_000))
+    effects = [record.data["of"] for record in found]
+    assert sorted(effects) == sorted(ids)
+    for key in "abcdefghijkl":
+        assert [each for each in effects if each[0] == key] == [f"{key}-1", f"{key}-2", f"{key}-3"]
+    one, other = (consumer.counts for consumer in consumers)
+    assert one.done == other.done == 36
+    assert one.repeats + other.repeats == 36
+    assert (one.failed, other.failed, one.dead, other.dead) == (0, 0, 0, 0)

@@ -233,6 +233,19 @@ async def test_headers_arrive_and_each_report_finds_its_record(kafka_url, make, 
     ]
 
 
+@pytest.mark.promise("K4", "G2")
+async def test_a_report_is_told_by_its_place_and_not_by_its_turn(kafka_url, make, desk):
+    plain = make_topic(kafka_url, partitions=1)
+    keyed = make_topic(kafka_url, partitions=1, cleanup_policy="compact")  # takes none without
+    broker = await make(kafka_url, linger_seconds=0.05)
+    first, last = make_record(1, topic=keyed), make_record(52, topic=keyed)
+    await broker.publish([first, *run(plain, 50, ["a", "b"], first=2), last], desk)
+    assert [desk.verdict(first), desk.verdict(last)] == [Verdict.UNKNOWN] * 2
+    assert tap(kafka_url, keyed) == []
+    confirmed = desk.ids(Verdict.CONFIRMED)
+    assert confirmed == [m.id for m in tap(kafka_url, plain)][: len(confirmed)]
+
+
 @pytest.mark.req("S1.5", "S4.6")
 async def test_kcat_reads_key_headers_and_value(kafka_url, make, desk):
     """A reader that was not written here, in another language."""

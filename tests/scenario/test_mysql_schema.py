@@ -31,6 +31,7 @@ TABLES = {
     "audit",
     "block",
     "counter",
+    "dead",
     "inbox",
     "lease",
     "member",

@@ -53,6 +53,7 @@ class Proxy:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="proxy", daemon=True)
         self._listener: asyncio.Server | None = None
+        self._arriving: set[asyncio.StreamWriter] = set()
         self._links: set[Link] = set()
         self._pumps: set[asyncio.Task[None]] = set()
         self._delay_seconds = 0.0
@@ -163,6 +164,12 @@ class Proxy:
     async def _stop_listening(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
+            for one in listener.sockets:
+                self._loop.remove_reader(one.fileno())
+            # What was accepted becomes a connection in these turns; a server that is closed before
+            # that loses its socket.
+            for _ in range(3):
+                await asyncio.sleep(0)
             listener.close()
 
     async def _close(self) -> None:
@@ -174,18 +181,28 @@ class Proxy:
         await asyncio.sleep(0)  # transports that were aborted close in the loop's next turn
 
     def _cut_all(self) -> None:
+        for client in self._arriving:
+            client.transport.abort()
         for link in list(self._links):
             link.cut()
 
-    async def _connected(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
+    def _connected(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
+        # Noted before anything else runs: a task that is cancelled first would never do so.
+        self._arriving.add(client)
+        task = self._loop.create_task(self._serve(reader, client))
         self._pumps.add(task)
         task.add_done_callback(self._pumps.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, client: asyncio.StreamWriter) -> None:
         try:
             answers, server = await asyncio.open_connection(*self.target)
         except OSError:
             client.transport.abort()
+            return
+        finally:
+            self._arriving.discard(client)
+        if client.transport.is_closing():  # cut meanwhile
+            server.transport.abort()
             return
         link = Link(client, server)
         self._links.add(link)

@@ -2,7 +2,7 @@
 
 python -m tests.torture smoke                             about a minute
 python -m tests.torture cell postgres kafka --events 50000 --faults 100 --seed 7
-python -m tests.torture matrix --events 50000 --faults 100
+python -m tests.torture matrix --events 50000 --faults 100 --into results.jsonl
 python -m tests.torture soak postgres kafka --minutes 60  one seed after the other
 python -m tests.torture shrink postgres kafka --seed 7    the fewest faults that still break it
 
@@ -12,15 +12,23 @@ Prints one line of JSON for each cell; exit code 1 if a promise was broken.
 from __future__ import annotations
 
 import argparse
+import json
+import signal
 import sys
 import time
 from pathlib import Path
+
+from tests.torture.doom import die_with_parent
 
 SMOKE = (("sqlite", "handlers"), ("postgres", "kafka"))
 
 
 def main():
     args = arguments().parse_args()
+    if args.verb in ("relay", "consumer", "produce"):
+        die_with_parent()
+    else:  # leave servers and disks in order
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
     return 0 if VERBS[args.verb](args) else 1
 
 
@@ -39,24 +47,35 @@ def arguments():
         verb.add_argument("--faults", type=int, default=4 if name == "smoke" else 20)
         verb.add_argument("--seed", type=int, default=1)
         verb.add_argument("--only", type=numbers, help="fire these faults of the plan only")
+        verb.add_argument("--kinds", type=words, help="draw from these kinds of faults only")
+        verb.add_argument("--keep", action="store_true", help="leave histories and logs behind")
         verb.add_argument("--minutes", type=float, default=60)
-    relay = verbs.add_parser("relay")
-    for name in ("store", "broker", "history"):
-        relay.add_argument(name)
-    relay.add_argument("--name", required=True)
-    relay.add_argument("--lease", type=float, required=True)
+        verb.add_argument(
+            "--into", type=Path, help="append summaries; pairs in it are not run again"
+        )
+    for name, where in (("relay", ("store", "broker")), ("consumer", ("source", "store"))):
+        member = verbs.add_parser(name)
+        for place in (*where, "history"):
+            member.add_argument(place)
+        member.add_argument("--name", required=True)
+        member.add_argument("--lease", type=float, required=True)
+        member.add_argument("--hours", type=float, default=0.0, help="how wrong its clock is")
     producer = verbs.add_parser("produce")
     for name in ("store", "history"):
         producer.add_argument(name)
     producer.add_argument("--name", required=True)
-    for name in ("--seed", "--events", "--keys"):
+    for name in ("--seed", "--events", "--keys", "--oversize"):
         producer.add_argument(name, type=int, required=True)
-    producer.add_argument("--poison-size", type=int)
+    producer.add_argument("--gate", type=Path, required=True)
     return parser
 
 
 def numbers(text):
     return [int(part) for part in text.split(",")]
+
+
+def words(text):
+    return [part.strip() for part in text.split(",")]
 
 
 def run_cell(args, store, broker, *, seed, only=None):
@@ -65,9 +84,10 @@ def run_cell(args, store, broker, *, seed, only=None):
 
     with ground(store, broker) as place:
         cell = Cell(
-            place, seed=seed, events=args.events, count=args.faults, only=only, progress=say
-        )
-        return report(cell.run())
+            place, seed=seed, events=args.events, count=args.faults, only=only, kinds=args.kinds, keep=args.keep,
+            progress=say,
+        )  # fmt: skip
+        return report({"cell": f"{store} {broker}", **cell.run()}, args.into)
 
 
 def cell(args):
@@ -81,8 +101,11 @@ def smoke(args):
 def matrix(args):
     from tests.torture.grounds import BROKERS, STORES
 
+    there = args.into.read_text() if args.into and args.into.exists() else ""
+    done = {json.loads(line)["cell"] for line in there.splitlines()}
     pairs = [(store, broker) for store in STORES for broker in BROKERS]
-    return all([run_cell(args, *pair, seed=args.seed) for pair in pairs])
+    left = [pair for pair in pairs if " ".join(pair) not in done]
+    return all([run_cell(args, *pair, seed=args.seed) for pair in left])
 
 
 def soak(args):
@@ -112,7 +135,17 @@ def shrink(args):
 def relay(args):
     from tests.torture.relaying import relay
 
-    relay(args.store, args.broker, Path(args.history), name=args.name, lease=args.lease)
+    relay(
+        args.store, args.broker, Path(args.history), name=args.name, lease=args.lease,
+        hours=args.hours,
+    )  # fmt: skip
+    return True
+
+
+def consumer(args):
+    from tests.torture.consuming import consume
+
+    consume(args.source, args.store, Path(args.history), name=args.name, lease=args.lease)
     return True
 
 
@@ -121,7 +154,7 @@ def produce(args):
 
     produce(
         args.store, Path(args.history), name=args.name, seed=args.seed, events=args.events,
-        keys=args.keys, poison_size=args.poison_size,
+        keys=args.keys, oversize=args.oversize, gate=args.gate,
     )  # fmt: skip
     return True
 
@@ -134,7 +167,7 @@ def say(text):
 
 VERBS = {
     "smoke": smoke, "cell": cell, "matrix": matrix, "soak": soak, "shrink": shrink,
-    "relay": relay, "produce": produce,
+    "relay": relay, "consumer": consumer, "produce": produce,
 }  # fmt: skip
 
 if __name__ == "__main__":

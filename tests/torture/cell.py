@@ -1,4 +1,4 @@
-"""One cell: a store, a destination, producers, relays and a nemesis; then heal, drain, check."""
+"""One cell: a store, a destination, all the processes and a nemesis; then heal, drain, check."""
 
 from __future__ import annotations
 
@@ -9,131 +9,134 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
 
-from postroom.record import State
-from postroom.store import Filter
 from postroom.url import Url
-from postroom.wiring import load_store
 from tests.torture import faults
 from tests.torture.checker import Evidence, check
 from tests.torture.crew import Crew, handles, megabytes
 from tests.torture.history import History, read
-from tests.torture.nemesis import RELAYS_LEAST, Nemesis
+from tests.torture.nemesis import CONSUMERS, RELAYS_LEAST, Nemesis
+from tests.torture.remains import counts, dead_letters, migrate
 from tests.torture.worlds import open_world
 
 LEASE = 2.0
 KEYS = 60
 PRODUCERS = 3
+EVENTS_PER_SECOND = 250  # at most, so that there is traffic during every fault
+FAULTS_AHEAD = 6  # producers wait when so many faults are due and not yet over
+STUCK_SECONDS = 120
 DRAIN_SECONDS = 180  # a limit of liveness, not of speed
+CLOSE_SECONDS = 30
 MOST_MEGABYTES = 700
-MORE_HANDLES = 20
-PAGE = 1_000
-
-
-@dataclass
-class Ground:
-    """Where a cell takes place: addresses, servers that can be harmed, wires that can be cut."""
-
-    store_url: str
-    relay_store_url: str
-    tap: object
-    relay_broker_url: str
-    store: object = None
-    broker: object = None
-    store_wire: object = None
-    broker_wire: object = None
-    secret: str = ""
-
-    @property
-    def wires(self):
-        names = {"store": self.store_wire, "broker": self.broker_wire}
-        return [name for name, wire in names.items() if wire is not None]
+MORE_HANDLES = 60  # connections for handlers come with the work
 
 
 class Cell:
     """A run that can be repeated: its faults follow from the seed, or are given."""
 
-    def __init__(self, ground, *, seed, events, count, only=None, progress=None):
+    def __init__(
+        self, ground, *, seed, events, count, only=None, kinds=None, keep=False, progress=None
+    ):
         self.ground, self.seed, self.events = ground, seed, events
         kind = Url.parse(ground.store_url).scheme
-        choices = faults.kinds(kind, ground.tap.kind, wires=ground.wires)
-        drawn = faults.plan(seed, count, choices)
+        disk = ground.disk is not None
+        choices = faults.kinds(kind, ground.tap.kind, wires=ground.wires, disk=disk)
+        drawn = faults.plan(seed, count, kinds or choices)
         self.plan = [fault for fault in drawn if only is None or fault.number in only]
         self.folder = Path(tempfile.mkdtemp(prefix="postroom-torture-"))
         self.history = History(self.folder / "nemesis.jsonl", "nemesis")
-        self.crew = Crew(
-            self.folder, store=ground.relay_store_url, broker=ground.relay_broker_url, lease=LEASE
-        )
-        self.fired = Counter()
+        self.crew = Crew(self.folder, ground.places, lease=LEASE)
+        self.keep = keep
+        self.seconds = {}
         self._progress = progress or (lambda text: None)
-        self._lease_tap = None
+        self._change_tap = None
+        self._began = time.monotonic()
 
     def run(self):
         """Return the summary; its `violations` are empty when every promise held."""
         began = time.monotonic()
-        ground = self.ground
         self._prepare()
-        nemesis = Nemesis(
-            self.history, self.crew, store=ground.store, broker=ground.broker,
-            store_wire=ground.store_wire, broker_wire=ground.broker_wire,
-            url=ground.store_url, lease=LEASE,
-        )  # fmt: skip
+        nemesis = Nemesis(self.history, self.crew, self.ground, lease=LEASE)
         try:
-            self.crew.keep(RELAYS_LEAST)
+            self.crew.keep("relay", RELAYS_LEAST)
+            if "consumer" in self.crew.places:
+                self.crew.keep("consumer", CONSUMERS)
             self.crew.produce(
-                ground.store_url, count=PRODUCERS, events=self.events, seed=self.seed, keys=KEYS,
-                poison_size=ground.tap.poison_size,
+                self.ground.store_url, count=PRODUCERS, events=self.events, seed=self.seed,
+                keys=KEYS, oversize=self.ground.tap.oversize,
             )  # fmt: skip
+            self._lap("start")
             self._torment(nemesis)
+            nemesis.rest()
+            self._lap("torment")
             nemesis.heal()
-            violations = [*self._drain(), *self._used()]
+            violations = self._drain()
+            self._lap("drain")
+            violations += self._used()
+            violations += self.crew.fallen
         finally:
             self.crew.end()
+        violations += self._left_open()
+        self._lap("end")
         violations += self._judge()
         violations += [f"a producer broke: exit {code}" for code in self.crew.failed_producers]
         violations += self._secrets()
+        self._lap("check")
+        return self._summary(violations, time.monotonic() - began)
+
+    def _summary(self, violations, seconds):
+        fired = Counter(fault.kind for fault in self.plan)
         summary = {
-            "store": Url.parse(ground.store_url).scheme, "broker": ground.tap.kind,
-            "seed": self.seed, **self.figures, "faults": sum(self.fired.values()),
-            "kinds": dict(sorted(self.fired.items())), "violations": violations,
-            "seconds": round(time.monotonic() - began, 1),
+            "store": Url.parse(self.ground.store_url).scheme, "broker": self.ground.tap.kind,
+            "seed": self.seed, **self.figures, "faults": sum(fired.values()),
+            "kinds": dict(sorted(fired.items())), "violations": violations,
+            "seconds": round(seconds, 1), "laps": self.seconds,
         }  # fmt: skip
-        if violations:
+        if violations or self.keep:
             summary["logs"] = str(self.folder)
         else:
             shutil.rmtree(self.folder)
         return summary
 
+    def _lap(self, name):
+        now = time.monotonic()
+        self.seconds[name], self._began = round(now - self._began, 1), now
+
+    # -- the run ------------------------------------------------------------------------------
     def _prepare(self):
-        asyncio.run(_migrate(self.ground.store_url))
+        asyncio.run(migrate(self.ground.store_url))
         world = open_world(self.ground.store_url)
         world.make_tables([f"k{n}" for n in range(KEYS)])
-        world.close()
         self.ground.tap.prepare()
         if Url.parse(self.ground.store_url).scheme == "mongodb":
-            from tests.torture.mongo_world import LeaseTap
+            from tests.torture.mongo_world import ChangeTap
 
-            self._lease_tap = LeaseTap(self.ground.store_url)
-            self._lease_tap.start()
+            self._change_tap = ChangeTap(self.ground.store_url)
+            self._change_tap.prepare(world.database)
+            self._change_tap.start()
+        world.close()
 
     def _torment(self, nemesis):
-        """Fire by progress until all is written and all has fired."""
+        """Let producers write and fire by their progress, until all is written and has fired."""
         waiting = list(self.plan)
-        stuck = time.monotonic() + 60
-        before = -1
+        began = time.monotonic()
+        stuck, before, sent = began + STUCK_SECONDS, -1, 0
         while waiting or self.crew.producing:
+            allowed = EVENTS_PER_SECOND * (time.monotonic() - began)
+            if waiting:  # when all have fired, nothing is waited for
+                pace = (nemesis.done + FAULTS_AHEAD) / len(self.plan)
+                allowed = min(allowed, pace * self.events)
+            self.crew.allow(allowed / PRODUCERS)
             written = self._written()
             if written != before:
-                before, stuck = written, time.monotonic() + 120
+                before, stuck = written, time.monotonic() + STUCK_SECONDS
                 self._progress(f"{written:,} of {self.events:,} events, {len(waiting)} faults left")
             share = 1.0 if not self.crew.producing else written / self.events
             if waiting and share >= waiting[0].at:
-                fault = waiting.pop(0)
-                nemesis.do(fault)
-                self.fired[fault.kind] += 1
-            elif time.monotonic() > stuck:
+                nemesis.send(waiting.pop(0))
+                sent += 1
+            elif time.monotonic() > stuck and nemesis.done == sent:
                 self.history.note("violation", text="I9 producers make no progress")
                 return
             else:
@@ -150,57 +153,93 @@ class Cell:
             return -1
 
     def _drain(self):
-        """Wait until nothing is left (I9)."""
+        """Wait until nothing is left and everything took effect (I9)."""
         deadline = time.monotonic() + DRAIN_SECONDS
-        counts = {}
+        left = {}
         while time.monotonic() < deadline:
             try:
-                counts = asyncio.run(_counts(self.ground.store_url))
-                if not sum(counts[state] for state in ("pending", "processing", "failed")):
+                left = self._left()
+                if not any(left.values()):
                     return []
             except Exception as error:
-                counts = {"error": str(error)}
-            self.crew.keep(RELAYS_LEAST)
+                left = {"error": str(error)}
+            self._progress(f"draining: {left}")
+            self.history.note("draining", left=left)
             time.sleep(0.3)
-        return [f"I9 not drained {DRAIN_SECONDS} s after healing: {counts}"]
+        return [f"I9 not drained {DRAIN_SECONDS} s after healing: {left}"]
 
+    def _left(self):
+        found = asyncio.run(counts(self.ground.store_url))
+        left = {state: found[state] for state in ("pending", "processing", "failed")}
+        world = open_world(self.ground.store_url)
+        try:
+            left["without effect"] = world.innocent() - world.happened()
+        finally:
+            world.close()
+        return left
+
+    # -- afterwards ---------------------------------------------------------------------------
     def _used(self):
-        """Compare what the old relays hold with what a fresh one does (I10)."""
-        old = list(self.crew.alive)
-        self.crew.start()
-        fresh = self.crew.alive[-1]
+        """Compare what the old processes hold with what a fresh one does (I10)."""
+        found, self.memory = [], 0
+        fresh = {kind: self.crew.start(kind).process.pid for kind in self.crew.places}
         time.sleep(3 * LEASE)
-        most = handles(fresh.process.pid) + MORE_HANDLES
-        found = []
-        self.memory = max((megabytes(relay.process.pid) for relay in old), default=0)
-        for relay in old:
-            held, size = handles(relay.process.pid), megabytes(relay.process.pid)
-            if held > most:
-                found.append(f"I10 {relay.name} holds {held} handles, a fresh one {most}")
-            if size > MOST_MEGABYTES:
-                found.append(f"I10 {relay.name} uses {size} MB")
+        for kind, pid in fresh.items():
+            most = handles(pid) + MORE_HANDLES
+            for member in self.crew.alive(kind):
+                held, size = handles(member.process.pid), megabytes(member.process.pid)
+                self.memory = max(self.memory, size)
+                if held > most:
+                    found.append(f"I10 {member.name} holds {held} handles, a fresh one {most}")
+                if size > MOST_MEGABYTES:
+                    found.append(f"I10 {member.name} uses {size} MB")
         return found
+
+    def _left_open(self):
+        """When all have gone, so have their connections (I10)."""
+        deadline = time.monotonic() + CLOSE_SECONDS
+        world = open_world(self.ground.store_url)
+        try:
+            while others := world.strangers():
+                if time.monotonic() > deadline:
+                    return [f"I10 the store still has {others} connections"]
+                time.sleep(0.2)
+        finally:
+            world.close()
+        return []
 
     def _judge(self):
         world = open_world(self.ground.store_url)
         try:
-            committed = world.committed()
-            arrivals = self.ground.tap.arrivals(world)
-            leases = world.leases() if self._lease_tap is None else self._lease_tap.end()
+            committed, effects = world.committed(), world.effects()
+            arrivals = self.ground.tap.arrivals()
+            if self._change_tap is None:
+                leases, settled = world.leases(), world.settled()
+            else:
+                leases, settled = self._change_tap.end()
         finally:
             world.close()
-        dead = asyncio.run(_dead(self.ground.store_url))
-        evidence = Evidence(
-            committed, arrivals, dead, leases, read(self.folder), self.ground.tap.exactly_once
-        )
+        dead, buried = asyncio.run(dead_letters(self.ground.store_url))
+        histories = read(self.folder)
+        by_handlers = self.ground.tap.kind == "handlers"
         copies = len(arrivals) - len({event_id for event_id, *_ in arrivals})
         self.figures = {
-            "events": len(committed), "dead": len(dead), "copies": copies,
-            "takes": len(leases), "memory_mb": self.memory,
+            "events": len(committed), "effects": len(effects), "dead": len(dead) + len(buried),
+            "copies": copies, "takes": len(leases), "memory_mb": self.memory,
+            "fenced": sum(line.get("events", 0) for line in histories if line["what"] == "fenced"),
+            "doomed": sum(line["what"] == "doomed" for line in histories),
+            "unknown commits": sum(line["what"] == "unknown" for line in histories),
         }  # fmt: skip
+        evidence = Evidence(
+            committed, arrivals, effects, dead, buried, leases, settled, histories, by_handlers
+        )
+        # For whoever looks into a violation, when the servers are gone.
+        seen = {**evidence._asdict(), "histories": []}
+        (self.folder / "evidence.json").write_text(json.dumps(seen))
         return check(evidence)
 
     def _secrets(self):
+        """Look for passwords in all logs and histories (I11)."""
         secret = self.ground.secret
         if not secret:
             return []
@@ -211,40 +250,13 @@ class Cell:
         ]
 
 
-async def _migrate(url):
-    await load_store(url).migrate()
-
-
-async def _counts(url):
-    store = load_store(url)
-    await store.open()
-    try:
-        return (await store.stats()).counts
-    finally:
-        await store.close()
-
-
-async def _dead(url):
-    """Return {id: (key, n, size)} of all dead letters."""
-    store = load_store(url)
-    await store.open()
-    found, after = {}, 0
-    try:
-        while True:
-            page = await store.find(Filter(state=State.DEAD, limit=PAGE, after_seq=after))
-            for record in page:
-                data = json.loads(record.payload)
-                found[record.id] = (data["k"], data["n"], len(data["padding"]))
-            if len(page) < PAGE:
-                return found
-            after = page[-1].seq
-    finally:
-        await store.close()
-
-
-def report(summary):
-    """Print one line of JSON; True if all is well."""
-    print(json.dumps(summary), flush=True)
+def report(summary, into=None):
+    """Print one line of JSON, and append it to a file if one is given; True if all is well."""
+    line = json.dumps(summary)
+    print(line, flush=True)
+    if into is not None:
+        with into.open("a") as file:
+            file.write(line + "\n")
     for violation in summary["violations"]:
         print(violation, file=sys.stderr)
     return not summary["violations"]

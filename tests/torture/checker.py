@@ -8,32 +8,41 @@ from typing import NamedTuple
 from postroom.record import key_hash, lane_of
 
 CLOCK_SLACK_SECONDS = 0.002  # a clock that is read in whole milliseconds
+WINDOW_SECONDS = 2.0  # a process notes a thing a little after it happened
+STREAM = "main"
 
 
 class Evidence(NamedTuple):
     """All that is known after a run.
 
-    committed   {id: (key, n, size, is poison)} from the business tables
-    arrivals    (id, key, n, size) in the order of arrival
-    dead        {id: (key, n, size)} of the dead letters in the store
-    leases      (lane, token, owner, owner before, seconds that its lease had left)
+    committed   {id: (key, n, size, fate)} from the business tables; fate is '', poison, oversize
+    arrivals    (id, key, n, size) in the order of arrival at the broker
+    effects     (id, key, n) in the order of the database
+    dead        {id: (key, n, size)} of the dead letters in the outbox
+    buried      {id: (key, n, size)} of the consumers' dead letters
+    leases      every time a lane got another owner or token
+    settled     every event that became done, and whose lane it was then
     histories   the lines of all processes
+    by_handlers True if the relays' own handlers make the effects, with no broker in between
     """
 
     committed: dict
     arrivals: list
+    effects: list
     dead: dict
+    buried: dict
     leases: list
+    settled: list
     histories: list
-    exactly_once: bool
+    by_handlers: bool
 
 
 def check(evidence):
-    """Return the violations, each as one line, and some figures."""
+    """Return the violations, each as one line."""
     found = [line["text"] for line in evidence.histories if line["what"] == "violation"]
     for examine in (
-        words_of_producers, nothing_lost, no_phantom, order_kept, copies_explained,
-        one_owner, dead_letters_whole,
+        words_of_producers, nothing_lost, no_phantom, order_kept, copies_explained, one_owner,
+        stale_settles_change_nothing, effects_once, dead_letters_whole,
     ):  # fmt: skip
         found += examine(evidence)
     return found
@@ -55,7 +64,7 @@ def words_of_producers(evidence):
 
 def nothing_lost(evidence):
     """I1: committed = arrived or dead."""
-    arrived = {event_id for event_id, *_ in evidence.arrivals}
+    arrived = {event_id for event_id, *_ in evidence.arrivals or evidence.effects}
     lost = set(evidence.committed) - arrived - set(evidence.dead)
     return [f"I1 lost: {some(lost)} of {len(evidence.committed)}"] if lost else []
 
@@ -63,94 +72,162 @@ def nothing_lost(evidence):
 def no_phantom(evidence):
     """I2: what was rolled back is never seen, and nothing arrives changed."""
     found = []
-    phantoms = {event_id for event_id, *_ in evidence.arrivals} - set(evidence.committed)
-    if phantoms:
-        found.append(f"I2 phantom: {some(phantoms)} never committed")
-    changed = {
-        event_id
-        for event_id, *arrived in evidence.arrivals
-        if event_id in evidence.committed and tuple(arrived) != evidence.committed[event_id][:3]
-    }
-    if changed:
-        found.append(f"I2 changed on the way: {some(changed)}")
+    for where in (evidence.arrivals, evidence.effects):
+        phantoms = {event_id for event_id, *_ in where} - set(evidence.committed)
+        if phantoms:
+            found.append(f"I2 phantom: {some(phantoms)} never committed")
+        changed = {
+            event_id
+            for event_id, *seen in where
+            if event_id in evidence.committed
+            and tuple(seen) != evidence.committed[event_id][: len(seen)]
+        }
+        if changed:
+            found.append(f"I2 changed on the way: {some(changed)}")
     return found
 
 
 def order_kept(evidence):
-    """I3: within a key, events are first seen in the order of writing."""
+    """I3: within a key, events are first seen in the order of writing; so are effects."""
+    return [*_order("arrived", evidence.arrivals), *_order("took effect", evidence.effects)]
+
+
+def _order(what, where):
     found, last, seen = [], {}, set()
-    for event_id, key, n, _ in evidence.arrivals:
+    for event_id, key, n, *_ in where:
         if event_id in seen:
             continue
         seen.add(event_id)
         if n <= last.get(key, 0):
-            found.append(f"I3 order: key {key}: {n} was first seen after {last[key]}")
+            found.append(f"I3 order: key {key}: {n} first {what} after {last[key]}")
         last[key] = max(n, last.get(key, 0))
     return found[:5]
 
 
 def copies_explained(evidence):
-    """I4 and I7: effects happen once; a message is repeated only where something went wrong.
+    """I4: a message is repeated only where something went wrong with it.
 
-    A lane that was taken from an owner who had not given it back may bring a second copy of each of
-    its events, as may each fault of the store or the destination. A lane that was given back may
-    not.
+    Between its commit and its settle, either its lane was taken from one who had not given it
+    back, or a relay noted that an attempt at its key did not end well.
     """
     copies = Counter(event_id for event_id, *_ in evidence.arrivals)
-    extra = {event_id: count - 1 for event_id, count in copies.items() if count > 1}
-    if evidence.exactly_once:
-        return [f"I7 took effect more than once: {some(extra)}"] if extra else []
-    outside = sum(
-        line["what"] == "fault" and line["kind"].endswith(_OUTSIDE) for line in evidence.histories
-    ) + sum(line["what"] == "breaker" and line["state"] == "open" for line in evidence.histories)
-    torn = Counter(lane for lane, _, owner, before, _ in evidence.leases if owner and before)
-    by_key = {}
+    repeated = {i for i, count in copies.items() if count > 1 and i in evidence.committed}
+    if not repeated:
+        return []
+    began, ended = _lives(evidence)
+    torn, tried = _reasons(evidence)
     unexplained = set()
-    for event_id, count in extra.items():
-        if event_id not in evidence.committed:
-            continue
+    for event_id in repeated:
         key = evidence.committed[event_id][0]
-        lane = by_key.setdefault(key, lane_of(key_hash(None, key, "")))
-        if evidence.leases and count > torn[lane] + outside:
+        lane = lane_of(key_hash(None, key, ""))
+        first = began.get(event_id, 0.0) - WINDOW_SECONDS
+        last = ended.get(event_id, float("inf")) + WINDOW_SECONDS
+        if not any(first <= at <= last for at in (*torn[lane], *tried[key])):
             unexplained.add(event_id)
-    if (
-        not evidence.leases
-        and extra
-        and not any(line["what"] == "fault" for line in evidence.histories)
-    ):
-        unexplained = set(extra)
     return [f"I4 copies that nothing explains: {some(unexplained)}"] if unexplained else []
 
 
-_OUTSIDE = (
-    "broker", "store", "store in a frame", "broker in a frame", "connections", "alarm", "down",
-)  # fmt: skip
+def _lives(evidence):
+    """Return {id: when its producer was answered}, {id: when it was settled}."""
+    began = {
+        event_id: line["at"]
+        for line in evidence.histories
+        if line["what"] == "ok"
+        for event_id in line["ids"]
+    }
+    return began, {row.id: row.at for row in evidence.settled}
+
+
+def _reasons(evidence):
+    """Return when each lane was torn from its owner, and when an attempt at a key went wrong."""
+    torn, tried = defaultdict(list), defaultdict(list)
+    for taken in evidence.leases:
+        if taken.stream == STREAM and taken.owner and taken.before:
+            torn[taken.lane].append(taken.at)
+    for line in evidence.histories:
+        if line["what"] == "attempt" and line["id"] in evidence.committed:
+            tried[evidence.committed[line["id"]][0]].append(line["at"])
+    return torn, tried
 
 
 def one_owner(evidence):
     """I5: by the store's own clock, a lane is taken only when it is free or its lease has ended."""
     found, tokens = [], defaultdict(int)
-    for lane, token, owner, before, left in evidence.leases:
-        if token < tokens[lane]:
-            found.append(f"I5 lane {lane}: token {token} after {tokens[lane]}")
-        tokens[lane] = token
-        if owner and before and owner != before and left is not None and left > CLOCK_SLACK_SECONDS:
-            found.append(f"I5 lane {lane} was taken {left:.3f} s before its lease ended")
+    for taken in evidence.leases:
+        place = f"{taken.stream}/{taken.lane}"
+        if taken.token < tokens[place]:
+            found.append(f"I5 lane {place}: token {taken.token} after {tokens[place]}")
+        tokens[place] = taken.token
+        if (
+            taken.owner and taken.before and taken.owner != taken.before
+            and taken.left is not None and taken.left > CLOCK_SLACK_SECONDS
+        ):  # fmt: skip
+            found.append(f"I5 lane {place} was taken {taken.left:.3f} s before its lease ended")
     return found[:5]
 
 
-def dead_letters_whole(evidence):
-    """I8: poison and nothing else is buried, and nothing of it is missing."""
-    poison = {i: row[:3] for i, row in evidence.committed.items() if row[3]}
+def stale_settles_change_nothing(evidence):
+    """I6: an event becomes done by the owner of its lane, and nobody else says that he did it."""
+    found, owners = [], defaultdict(set)
+    for line in evidence.histories:
+        if line["what"] == "taken":
+            owners[line["process"]].add(line["owner"])
+    by_id = defaultdict(set)
+    for row in evidence.settled:
+        by_id[row.id].add(row.owner)
+        if row.owner is None:
+            found.append(f"I6 {row.id} was settled while its lane was nobody's")
+        elif row.writer and row.owner not in owners[row.writer]:
+            found.append(f"I6 {row.id} was settled by {row.writer}, who did not own its lane")
+    for line in evidence.histories:
+        if line["what"] == "delivered":
+            stolen = {i for i in line["ids"] if not by_id[i] & owners[line["process"]]}
+            if stolen:
+                found.append(
+                    f"I6 {line['process']} says it settled what it did not: {some(stolen)}"
+                )
+    twice = {i for i, rows in Counter(row.id for row in evidence.settled).items() if rows > 1}
+    if twice:
+        found.append(f"I6 became done twice: {some(twice)}")
+    return found[:5]
+
+
+def effects_once(evidence):
+    """I7: what is not poison takes effect once, and an ack comes after the effect."""
     found = []
-    innocent, alive = set(evidence.dead) - set(poison), set(poison) - set(evidence.dead)
+    counts = Counter(event_id for event_id, *_ in evidence.effects)
+    if twice := {i for i, count in counts.items() if count > 1}:
+        found.append(f"I7 took effect more than once: {some(twice)}")
+    due = {i for i, row in evidence.committed.items() if not row[3]}
+    if never := due - set(counts) - set(evidence.dead) - set(evidence.buried):
+        found.append(f"I7 never took effect: {some(never)}")
+    acked = {line["id"] for line in evidence.histories if line["what"] == "ack"}
+    if empty := acked - set(counts) - set(evidence.buried):
+        found.append(f"I7 acknowledged without an effect: {some(empty)}")
+    return found
+
+
+def dead_letters_whole(evidence):
+    """I8: poison and nothing else is buried, by who meets it, and nothing of it is missing."""
+    at_relay = ("oversize", "poison") if evidence.by_handlers else ("oversize",)
+    at_consumer = () if evidence.by_handlers else ("poison",)
+    return [
+        *_buried(evidence.committed, evidence.dead, at_relay, "in the outbox"),
+        *_buried(evidence.committed, evidence.buried, at_consumer, "in the inbox"),
+    ]
+
+
+def _buried(committed, dead, fates, where):
+    guilty = {i: row[:3] for i, row in committed.items() if row[3] in fates}
+    found = []
+    innocent, alive = set(dead) - set(guilty), set(guilty) - set(dead)
     if innocent:
-        found.append(f"I8 buried although nothing was wrong with them: {some(innocent)}")
+        found.append(f"I8 buried {where} although nothing was wrong with them: {some(innocent)}")
     if alive:
-        found.append(f"I8 poison that is not dead: {some(alive)}")
-    spoilt = {i for i, row in evidence.dead.items() if i in poison and row != poison[i]}
+        found.append(f"I8 poison that is not dead {where}: {some(alive)}")
+    spoilt = {i for i, row in dead.items() if i in guilty and row != guilty[i]}
     if spoilt:
-        found.append(f"I8 dead letters that are not whole: {some(spoilt)}")
+        found.append(f"I8 dead letters {where} that are not whole: {some(spoilt)}")
     return found
 
 

@@ -1,76 +1,116 @@
-"""The processes of a run: producers, relays, and what each of them uses of the machine."""
+"""The processes of a run: producers, relays, consumers, and what each of them uses of the machine."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import time
-from dataclasses import dataclass, field
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 END_SECONDS = 30
+START_BYTES = 20_000
 
 
 @dataclass(eq=False)
-class Relay:
+class Member:
+    """A relay or a consumer."""
+
     name: str
     process: subprocess.Popen
-    began: float = field(default_factory=time.monotonic)
 
 
 class Crew:
-    """Relays that can be started, picked and forgotten; producers that are waited for."""
+    """Relays and consumers that can be started, picked and forgotten; producers to wait for.
 
-    def __init__(self, folder, *, store, broker, lease):
-        self.folder = folder
-        self.store, self.broker, self.lease = store, broker, lease
-        self._relays = []
-        self._started = 0
+    `places` says what each kind of process is told: {"relay": (store, broker), "consumer": …}. In
+    an address, `{name}` stands for the process' own name.
+    """
+
+    def __init__(self, folder, places, *, lease):
+        self.folder, self.places, self.lease = folder, places, lease
         self.producers = []
+        self.gate = folder / "gate"
+        self.allow(0)
+        self._members = {kind: [] for kind in places}
+        self._started = dict.fromkeys(places, 0)
+        self._fallen = []
+        self._lock = threading.RLock()
 
-    # -- relays -------------------------------------------------------------------------------
+    # -- relays and consumers -----------------------------------------------------------------
+    def alive(self, kind):
+        with self._lock:
+            members, self._members[kind] = self._members[kind], []
+            for member in members:
+                ended = member.process.poll() is not None
+                (self._fallen if ended else self._members[kind]).append(member)
+            return list(self._members[kind])
+
     @property
-    def alive(self):
-        self._relays = [relay for relay in self._relays if relay.process.poll() is None]
-        return self._relays
+    def fallen(self):
+        """Those who ended although nobody had asked them to."""
+        for kind in self.places:
+            self.alive(kind)
+        return [f"{member.name} broke: exit {member.process.poll()}" for member in self._fallen]
 
-    def start(self, clock=None):
-        self._started += 1
-        name = f"relay-{self._started}"
-        command = [
-            *self._verb("relay"), self.store, self.broker, str(self._history(name)),
-            "--name", name, "--lease", str(self.lease),
-        ]  # fmt: skip
-        environment = {}
-        if clock is not None:
-            command = [shutil.which("faketime") or "faketime", "-f", clock, *command]
-            environment = {"FAKETIME_DONT_FAKE_MONOTONIC": "1", "DONT_FAKE_MONOTONIC": "1"}
-        self._relays.append(Relay(name, self._spawn(name, command, environment)))
+    def start(self, kind, *more):
+        with self._lock:
+            self._started[kind] += 1
+            name = f"{kind}-{self._started[kind]}"
+            told = [address.replace("{name}", name) for address in self.places[kind]]
+            command = [
+                *self._verb(kind), *told, str(self._history(name)),
+                "--name", name, "--lease", str(self.lease), *more,
+            ]  # fmt: skip
+            environment = {"POSTROOM_TORTURE_SCHEME": self.places["relay"][0].partition(":")[0]}
+            member = Member(name, self._spawn(name, command, environment))
+            self._members[kind].append(member)
+            return member
 
-    def keep(self, wanted):
-        while len(self.alive) < wanted:
-            self.start()
+    def keep(self, kind, wanted):
+        with self._lock:
+            while len(self.alive(kind)) < wanted:
+                self.start(kind)
 
-    def pick(self, size):
-        self.keep(1)
-        return self.alive[int(size * 1000) % len(self.alive)]
+    def pick(self, kind, size, *, at_work=False):
+        """Choose one; `at_work`: one who has had something to do, if there is one."""
+        with self._lock:
+            self.keep(kind, 1)
+            members = self.alive(kind)
+            if at_work:
+                members = [one for one in members if self._is_at_work(one)] or members
+            return members[int(size * 1000) % len(members)]
 
-    def forget(self, relay):
-        self._relays = [other for other in self._relays if other is not relay]
+    def _is_at_work(self, member):
+        """It has noted lanes, or messages."""
+        with suppress(OSError), self._history(member.name).open() as file:
+            begin = file.read(START_BYTES)
+            return '"taken"' in begin or '"got"' in begin
+        return False
+
+    def forget(self, member):
+        with self._lock:
+            for kind, members in self._members.items():
+                self._members[kind] = [other for other in members if other is not member]
 
     # -- producers ----------------------------------------------------------------------------
-    def produce(self, url, *, count, events, seed, keys, poison_size):
+    def produce(self, url, *, count, events, seed, keys, oversize):
         for n in range(count):
             name = f"producer-{n + 1}"
             command = [
                 *self._verb("produce"), url, str(self._history(name)), "--name", name,
                 "--seed", str(seed * 100 + n), "--events", str(events // count),
-                "--keys", str(keys),
-                *(() if poison_size is None else ("--poison-size", str(poison_size))),
+                "--keys", str(keys), "--oversize", str(oversize), "--gate", str(self.gate),
             ]  # fmt: skip
             self.producers.append(self._spawn(name, command))
+
+    def allow(self, each):
+        """Let every producer have written so many events by now."""
+        new = self.gate.with_suffix(".new")
+        new.write_text(str(int(each)))
+        new.replace(self.gate)
 
     @property
     def producing(self):
@@ -82,7 +122,8 @@ class Crew:
 
     # -- all ----------------------------------------------------------------------------------
     def end(self):
-        processes = [*(relay.process for relay in self.alive), *self.producers]
+        members = [member.process for kind in self.places for member in self.alive(kind)]
+        processes = [*members, *self.producers]
         for process in processes:
             if process.poll() is None:
                 process.terminate()
@@ -100,9 +141,10 @@ class Crew:
         return self.folder / f"{name}.jsonl"
 
     def _spawn(self, name, command, environment=None):
-        environment = {**os.environ, "POSTROOM_TORTURE_STORE": self.store, **(environment or {})}
         with (self.folder / f"{name}.log").open("a") as log:
-            return subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            return subprocess.Popen(
+                command, stdout=log, stderr=log, env={**os.environ, **(environment or {})}
+            )
 
 
 def handles(pid):

@@ -18,39 +18,68 @@ class Fault(NamedTuple):
         return f"{self.number}: {self.kind} ({self.size:.2f}) at {self.at:.0%}"
 
 
-RELAY = ("kill relay", "pause relay", "stop relay", "scale relays")
+# By victim. Faults of different victims overlap, those of one come one after the other.
+RELAY = (
+    "kill relay", "kill relay before its settle", "pause relay", "pause relay before its settle",
+    "stop relay", "scale relays",
+)  # fmt: skip
 CLOCK = ("relay with a wrong clock",)
-SERVER = ("kill {}", "freeze {}")
+CONSUMER = (
+    "kill consumer", "kill consumer before its ack", "pause consumer",
+    "pause consumer before its ack", "stop consumer",
+)  # fmt: skip
+STORE_SERVER = ("kill store", "freeze store")
 STORE_WIRE = ("cut store", "cut store in a frame", "swallow store", "slow store")
-BROKER_WIRE = ("cut broker", "cut broker in a frame", "swallow broker", "slow broker")
 SQL_SERVER = ("end connections", "long transaction")
+STEP_DOWN = ("step down",)
+DISK = ("full disk",)
+BROKER_SERVER = ("kill broker", "freeze broker")
+BROKER_WIRE = ("cut broker", "cut broker in a frame", "swallow broker", "slow broker")
+RABBIT = ("memory alarm", "disk alarm", "unroutable")
+
+VICTIMS = {
+    "relays": (*RELAY, *CLOCK),
+    "consumers": CONSUMER,
+    "store": (*STORE_SERVER, *STORE_WIRE, *SQL_SERVER, *STEP_DOWN, *DISK),
+    "broker": (*BROKER_SERVER, *BROKER_WIRE, *RABBIT),
+}
 
 
-def kinds(world_kind, broker_kind, *, wires):
+def victim(kind):
+    """Say who suffers from a kind of fault."""
+    return next(name for name, kinds in VICTIMS.items() if kind in kinds)
+
+
+def kinds(world_kind, broker_kind, *, wires=(), disk=False):
     """Return the kinds of faults that make sense for a pair."""
     found = [*RELAY, *RELAY]  # relays come and go more often than servers
     if world_kind != "sqlite":
-        found += [fault.format("store") for fault in SERVER]
-        found += CLOCK
+        found += [*STORE_SERVER, *CLOCK]
     if world_kind in ("postgresql", "mysql"):
         found += SQL_SERVER
+    if world_kind == "mongodb":
+        found += STEP_DOWN
+    if disk:
+        found += DISK
     if "store" in wires:
         found += STORE_WIRE
     if broker_kind != "handlers":
-        found += [fault.format("broker") for fault in SERVER]
+        found += [*CONSUMER, *BROKER_SERVER]
     if "broker" in wires:
         found += BROKER_WIRE
     if broker_kind == "rabbitmq":
-        found.append("memory alarm")
-    if world_kind == "mongodb":
-        found.append("step down")
+        found += RABBIT
     return found
 
 
 def plan(seed, count, choices):
-    """Draw `count` faults, spread over the run."""
+    """Draw `count` faults, spread over the run; with enough of them no kind is left out."""
     rng = random.Random(seed)
+    drawn = []
+    while len(drawn) < count:
+        deck = list(choices)
+        rng.shuffle(deck)
+        drawn += deck
     return [
-        Fault(n, (n + 0.5) / count, rng.choice(choices), round(rng.random(), 3))
-        for n in range(count)
-    ]
+        Fault(n, (n + 0.5) / count, drawn[n], round(rng.random(), 3)) for n in range(count)
+    ]  # fmt: skip

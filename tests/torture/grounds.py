@@ -4,53 +4,108 @@ from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.servers.catalog import SERVERS
 from tests.servers.proxy import Proxy
-from tests.torture.cell import Ground
+from tests.torture.disks import small_disk
 from tests.torture.taps import HandlersTap, KafkaTap, RabbitTap
+from tests.torture.worlds import SECRET
 
-STORES = ("sqlite", "postgres", "postgres18", "mariadb", "mongo", "mongo_cluster")
-BROKERS = ("handlers", "kafka", "kafka_cluster", "rabbitmq")
-SECRET = "canary-7391"
+STORES = ("sqlite", "postgres", "mariadb", "mongo")
+BROKERS = ("handlers", "kafka", "rabbitmq")
+LARGER = ("postgres18", "mongo_cluster", "kafka_cluster")
+
+
+@dataclass
+class Ground:
+    """Where a cell takes place: addresses, servers that can be harmed, wires that can be cut.
+
+    store_url         straight to the database, for producers and the checker
+    relay_store_url   as relays and consumers have it: by the wire, under their own `{name}`
+    """
+
+    store_url: str
+    relay_store_url: str
+    tap: object
+    relay_broker_url: str
+    source_url: str | None = None
+    store: object = None
+    broker: object = None
+    store_wire: object = None
+    broker_wire: object = None
+    disk: object = None
+    secret: str = ""
+
+    @property
+    def wires(self):
+        names = {"store": self.store_wire, "broker": self.broker_wire}
+        return [name for name, wire in names.items() if wire is not None]
+
+    @property
+    def places(self):
+        """What each kind of process is told."""
+        found = {"relay": (self.relay_store_url, self.relay_broker_url)}
+        if self.source_url is not None:
+            found["consumer"] = (self.source_url, self.relay_store_url)
+        return found
 
 
 @contextmanager
 def ground(store, broker):
     """Start what a pair needs; it is gone afterwards."""
     with ExitStack() as stack:
-        start = lambda name: stack.enter_context(SERVERS[name].make())  # noqa: E731
-        made = _store(stack, store, start)
-        yield _broker(stack, broker, start, made)
+        yield Ground(**_store(stack, store), **_broker(stack, broker))
 
 
-def _store(stack, name, start):
+def _store(stack, name):
+    disk = stack.enter_context(small_disk())
     if name == "sqlite":
-        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="postroom-torture-"))
+        on = disk and disk.path
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="postroom-", dir=on))
         url = f"sqlite:///{Path(folder) / 'app.db'}"
-        return {"store_url": url, "relay_store_url": url}
-    server = start(name)
-    if name.startswith("mongo"):  # its drivers ask the servers for their own addresses
-        return {"store_url": server.url, "relay_store_url": server.url, "store": server}
+        return {"store_url": url, "relay_store_url": url, "disk": disk}
+    options = {} if disk is None else {"under": disk.path}
+    server = stack.enter_context(SERVERS[name].make(**options))
+    found = {"store_url": server.url, "store": server, "disk": disk}
+    if name == "mongo_cluster":  # its drivers ask the servers for their own addresses
+        return {**found, "relay_store_url": server.url, "disk": None}  # one disk for all of them
     wire = stack.enter_context(Proxy(urlsplit(server.url).port))
-    found = {"store_url": server.url, "store": server, "store_wire": wire}
-    relay_url = wire.url_for(server.url)
+    url = wire.url_for(server.url)
+    if name == "mongo":
+        relay_url = url.partition("?")[0] + "?directConnection=true"
+        return {**found, "relay_store_url": relay_url, "store_wire": wire}
     if name.startswith("postgres"):  # it trusts us, whatever the password
-        relay_url = relay_url.replace("postgres@", f"postgres:{SECRET}@")
-        found["secret"] = SECRET
-    return {**found, "relay_store_url": relay_url}
+        relay_url = url.replace("postgres@", f"postgres:{SECRET}@") + "?application_name={name}"
+    else:
+        relay_url = url.replace("root@", "{name}:" + f"{SECRET}@")
+    return {**found, "relay_store_url": relay_url, "store_wire": wire, "secret": SECRET}
 
 
-def _broker(stack, name, start, made):
+def _broker(stack, name):
     if name == "handlers":
-        return Ground(**made, tap=HandlersTap(), relay_broker_url=HandlersTap.url)
-    server = start(name)
-    if name.startswith("kafka"):
-        tap = KafkaTap(server.url, replicas=3 if name == "kafka_cluster" else 1)
-        return Ground(**made, tap=tap, relay_broker_url=tap.url, broker=server)
-    wire = stack.enter_context(Proxy(urlsplit(server.url).port))
-    tap = RabbitTap(server.url)
-    through = f"{wire.url_for(server.url)}?{tap.options}"
-    return Ground(**made, tap=tap, relay_broker_url=through, broker=server, broker_wire=wire)
+        return {"tap": HandlersTap(), "relay_broker_url": HandlersTap.url}
+    disk = stack.enter_context(small_disk())
+    server = SERVERS[name].make(**({} if disk is None else {"under": disk.path}))
+    if name == "rabbitmq":
+        stack.enter_context(server)
+        wire = stack.enter_context(Proxy(server.port))
+        tap = RabbitTap(server.url)
+        url = wire.url_for(server.url)
+        return {
+            "tap": tap, "relay_broker_url": f"{url}?{tap.destination}",
+            "source_url": f"{url}?{tap.source}", "broker": server, "broker_wire": wire,
+        }  # fmt: skip
+    wire = None
+    if name == "kafka":  # clients use the address that the broker tells them
+        wire = stack.enter_context(Proxy(server.port))
+        server.advertise = wire.port
+    stack.enter_context(server)
+    url = server.url if wire is None else f"kafka://127.0.0.1:{wire.port}"
+    tap = KafkaTap(url, replicas=3 if name == "kafka_cluster" else 1)
+    return {
+        "tap": tap, "relay_broker_url": url, "source_url": f"{url}?{tap.source}",
+        "broker": server, "broker_wire": wire,
+    }  # fmt: skip

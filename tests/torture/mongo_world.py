@@ -1,4 +1,4 @@
-"""MongoDB under torture: the same tables as collections, leases seen by a change stream."""
+"""MongoDB under torture: the same tables as collections; a change stream in place of triggers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from tests.torture.worlds import event_of
+from tests.torture.worlds import SettledRow, Taken, event_of
 
 _MAJORITY = WriteConcern("majority")
 _SNAPSHOT = ReadConcern("snapshot")
@@ -30,7 +30,7 @@ class MongoWorld:
         self.session = None
 
     def make_tables(self, keys):
-        for name in ("torture_log", "torture_effect"):
+        for name in ("torture_log", "torture_effect", "torture_mark"):
             self.database.create_collection(name)
         self.database["torture_key"].insert_many([{"_id": key, "n": 0} for key in keys])
 
@@ -53,14 +53,14 @@ class MongoWorld:
         self.session.commit_transaction()
 
     def write(self, outbox, key, made):
-        for event_id, padding, poison in made:
+        for event_id, padding, fate in made:
             found = self.database["torture_key"].find_one_and_update(
                 {"_id": key}, {"$inc": {"n": 1}}, session=self.session, return_document=True
             )
-            outbox.add(self.session, event_of(event_id, key, found["n"], padding, poison))
+            outbox.add(self.session, event_of(event_id, key, found["n"], padding, fate))
             self.database["torture_log"].insert_one(
                 {"_id": event_id, "k": key, "n": found["n"], "size": len(padding),
-                 "poison": poison},
+                 "fate": fate},
                 session=self.session,
             )  # fmt: skip
 
@@ -72,57 +72,103 @@ class MongoWorld:
 
     def committed(self):
         return {
-            d["_id"]: (d["k"], d["n"], d["size"], d["poison"])
+            d["_id"]: (d["k"], d["n"], d["size"], d["fate"])
             for d in self.database["torture_log"].find()
         }
+
+    def innocent(self):
+        return self.database["torture_log"].count_documents({"fate": ""})
+
+    def happened(self):
+        return len(self.database["torture_effect"].distinct("id"))
+
+    def strangers(self):
+        return None  # the server counts its own among them
 
     def effects(self):
         found = self.database["torture_effect"].find().sort("at")
         return [(d["id"], d["k"], d["n"]) for d in found]
 
-    def leases(self):
-        return []
-
     def close(self):
         self.client.close()
 
 
-class LeaseTap(threading.Thread):
-    """Follows the lanes' documents by a change stream, which survives fail-overs."""
+class ChangeTap(threading.Thread):
+    """Follows leases and events that become done by one change stream, which survives fail-overs.
+
+    The stream has the order of the commits, so the owner of a lane is known at every moment.
+    """
 
     def __init__(self, url):
         super().__init__(daemon=True)
-        self.client = pymongo.MongoClient(url)
-        self.found = []
-        self._before = {}
+        self.url = url
+        self.leases = []
+        self._done = []
+        self._documents = {}
         self._ended = False
 
+    def prepare(self, database):
+        for name in ("postroom_lease", "postroom_outbox"):
+            database.command("collMod", name, changeStreamPreAndPostImages={"enabled": True})
+
     def run(self):
-        database = self.client.get_default_database()
-        database.command(
-            "collMod", "postroom_lease", changeStreamPreAndPostImages={"enabled": True}
-        )
-        collection = database["postroom_lease"]
-        with suppress(PyMongoError), collection.watch(full_document="required") as stream:
+        token = None
+        with pymongo.MongoClient(self.url, tz_aware=True) as client:
+            database = client.get_default_database()
             while not self._ended:
-                change = stream.try_next()
-                if change is not None:
-                    self._note(change)
+                with (
+                    suppress(PyMongoError),
+                    database.watch(
+                        _OF_INTEREST, full_document="whenAvailable", resume_after=token
+                    ) as stream,
+                ):
+                    while not self._ended:
+                        change = stream.try_next()
+                        token = stream.resume_token
+                        if change is not None:
+                            self._note(change)
 
     def _note(self, change):
-        document = change["fullDocument"]
-        now = change["wallTime"]
-        before = self._before.get(document["lane"])
-        self._before[document["lane"]] = document
+        document, at = change["fullDocument"], change["wallTime"].timestamp()
+        collection = change["ns"]["coll"]
+        if collection == "torture_mark":
+            self._ended = True
+        elif collection == "postroom_outbox":
+            owner = self._documents.get((document["stream"], document["lane"]), {}).get("owner")
+            self._done.append(SettledRow(document["_id"], owner, "", at))
+        else:
+            self._note_lease(document, change["wallTime"])
+
+    def _note_lease(self, document, now):
+        place = document["stream"], document["lane"]
+        before = self._documents.get(place)
+        self._documents[place] = document
         if before and (before["token"], before["owner"]) != (document["token"], document["owner"]):
             left = (before["until"] - now).total_seconds()
-            self.found.append(
-                (document["lane"], document["token"], document["owner"], before["owner"], left)
-            )
+            self.leases.append(
+                Taken(
+                    *place, document["token"], document["owner"], before["owner"], left,
+                    now.timestamp(),
+                )
+            )  # fmt: skip
 
     def end(self):
-        """Return what was seen, in the form of `leases` of the other worlds."""
-        self._ended = True
-        self.join(10)
-        self.client.close()
-        return self.found
+        """Return leases and settled events once everything until now has been seen."""
+        with pymongo.MongoClient(self.url) as client:
+            client.get_default_database()["torture_mark"].insert_one({})
+        self.join(60)
+        if not self._ended:
+            raise TimeoutError("the change stream does not come to its end")
+        return self.leases, self._done
+
+
+_OF_INTEREST = [
+    {
+        "$match": {
+            "$or": [
+                {"ns.coll": {"$in": ["postroom_lease", "torture_mark"]}},
+                {"ns.coll": "postroom_outbox", "updateDescription.updatedFields.status": "done"},
+            ]
+        }
+    }
+]

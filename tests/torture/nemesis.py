@@ -1,27 +1,63 @@
-"""The nemesis: does what the plan says to relays, servers and wires, and notes each deed."""
+"""The nemesis: does what the plan says to processes, servers, wires and disks, and notes each deed.
+
+Each victim has a queue of its own: what is done to one comes in turn, what is done to different
+ones overlaps.
+"""
 
 from __future__ import annotations
 
+import queue
 import signal
 import subprocess
 import threading
 import time
 from contextlib import suppress
 
+from tests.torture.doom import DIE, FREEZE
+from tests.torture.faults import VICTIMS, victim
 from tests.torture.worlds import open_world
 
 RELAYS_LEAST, RELAYS_MOST = 2, 8
+CONSUMERS = 2
 STOP_SECONDS = 90
+DOOM_SECONDS = 3
 
 
 class Nemesis:
-    def __init__(self, history, crew, *, store, broker, store_wire, broker_wire, url, lease):
-        self.history = history
-        self.crew = crew
-        self.servers = {"store": store, "broker": broker}
-        self.wires = {"store": store_wire, "broker": broker_wire}
-        self.url = url
-        self.lease = lease
+    def __init__(self, history, crew, ground, *, lease):
+        self.history, self.crew, self.lease = history, crew, lease
+        self.url, self.disk = ground.store_url, ground.disk
+        self.tap = ground.tap
+        self.servers = {"store": ground.store, "broker": ground.broker}
+        self.wires = {"store": ground.store_wire, "broker": ground.broker_wire}
+        self.relays = RELAYS_LEAST
+        self.done = 0
+        self._queues = {name: queue.SimpleQueue() for name in VICTIMS}
+        self._threads = [
+            threading.Thread(target=self._work, args=(line,), daemon=True)
+            for line in self._queues.values()
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def send(self, fault):
+        """Have a fault fired as soon as its victim has recovered from the one before."""
+        self._queues[victim(fault.kind)].put(fault)
+
+    def rest(self):
+        """Wait until everything that was sent has been done."""
+        for line in self._queues.values():
+            line.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def _work(self, line):
+        while (fault := line.get()) is not None:
+            try:
+                self.do(fault)
+            except Exception as error:  # a nemesis that cannot harm proves nothing
+                self.history.note("violation", text=f"the nemesis failed: {fault}: {error!r}")
+            self.done += 1
 
     def do(self, fault):
         """Harm, and mend what would not mend by itself."""
@@ -29,64 +65,100 @@ class Nemesis:
         verb, _, whom = fault.kind.partition(" ")
         if fault.kind in _DEEDS:
             _DEEDS[fault.kind](self, fault.size)
-        elif whom.partition(" ")[0] in self.wires and verb in ("cut", "swallow", "slow"):
+        elif whom in ("relay", "consumer"):
+            _PROCESS_DEEDS[verb](self, whom, fault.size)
+        elif verb in ("cut", "swallow", "slow"):
             self._wire(verb, whom, fault.size)
         else:
             self._server(verb, whom, fault.size)
         self.history.note("mended", number=fault.number)
-        self.crew.keep(RELAYS_LEAST)
+        if victim(fault.kind) == "relays":
+            self.crew.keep("relay", self.relays)
+        elif victim(fault.kind) == "consumers":
+            self.crew.keep("consumer", CONSUMERS)
 
-    # -- relays -------------------------------------------------------------------------------
-    def kill_relay(self, size):
-        relay = self.crew.pick(size)
-        relay.process.kill()
-        relay.process.wait()
-        self.crew.forget(relay)
+    # -- processes ----------------------------------------------------------------------------
+    def kill(self, kind, size):
+        self._end(self.crew.pick(kind, size), 0)
 
-    def pause_relay(self, size):
-        relay = self.crew.pick(size)
-        relay.process.send_signal(signal.SIGSTOP)
+    def doom(self, kind, size):
+        """Let it die at the worst moment."""
+        member = self.crew.pick(kind, size, at_work=True)
+        self.crew.forget(member)
+        member.process.send_signal(DIE)
+        self._end(member, DOOM_SECONDS)
+
+    def _end(self, member, seconds):
+        self.crew.forget(member)
+        with suppress(subprocess.TimeoutExpired):
+            member.process.wait(seconds)
+        member.process.kill()
+        member.process.wait()
+
+    def pause(self, kind, size):
+        member = self.crew.pick(kind, size)
+        member.process.send_signal(signal.SIGSTOP)
         time.sleep((0.5 + 2.5 * size) * self.lease)
-        relay.process.send_signal(signal.SIGCONT)
+        member.process.send_signal(signal.SIGCONT)
 
-    def stop_relay(self, size):
-        self._stop(self.crew.pick(size))
+    def freeze(self, kind, size):
+        """Let it sleep at the worst moment, and wake up when its lanes are another's."""
+        member = self.crew.pick(kind, size, at_work=True)
+        member.process.send_signal(FREEZE)
+        time.sleep((1.2 + 1.8 * size) * self.lease)
+        member.process.send_signal(signal.SIGCONT)
 
-    def _stop(self, relay):
-        relay.process.terminate()
-        self.crew.forget(relay)
-        try:
-            relay.process.wait(STOP_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.history.note("violation", text=f"I9 {relay.name} does not stop")
-            relay.process.kill()
+    def stop(self, kind, size):
+        self._stop(self.crew.pick(kind, size))
+
+    def _stop(self, member):
+        """Ask it to end; another thread sees to it that it does."""
+        self.crew.forget(member)
+        member.process.terminate()
+
+        def watch():
+            try:
+                code = member.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.history.note("violation", text=f"I9 {member.name} does not stop")
+                member.process.send_signal(signal.SIGUSR2)  # its log tells where it hangs
+                time.sleep(1)
+                member.process.kill()
+            else:
+                if code and code != -signal.SIGTERM:  # a signal before Python was up
+                    self.history.note("violation", text=f"{member.name} broke: exit {code}")
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        self._threads.append(thread)
 
     def scale_relays(self, size):
-        wanted = RELAYS_LEAST + round(size * (RELAYS_MOST - RELAYS_LEAST))
-        self.crew.keep(wanted)
-        while len(self.crew.alive) > wanted:
-            self._stop(self.crew.alive[0])
+        """One, eight or two of them."""
+        self.relays = (1, RELAYS_MOST, RELAYS_LEAST)[int(size * 3)]
+        self.crew.keep("relay", self.relays)
+        for member in self.crew.alive("relay")[: -self.relays]:
+            self._stop(member)
 
     def wrong_clock(self, size):
-        self.crew.start(clock="+1h" if size < 0.5 else "-1h")
-        while len(self.crew.alive) > RELAYS_MOST:
-            self._stop(self.crew.alive[0])
+        self.crew.start("relay", "--hours", "1" if size < 0.5 else "-1")
+        for member in self.crew.alive("relay")[:-RELAYS_MOST]:
+            self._stop(member)
 
     # -- servers ------------------------------------------------------------------------------
     def _server(self, verb, whom, size):
         server = self.servers[whom]
         victims = getattr(server, "members", None)
-        victim = victims[int(size * 1000) % len(victims)] if victims else server
+        one = victims[int(size * 1000) % len(victims)] if victims else server
         if verb == "kill":
-            victim.kill()
+            one.kill()
             time.sleep(size)
-            victim.restart()
-            if victim is not server:
+            one.restart()
+            if one is not server:
                 server.wait_ready()
         else:
-            victim.freeze()
+            one.freeze()
             time.sleep((0.5 + 1.5 * size) * self.lease)
-            victim.thaw()
+            one.thaw()
 
     def end_connections(self, size):
         del size
@@ -111,11 +183,37 @@ class Nemesis:
 
         threading.Thread(target=hold, daemon=True).start()
 
+    def full_disk(self, size):
+        """No room is left; a server that gives up is started again when there is room."""
+        self.disk.fill()
+        time.sleep(0.5 + 1.5 * size)
+        self.disk.free()
+        server = self.servers["store"]
+        if server is not None:
+            try:
+                if server.answers():
+                    return
+            except Exception:  # noqa: S110 that is the answer
+                pass
+            server.restart()
+
     def memory_alarm(self, size):
         broker = self.servers["broker"]
         broker.ctl("set_vm_memory_high_watermark", "absolute", "1024")
         time.sleep((0.5 + 1.5 * size) * self.lease)
         broker.ctl("set_vm_memory_high_watermark", "0.4")
+
+    def disk_alarm(self, size):
+        broker = self.servers["broker"]
+        broker.ctl("set_disk_free_limit", "1000GB")
+        time.sleep((0.5 + 1.5 * size) * self.lease)
+        broker.ctl("set_disk_free_limit", "50MB")
+
+    def unroutable(self, size):
+        """The queues hear nothing of what is sent, for a while."""
+        self.tap.unbind()
+        time.sleep((0.5 + 1.5 * size) * self.lease)
+        self.tap.bind()
 
     def step_down(self, size):
         del size
@@ -145,19 +243,26 @@ class Nemesis:
         for wire in self.wires.values():
             if wire is not None:
                 wire.heal()
-        for relay in self.crew.alive:
-            relay.process.send_signal(signal.SIGCONT)
+        self.crew.keep("relay", RELAYS_LEAST)
+        for kind in self.crew.places:
+            for member in self.crew.alive(kind):
+                member.process.send_signal(signal.SIGCONT)
         self.history.note("healed")
 
 
 _DEEDS = {
-    "kill relay": Nemesis.kill_relay,
-    "pause relay": Nemesis.pause_relay,
-    "stop relay": Nemesis.stop_relay,
+    "kill relay before its settle": lambda self, size: self.doom("relay", size),
+    "kill consumer before its ack": lambda self, size: self.doom("consumer", size),
+    "pause relay before its settle": lambda self, size: self.freeze("relay", size),
+    "pause consumer before its ack": lambda self, size: self.freeze("consumer", size),
     "scale relays": Nemesis.scale_relays,
     "relay with a wrong clock": Nemesis.wrong_clock,
     "end connections": Nemesis.end_connections,
     "long transaction": Nemesis.long_transaction,
+    "full disk": Nemesis.full_disk,
     "memory alarm": Nemesis.memory_alarm,
+    "disk alarm": Nemesis.disk_alarm,
+    "unroutable": Nemesis.unroutable,
     "step down": Nemesis.step_down,
 }
+_PROCESS_DEEDS = {"kill": Nemesis.kill, "pause": Nemesis.pause, "stop": Nemesis.stop}

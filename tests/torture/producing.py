@@ -1,7 +1,8 @@
 """A producer: writes orders of trouble and says in its history what became of each transaction.
 
 Of its transactions 15 % are rolled back, 5 % sleep before they commit, in 2 % the process dies. A
-commit whose reply is lost is unknown; it is looked up by id when the database is back.
+commit whose reply is lost is unknown; it is looked up by id when the database is back. How many
+events it may have written by now stands in a file, so that there is traffic during every fault.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from tests.torture.history import History
 from tests.torture.worlds import open_world
 
 ROLLS_BACK, SLEEPS, DIES = 0.15, 0.20, 0.22
-PADDINGS = (100, 100, 100, 100, 100, 300, 1_000, 3_000)
+PADDINGS = (100, 100, 100, 100, 100, 300, 1_000, 3_000, 10_000)
 BIG, BIG_SHARE = 200_000, 0.002
-POISON_SHARE = 0.002
+FATE_SHARE = 0.002  # of each fate
 
 
 class RollBackError(Exception):
@@ -28,12 +29,14 @@ class RollBackError(Exception):
 
 
 class Producer:
-    def __init__(self, url, history, *, seed, keys, poison_size):
+    def __init__(self, url, history, *, seed, keys, oversize, gate):
         self.url = url
         self.history = history
         self.rng = random.Random(seed)
-        self.keys = keys
-        self.poison_size = poison_size  # None: no poison
+        self.keys = [f"k{n}" for n in range(keys)]
+        self.shares = [1 / n for n in range(1, keys + 1)]  # Zipf
+        self.oversize = oversize  # bytes that the destination refuses; 0: it takes everything
+        self.gate = Gate(gate)
         self.outbox = SyncOutbox()
         self.world = None
         self.unknown = []
@@ -41,6 +44,7 @@ class Producer:
     def run(self, events):
         made = 0
         while made < events:
+            self.gate.wait(made)
             key, rows = self._draw()
             if self.unknown and not self._look_up():
                 continue
@@ -53,16 +57,19 @@ class Producer:
             pass
 
     def _draw(self):
-        key = f"k{min(int(self.rng.paretovariate(1.1)) - 1, self.keys - 1)}"
+        (key,) = self.rng.choices(self.keys, self.shares)
         rows = []
         for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
             size = BIG if self.rng.random() < BIG_SHARE else self.rng.choice(PADDINGS)
-            poison = self.poison_size is not None and self.rng.random() < POISON_SHARE
-            size = self.poison_size if poison and self.poison_size else size
-            # Poison by size must stay large when it is compressed.
-            padding = "".join(self.rng.choices(ascii_letters, k=size)) if poison else "x" * size
+            padding, fate, luck = "x" * size, "", self.rng.random()
+            if luck < FATE_SHARE:
+                fate = "poison"
+            elif luck < 2 * FATE_SHARE and self.oversize:
+                # Too large also when it is compressed.
+                fate = "oversize"
+                padding = "".join(self.rng.choices(ascii_letters, k=self.oversize))
             event_id = str(UUID(int=self.rng.getrandbits(128), version=4))
-            rows.append((event_id, padding, poison))
+            rows.append((event_id, padding, fate))
         return key, rows
 
     def _try(self, key, rows, fate):
@@ -125,6 +132,21 @@ class Producer:
             time.sleep(0.05)
 
 
-def produce(url, path, *, name, seed, events, keys, poison_size):
+class Gate:
+    """Holds a producer back until the file says that it may go on."""
+
+    def __init__(self, path):
+        self.path = path
+        self.allowed = 0
+
+    def wait(self, made):
+        while made >= self.allowed:
+            with suppress(OSError, ValueError):
+                self.allowed = int(self.path.read_text())
+            if made >= self.allowed:
+                time.sleep(0.02)
+
+
+def produce(url, path, *, name, seed, events, keys, oversize, gate):
     history = History(path, name)
-    Producer(url, history, seed=seed, keys=keys, poison_size=poison_size).run(events)
+    Producer(url, history, seed=seed, keys=keys, oversize=oversize, gate=gate).run(events)

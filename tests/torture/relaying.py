@@ -1,21 +1,33 @@
-"""A relay under torture: the real one, with an observer that keeps a history."""
+"""A relay under torture: the real one, with an observer that keeps a history.
+
+A doomed relay dies when a publish call has ended and nothing of it is settled yet: with handlers,
+between the commit of their effects and the settle.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 
 from postroom import Relay
-from postroom.observer import BreakerChanged, Lanes, Settled, Trouble
+from postroom.observer import Attempt, BreakerChanged, Delivered, Lanes, Sent, Settled, Trouble
+from tests.torture.doom import Doom, explain_on_signal, set_clock
 from tests.torture.history import History
 
 
 class Recorder:
-    def __init__(self, history):
-        self.history = history
+    def __init__(self, history, doom):
+        self.history, self.doom = history, doom
 
     def observe(self, fact):
         match fact:
+            case Sent():
+                self.doom.strike(self.history)
+            case Delivered():
+                self.history.note("delivered", ids=[record.id for record in fact.records])
+            case Attempt():
+                self.history.note("attempt", id=fact.id, verdict=fact.verdict)
             case Lanes():
                 self.history.note(fact.change, owner=fact.owner, lanes=list(fact.lanes))
             case Settled() if fact.fenced:
@@ -26,16 +38,23 @@ class Recorder:
                 self.history.note("breaker", state=fact.state)
 
 
-def relay(store, broker, path, *, name, lease):
+def relay(store, broker, path, *, name, lease, hours=0.0):
     logging.basicConfig(level=logging.INFO)
-    history = History(path, name)
+    if mutant := os.environ.get("POSTROOM_MUTANT"):  # to see that the checker notices it
+        from tests.mutants.catalog import MUTANTS
+
+        MUTANTS[mutant].plant()
+    history, doom = History(path, name), Doom()
+    if hours:
+        set_clock(hours)
 
     async def main():
         it = Relay(
             store, broker, lease_seconds=lease, poll_seconds=0.2, name=name, publish_seconds=6.0,
-            max_outage_seconds=2.0,
-            observers=[Recorder(history)],
+            max_outage_seconds=2.0, misconfigured_seconds=1.0,
+            observers=[Recorder(history, doom)],
         )  # fmt: skip
+        explain_on_signal()
         history.note("start")
         in_peace = await it.run()
         history.note("end", in_peace=in_peace)

@@ -6,29 +6,27 @@ import asyncio
 import json
 import uuid
 
-TOPIC_LIMIT = 400_000  # bytes; poison is larger
+TOPIC_LIMIT = 400_000  # bytes
 
 
 class HandlersTap:
-    """Effects of handlers, which are rows of the database under torture."""
+    """Handlers in the relays' own processes: there is nothing in between that could be read."""
 
     kind = "handlers"
-    exactly_once = True
-    poison_size = 0  # the handler refuses it, whatever its size
+    oversize = 0
     url = "handlers:tests.torture.effects:handlers"
 
     def prepare(self):
         pass
 
-    def arrivals(self, world):
-        sizes = {event_id: row[2] for event_id, row in world.committed().items()}
-        return [(i, k, n, sizes.get(i)) for i, k, n in world.effects()]
+    def arrivals(self):
+        return []
 
 
 class KafkaTap:
     kind = "kafka"
-    exactly_once = False
-    poison_size = TOPIC_LIMIT * 3 // 2
+    oversize = TOPIC_LIMIT * 3 // 2
+    source = "topic=torture&group=torture&session.timeout.ms=6000"
 
     def __init__(self, url, replicas=1):
         self.servers = url.removeprefix("kafka://")
@@ -46,8 +44,7 @@ class KafkaTap:
         for future in admin.create_topics([topic]).values():
             future.result(30)
 
-    def arrivals(self, world):
-        del world
+    def arrivals(self):
         from confluent_kafka import Consumer, TopicPartition
 
         consumer = Consumer(
@@ -79,31 +76,57 @@ def _content(body):
 
 
 class RabbitTap:
+    """Two queues with the same messages: one for the consumers, one for the checker."""
+
     kind = "rabbitmq"
-    exactly_once = False
-    poison_size = None  # it takes everything
+    oversize = 0  # it takes everything
+    # A quorum queue on one node of RabbitMQ 3.10 may find no leader after a kill.
+    destination = "exchange=torture&queue=torture&queue_type=classic"
+    source = "queue=inbox&prefetch=100"
 
     def __init__(self, url):
-        self.direct = url
-        # A quorum queue on one node of RabbitMQ 3.10 may find no leader after a kill.
-        self.options = "exchange=torture&declare=on&queue=torture&queue_type=classic"
-        self.url = f"{url}?{self.options}"
+        self.url = url
 
     def prepare(self):
-        pass
+        asyncio.run(self._do(_declare))
+        self.bind()
 
-    def arrivals(self, world):
-        del world
-        return asyncio.run(self._drain())
+    def bind(self):
+        asyncio.run(self._do(_bind))
 
-    async def _drain(self):
+    def unbind(self):
+        asyncio.run(self._do(_unbind))
+
+    def arrivals(self):
+        return asyncio.run(self._do(_drain))
+
+    async def _do(self, work):
         import aio_pika
 
-        connection = await aio_pika.connect(self.direct)
-        async with connection:
-            channel = await connection.channel()
-            queue = await channel.get_queue("torture")
-            found = []
-            while (message := await queue.get(no_ack=True, fail=False)) is not None:
-                found.append((message.message_id, *_content(message.body)))
-            return found
+        async with asyncio.timeout(60), await aio_pika.connect(self.url) as connection:
+            return await work(await connection.channel())
+
+
+async def _declare(channel):
+    # By way of an exchange of its own, so that one binding decides for both queues.
+    await channel.declare_exchange("torture", "topic", durable=True)
+    copies = await channel.declare_exchange("copies", "fanout", durable=True)
+    for name, arguments in (("torture", {}), ("inbox", {"x-single-active-consumer": True})):
+        queue = await channel.declare_queue(name, durable=True, arguments=arguments)
+        await queue.bind(copies)
+
+
+async def _bind(channel):
+    await (await channel.get_exchange("copies")).bind("torture", "torture")
+
+
+async def _unbind(channel):
+    await (await channel.get_exchange("copies")).unbind("torture", "torture")
+
+
+async def _drain(channel):
+    queue = await channel.get_queue("torture")
+    found = []
+    while (message := await queue.get(no_ack=True, fail=False)) is not None:
+        found.append((message.message_id, *_content(message.body)))
+    return found

@@ -12,7 +12,7 @@ SECONDS = 280
 @pytest.mark.slow
 @pytest.mark.server
 @pytest.mark.parametrize(("store", "broker"), [("sqlite", "handlers"), ("postgres", "kafka")])
-@pytest.mark.promise("G1", "G2", "G3", "G4", "G5", "G7")
+@pytest.mark.promise("G1", "G2", "G3", "G4", "G5", "G6", "G7")
 def test_no_promise_is_broken(store, broker):
     command = [
         sys.executable, "-m", "tests.torture", "cell", store, broker,

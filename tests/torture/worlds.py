@@ -1,14 +1,16 @@
 """The database under torture: the business tables of its writers, and what it says in the end.
 
 Each transaction counts its key up and logs its events in tables of its own. These are the truth
-that the checker compares with what arrived. A trigger logs, on the store's own clock, every time a
-lane gets another owner or token.
+that the checker compares with what arrived. Triggers log, on the store's own clock, every time a
+lane gets another owner or token, and for every event that becomes done whose lane it is at that
+moment and, where connections have names, who wrote it.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from postroom import Event
 from postroom.url import Url
@@ -17,17 +19,46 @@ TABLES = (
     "CREATE TABLE torture_key (k {text} PRIMARY KEY, n INTEGER NOT NULL)",
     (
         "CREATE TABLE torture_log (id {text} PRIMARY KEY, k {text} NOT NULL, n INTEGER NOT NULL, "
-        "size INTEGER NOT NULL, poison INTEGER NOT NULL)"
+        "size INTEGER NOT NULL, fate {text} NOT NULL)"
     ),
     (
         "CREATE TABLE torture_effect ({serial}, id {text} NOT NULL, k {text} NOT NULL, "
         "n INTEGER NOT NULL)"
     ),
     (
-        "CREATE TABLE torture_lease ({serial}, lane INTEGER, token BIGINT, owner {text}, "
-        "old_owner {text}, left_seconds DOUBLE PRECISION)"
+        "CREATE TABLE torture_lease ({serial}, stream {text}, lane INTEGER, token BIGINT, "
+        "owner {text}, old_owner {text}, left_seconds DOUBLE PRECISION, "
+        "noted DOUBLE PRECISION)"
+    ),
+    (
+        "CREATE TABLE torture_settle ({serial}, id {text}, owner {text}, writer {text}, "
+        "noted DOUBLE PRECISION)"
     ),
 )
+LEASE_COLUMNS = "stream, lane, token, owner, old_owner, left_seconds, noted"
+SECRET = "canary-7391"  # a password that must not show in any log
+MOST_PROCESSES = 400
+
+
+class Taken(NamedTuple):
+    """A lane got another owner or token; `left` is how long its lease would have lasted."""
+
+    stream: str
+    lane: int
+    token: int
+    owner: str | None
+    before: str | None
+    left: float | None
+    at: float
+
+
+class SettledRow(NamedTuple):
+    """An event became done while its lane was `owner`'s; `writer` is '' where nobody can tell."""
+
+    id: str
+    owner: str | None
+    writer: str
+    at: float
 
 
 class SqlWorld:
@@ -75,16 +106,16 @@ class SqlWorld:
         self.connection.commit()
 
     def write(self, outbox, key, made):
-        """Count the key up and add these (id, padding, is poison), in the open transaction."""
+        """Count the key up and add these (id, padding, fate), in the open transaction."""
         mark = self.mark
-        for event_id, padding, poison in made:
+        for event_id, padding, fate in made:
             self.run(f"UPDATE torture_key SET n = n + 1 WHERE k = {mark}", key)
             (n,) = self.run(f"SELECT n FROM torture_key WHERE k = {mark}", key).fetchone()
-            outbox.add(self.connection, event_of(event_id, key, n, padding, poison))
+            outbox.add(self.connection, event_of(event_id, key, n, padding, fate))
             marks = ", ".join([mark] * 5)
             self.run(
                 f"INSERT INTO torture_log VALUES ({marks})",
-                event_id, key, n, len(padding), int(poison),
+                event_id, key, n, len(padding), fate,
             )  # fmt: skip
 
     def hold_back(self):
@@ -102,18 +133,32 @@ class SqlWorld:
         return self.rows("SELECT count(*) FROM torture_log")[0][0]
 
     def committed(self):
-        """Return {id: (key, n, size, is poison)}."""
-        found = self.rows("SELECT id, k, n, size, poison FROM torture_log")
-        return {i: (k, n, size, bool(poison)) for i, k, n, size, poison in found}
+        """Return {id: (key, n, size, fate)}."""
+        return {row[0]: tuple(row[1:]) for row in self.rows("SELECT * FROM torture_log")}
+
+    def innocent(self):
+        """How many committed events have nothing wrong with them."""
+        return self.rows("SELECT count(*) FROM torture_log WHERE fate = ''")[0][0]
+
+    def happened(self):
+        """How many different events had an effect."""
+        return self.rows("SELECT count(DISTINCT id) FROM torture_effect")[0][0]
 
     def effects(self):
         return [tuple(row) for row in self.rows("SELECT id, k, n FROM torture_effect ORDER BY at")]
 
     def leases(self):
-        """Return (lane, token, owner, owner before, seconds its lease had left), in order."""
-        return self.rows(
-            "SELECT lane, token, owner, old_owner, left_seconds FROM torture_lease ORDER BY at"
-        )
+        """Return what became of the lanes, in order."""
+        found = self.rows(f"SELECT {LEASE_COLUMNS} FROM torture_lease ORDER BY at")
+        return [Taken(*row) for row in found]
+
+    def settled(self):
+        """Return the events that became done, in order."""
+        found = self.rows("SELECT id, owner, writer, noted FROM torture_settle ORDER BY at")
+        return [SettledRow(*row) for row in found]
+
+    def strangers(self):
+        """How many other connections the database has; None if nobody can tell."""
 
     def close(self):
         self.connection.close()
@@ -127,9 +172,17 @@ class SqliteWorld(SqlWorld):
         (
             "CREATE TRIGGER torture_lease AFTER UPDATE ON postroom_lease "
             "WHEN OLD.token <> NEW.token OR OLD.owner IS NOT NEW.owner BEGIN "
-            "INSERT INTO torture_lease (lane, token, owner, old_owner, left_seconds) VALUES ("
-            "NEW.lane, NEW.token, NEW.owner, OLD.owner, "
-            "OLD.until / 1e6 - (julianday('now') - 2440587.5) * 86400); END"
+            f"INSERT INTO torture_lease ({LEASE_COLUMNS}) VALUES ("
+            "NEW.stream, NEW.lane, NEW.token, NEW.owner, OLD.owner, "
+            "OLD.until / 1e6 - (julianday('now') - 2440587.5) * 86400, "
+            "(julianday('now') - 2440587.5) * 86400); END"
+        ),
+        (
+            "CREATE TRIGGER torture_settle AFTER UPDATE ON postroom_outbox "
+            "WHEN NEW.state = 'done' AND OLD.state <> 'done' AND NEW.stream = 'main' BEGIN "
+            "INSERT INTO torture_settle (id, owner, writer, noted) "
+            "SELECT NEW.id, owner, '', (julianday('now') - 2440587.5) * 86400 "
+            "FROM postroom_lease WHERE stream = NEW.stream AND lane = NEW.lane; END"
         ),
     )
 
@@ -149,15 +202,28 @@ class PostgresWorld(SqlWorld):
     triggers = (
         (
             "CREATE FUNCTION torture_lease() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
-            "INSERT INTO torture_lease (lane, token, owner, old_owner, left_seconds) VALUES ("
-            "NEW.lane, NEW.token, NEW.owner, OLD.owner, "
-            "date_part('epoch', greatest(OLD.until, '1970-01-01') - clock_timestamp())); "
-            "RETURN NEW; END $$"
+            f"INSERT INTO torture_lease ({LEASE_COLUMNS}) VALUES ("
+            "NEW.stream, NEW.lane, NEW.token, NEW.owner, OLD.owner, "
+            "date_part('epoch', greatest(OLD.until, '1970-01-01') - clock_timestamp()), "
+            "date_part('epoch', clock_timestamp())); RETURN NEW; END $$"
         ),
         (
             "CREATE TRIGGER torture_lease AFTER UPDATE ON postroom_lease FOR EACH ROW "
             "WHEN (OLD.token <> NEW.token OR OLD.owner IS DISTINCT FROM NEW.owner) "
             "EXECUTE FUNCTION torture_lease()"
+        ),
+        (
+            "CREATE FUNCTION torture_settle() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN "
+            "INSERT INTO torture_settle (id, owner, writer, noted) "
+            "SELECT NEW.id, owner, current_setting('application_name'), "
+            "date_part('epoch', clock_timestamp()) "
+            "FROM postroom_lease WHERE stream = NEW.stream AND lane = NEW.lane; "
+            "RETURN NEW; END $$"
+        ),
+        (
+            "CREATE TRIGGER torture_settle AFTER UPDATE ON postroom_outbox FOR EACH ROW "
+            "WHEN (NEW.state = 'done' AND OLD.state <> 'done' AND NEW.stream = 'main') "
+            "EXECUTE FUNCTION torture_settle()"
         ),
     )
 
@@ -165,6 +231,10 @@ class PostgresWorld(SqlWorld):
         import psycopg
 
         return psycopg.connect(self.url)
+
+    def strangers(self):
+        others = "FROM pg_stat_activity WHERE datname = current_database() "
+        return self.rows(f"SELECT count(*) {others} AND pid <> pg_backend_pid()")[0][0]
 
     def terminate_others(self):
         """End other connections of this database, as an administrator does."""
@@ -180,11 +250,28 @@ class MysqlWorld(SqlWorld):
         (
             "CREATE TRIGGER torture_lease AFTER UPDATE ON postroom_lease FOR EACH ROW "
             "IF OLD.token <> NEW.token OR NOT (OLD.owner <=> NEW.owner) THEN "
-            "INSERT INTO torture_lease (lane, token, owner, old_owner, left_seconds) VALUES ("
-            "NEW.lane, NEW.token, NEW.owner, OLD.owner, "
-            "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), OLD.until) / 1e6); END IF"
+            f"INSERT INTO torture_lease ({LEASE_COLUMNS}) VALUES ("
+            "NEW.stream, NEW.lane, NEW.token, NEW.owner, OLD.owner, "
+            "TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), OLD.until) / 1e6, "
+            "UNIX_TIMESTAMP(NOW(6))); END IF"
+        ),
+        (
+            "CREATE TRIGGER torture_settle AFTER UPDATE ON postroom_outbox FOR EACH ROW "
+            "IF NEW.state = 'done' AND OLD.state <> 'done' AND NEW.stream = 'main' THEN "
+            "INSERT INTO torture_settle (id, owner, writer, noted) "
+            "SELECT NEW.id, owner, SUBSTRING_INDEX(USER(), '@', 1), UNIX_TIMESTAMP(NOW(6)) "
+            "FROM postroom_lease WHERE stream = NEW.stream AND lane = NEW.lane; END IF"
         ),
     )
+
+    def make_tables(self, keys):
+        super().make_tables(keys)
+        names = [
+            f"'{kind}-{n}'@'%%'" for kind in ("relay", "consumer") for n in range(MOST_PROCESSES)
+        ]
+        self.run("CREATE USER " + ", ".join(f"{name} IDENTIFIED BY %s" for name in names),
+                 *[SECRET] * len(names))  # fmt: skip
+        self.run("GRANT ALL ON *.* TO " + ", ".join(names), *())
 
     def connect(self):
         import pymysql
@@ -194,6 +281,10 @@ class MysqlWorld(SqlWorld):
             host=url.host, port=url.port, user=url.user or "root", password=url.password or "",
             database=url.database, charset="utf8mb4",
         )  # fmt: skip
+
+    def strangers(self):
+        others = "FROM information_schema.processlist WHERE db = database() "
+        return self.rows(f"SELECT count(*) {others} AND id <> connection_id()")[0][0]
 
     def terminate_others(self):
         for (number,) in self.rows(
@@ -206,9 +297,10 @@ class MysqlWorld(SqlWorld):
 WORLDS = {"sqlite": SqliteWorld, "postgresql": PostgresWorld, "mysql": MysqlWorld}
 
 
-def event_of(event_id, key, n, padding, poison):
+def event_of(event_id, key, n, padding, fate):
     data = {"k": key, "n": n, "padding": padding}
-    return Event("poison" if poison else "torture", data, id=event_id, key=key, topic="torture")
+    kind = "poison" if fate == "poison" else "torture"
+    return Event(kind, data, id=event_id, key=key, topic="torture")
 
 
 def open_world(url):

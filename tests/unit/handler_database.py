@@ -65,6 +65,11 @@ class Tx:
         self.rows.append(row)
         return True
 
+    def count_done(self, marks):
+        self.database.log.append("count")
+        rows = [("inbox", mark.consumer, mark.id) for mark in marks]
+        return sum(row in self.rows or row in self.database.rows for row in rows)
+
     def insert(self, rows): ...
     def count_up(self, counters): ...
     def after_commit(self, call): ...

@@ -6,7 +6,16 @@ import logging
 
 import pytest
 
-from postroom.observer import Alarm, Attempt, BreakerChanged, Lanes, Settled, Trouble, Woke
+from postroom.observer import (
+    Alarm,
+    Attempt,
+    BreakerChanged,
+    Handled,
+    Lanes,
+    Settled,
+    Trouble,
+    Woke,
+)
 from postroom.telemetry import LogObserver
 from postroom.telemetry.log import mask, ranges
 
@@ -107,6 +116,19 @@ def test_alarms_and_wakes(told):
         ("ERROR", 'alarm stream=main about="event e-1 blocks its key" error="no topic"'),
         ("DEBUG", "woke stream=main by=kick"),
     ]
+
+
+@pytest.mark.req("S4.9")
+def test_each_try_of_a_consumer_is_told_at_debug_only(told, caplog):
+    tried = Handled("inbox.payments", "order.paid", "confirmed", 0.01234567)
+    assert told(tried) == [
+        (
+            "DEBUG",
+            "handled stream=inbox.payments type=order.paid verdict=confirmed seconds=0.012346",
+        )
+    ]
+    caplog.set_level(logging.INFO, "postroom.relay")
+    assert told(tried) == []
 
 
 @pytest.mark.req("S1.8")

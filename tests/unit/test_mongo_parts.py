@@ -137,7 +137,7 @@ def test_the_migration_can_be_shown_for_mongosh():
     made = [command["create"] for command in commands if "create" in command]
     assert made == [
         "billing_outbox", "billing_lease", "billing_member", "billing_block", "billing_counter",
-        "billing_inbox", "billing_audit", "billing_meta",
+        "billing_inbox", "billing_audit", "billing_meta", "billing_dead",
     ]  # fmt: skip
     assert "postroom_" not in text
     assert '_id: "schema_version"' in text

@@ -60,6 +60,9 @@ class Fake:
         self.calls.append(mark)
         return True
 
+    def count_done(self, marks):
+        return len(marks)
+
     def after_commit(self, call):
         return False
 

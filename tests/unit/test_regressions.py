@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -65,6 +66,27 @@ async def test_a_loop_that_is_asked_to_end_is_not_told(how):
         service._task.cancel()
         await asyncio.wait({service._task})
         await asyncio.sleep(0)
+
+
+async def test_a_loop_stops_although_a_driver_answers_its_cancellation_with_an_error(monkeypatch):
+    """psycopg does, when the connection breaks meanwhile; the relay then never ended."""
+    monkeypatch.setattr("postroom.engine.service._AGAIN_SECONDS", 0.01)
+
+    class Stubborn(Loop):
+        async def loop(self):
+            for _ in range(2):
+                with contextlib.suppress(StoreLostError):
+                    try:
+                        await asyncio.Event().wait()
+                    except asyncio.CancelledError:
+                        raise StoreLostError("cut") from None
+            await asyncio.Event().wait()
+
+    service = Stubborn()
+    service.start(pytest.fail)
+    await asyncio.sleep(0)
+    await service.stop()
+    assert not service.is_running
 
 
 async def test_a_destination_that_cancels_its_own_answer_is_not_there():

@@ -90,3 +90,32 @@ def test_a_retry_comes_when_it_is_due_however_long_the_relay_was_idle():
 
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))
+
+
+class Slow(Quiet):
+    """A store that needs a while for each look, and has always more to read."""
+
+    async def stage(self, stream, lanes, limit):
+        staged = await super().stage(stream, lanes, limit)
+        await asyncio.sleep(0.004)
+        return staged
+
+    async def read(self, question):
+        await asyncio.sleep(0.004)
+        return await super().read(question)
+
+
+def test_a_busy_relay_leaves_the_database_to_its_workers():
+    async def story(loop):
+        store, broker = Slow(loop), MemoryBroker()
+        async with store.transaction() as tx:
+            await Outbox().add_many(tx, [Event("paid", key=f"k{n}") for n in range(4_000)])
+        relay = relay_on(store, broker, loop, batch_size=10, max_batch_size=10, groups=1)
+        async with relay:
+            await arrivals(broker, 4_000)
+        seconds = store.looks[-1] - store.looks[0]
+        assert seconds > 1.5
+        assert len(store.looks) <= seconds / 0.04 + 2  # a tenth of the time, at 4 ms a look
+
+    with virtual_time() as loop:
+        loop.run_until_complete(story(loop))

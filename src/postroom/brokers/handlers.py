@@ -18,10 +18,17 @@ from postroom.broker import (
     Outcome,
     Verdict,
 )
-from postroom.brokers.handling import AsyncFactory, Handler, SyncFactory, run_async, run_sync
+from postroom.brokers.handling import (
+    AsyncFactory,
+    Handler,
+    SyncFactory,
+    run_async,
+    run_sync,
+    worst_of,
+)
 from postroom.brokers.high_water import Start, gate_of
-from postroom.brokers.threads import Threads
-from postroom.brokers.turnstile import Turnstile
+from postroom.brokers.together import Job, run_together, run_together_in_thread
+from postroom.brokers.turnstile import Floor, Turnstile
 from postroom.context import Context, SyncContext
 from postroom.errors import ConfigError, EventError
 from postroom.event import MAX_NAME_BYTES, check_text
@@ -32,16 +39,7 @@ from postroom.transaction import Mark
 SKIPPED_TYPE = "postroom.skipped"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-
-# An event with several handlers has the worst of their outcomes. What spends no attempt comes
-# first: an event is not charged, and never buried, while one of its handlers had no chance to run.
-_WORST_FIRST = (
-    Verdict.OUTAGE,
-    Verdict.MISCONFIGURED,
-    Verdict.UNKNOWN,
-    Verdict.FAILED,
-    Verdict.REJECTED,
-)
+Company = Literal["async", "sync"]
 
 
 class TransactionSource(Protocol):
@@ -49,31 +47,6 @@ class TransactionSource(Protocol):
 
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
     def sync_transaction(self) -> AbstractContextManager[Any]: ...
-
-
-class _Floor:
-    """Where handlers run: the limits that all twins of one Handlers share, on one event loop."""
-
-    def __init__(self, concurrency: int, name: str) -> None:
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._concurrency = concurrency
-        self._name = name
-        self._renew()
-
-    def enter(self) -> None:
-        """Begin afresh on another event loop: what the last one left undone is gone with it."""
-        loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            self.threads.close()
-            self._renew()
-            self._loop = loop
-
-    def close(self) -> None:
-        self.threads.close()
-
-    def _renew(self) -> None:
-        self.turnstile = Turnstile(self._concurrency)
-        self.threads = Threads(self._concurrency, self._name)
 
 
 class Handlers:
@@ -142,7 +115,7 @@ class Handlers:
         self._sync_outbox = sync_outbox or SyncOutbox(prefix=prefix)
         self._by_type: dict[str, list[Handler]] = {}
         self._default: list[Handler] = []
-        self._floor = _Floor(concurrency, f"postroom-{name}")
+        self._floor = Floor(concurrency, f"postroom-{name}")
         self._source: TransactionSource | None = None
         self._turn: Turnstile | None = None
         self._limit = time_limit_seconds
@@ -180,6 +153,11 @@ class Handlers:
     def handles(self, type: str) -> bool:  # noqa: A002
         """Say whether an event of this type has a handler, or needs none."""
         return bool(self._by_type.get(type) or self._default) or type == SKIPPED_TYPE
+
+    @property
+    def places(self) -> int:
+        """How many events can be handled at a time."""
+        return self.concurrency if self._turn is None else 1
 
     @property
     def types(self) -> frozenset[str]:
@@ -252,6 +230,37 @@ class Handlers:
         async with self._floor.turnstile.shared():
             return await self._handle(record, desk)
 
+    def company(self, type: str) -> Company | None:  # noqa: A002
+        """Return with whom an event can share a transaction; None: it needs its own.
+
+        An event has company if it has one handler and that one has transactions.
+        """
+        handlers = self._by_type.get(type) or (() if type == SKIPPED_TYPE else self._default)
+        if len(handlers) != 1 or self.strict:
+            return None
+        is_async = handlers[0].is_async
+        if not (self._factory() if is_async else self._sync_factory()):
+            return None
+        return "async" if is_async else "sync"
+
+    async def handle_together(
+        self, records: Sequence[Record], company: Company
+    ) -> Sequence[Outcome] | None:
+        """Handle events of different keys in one transaction, all of them with this company.
+
+        None: it was rolled back, at no cost to anybody; each is to be handled by itself.
+        """
+        jobs = [self._job(record) for record in records]
+        limit, prefix = self._limit, self._prefix
+        self._floor.enter()
+        async with self._floor.turnstile.shared(), self._turn_of_store():
+            if company == "async" and (factory := self._factory()):
+                return await run_together(jobs, factory, limit, prefix)
+            if company == "sync" and (sync_factory := self._sync_factory()):
+                threads = self._floor.threads
+                return await run_together_in_thread(jobs, sync_factory, limit, prefix, threads)
+        return None
+
     async def _publish_run(self, run: Sequence[Record], desk: Desk, outage: asyncio.Event) -> None:
         for place, record in enumerate(run):
             async with self._floor.turnstile.shared():
@@ -284,22 +293,18 @@ class Handlers:
             except Exception as error:  # whether it was counted or not: nothing has run
                 return Outcome(Verdict.UNSENT, short_error(error))
             outcomes = [(handler, await self._run(handler, record)) for handler in handlers]
-        return _worst(outcomes)
+        return worst_of(outcomes)
 
     def _turn_of_store(self) -> AbstractAsyncContextManager[None]:
         return self._turn.shared() if self._turn is not None else nullcontext()
 
     async def _run(self, handler: Handler, record: Record) -> Outcome:
         gate = gate_of(self.name, record, self.strict) if self.strict else None
-        mark = gate or Mark(
-            f"{self.name}/{handler.name}", record.id, record.type, record.correlation_id
-        )
+        mark = gate or self._mark(handler, record)
         if handler.is_async:
-            factory = self._transaction
+            factory = self._factory()
             if factory is None:
-                if self._source is None:
-                    return _unbound("transaction")
-                factory = self._source.transaction
+                return _unbound("transaction")
             return await run_async(
                 handler,
                 record,
@@ -308,11 +313,9 @@ class Handlers:
                 limit_seconds=self._limit,
                 prefix=self._prefix,
             )
-        sync_factory = self._sync_transaction
+        sync_factory = self._sync_factory()
         if sync_factory is None:
-            if self._source is None:
-                return _unbound("sync_transaction")
-            sync_factory = self._source.sync_transaction
+            return _unbound("sync_transaction")
         return await run_sync(
             handler,
             record,
@@ -322,6 +325,24 @@ class Handlers:
             prefix=self._prefix,
             threads=self._floor.threads,
         )
+
+    def _factory(self) -> AsyncFactory | Literal[False] | None:
+        if self._transaction is None and self._source is not None:
+            return self._source.transaction
+        return self._transaction
+
+    def _sync_factory(self) -> SyncFactory | Literal[False] | None:
+        if self._sync_transaction is None and self._source is not None:
+            return self._source.sync_transaction
+        return self._sync_transaction
+
+    def _job(self, record: Record) -> Job:
+        (handler,) = self._by_type.get(record.type) or self._default
+        return Job(handler, record, self._mark(handler, record))
+
+    def _mark(self, handler: Handler, record: Record) -> Mark:
+        name = f"{self.name}/{handler.name}"
+        return Mark(name, record.id, record.type, record.correlation_id)
 
     def _handler(self, function: Callable[..., Any], name: str | None) -> Handler:
         if not callable(function):
@@ -366,18 +387,6 @@ async def _nothing(event: Record, tx: Any) -> None:
 
 
 _STEP_OVER = Handler("skipped", _nothing, is_async=True)
-
-
-def _worst(outcomes: Sequence[tuple[Handler, Outcome]]) -> Outcome:
-    if len(outcomes) == 1:
-        return outcomes[0][1]
-    for verdict in _WORST_FIRST:
-        bad = [(h, o) for h, o in outcomes if o.verdict is verdict]
-        if bad:
-            error = short_error("; ".join(f"{h.name}: {o.error}" for h, o in bad))
-            wishes = [o.after_seconds for _, o in bad if o.after_seconds is not None]
-            return Outcome(verdict, error, max(wishes) if wishes else None)
-    return CONFIRMED
 
 
 def _unbound(option: str) -> Outcome:

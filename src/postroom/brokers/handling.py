@@ -17,7 +17,7 @@ import inspect
 import math
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from enum import Enum
@@ -37,6 +37,16 @@ AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
 SyncFactory = Callable[[], AbstractContextManager[Any]]
 REPEAT = Outcome(Verdict.CONFIRMED, "a repeat: it was done before")
 _CONFLICTS = 5  # runs that may be lost to other transactions, one after the other
+
+# An event with several handlers has the worst of their outcomes. What spends no attempt comes
+# first: an event is not charged, and never buried, while one of its handlers had no chance to run.
+_WORST_FIRST = (
+    Verdict.OUTAGE,
+    Verdict.MISCONFIGURED,
+    Verdict.UNKNOWN,
+    Verdict.FAILED,
+    Verdict.REJECTED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +93,7 @@ class Race:
             return self._winner == who
 
 
-class _Run:
+class Run:
     """The facts of one run, kept up to date while it goes on."""
 
     __slots__ = ("failure", "is_repeat", "lost_to_another", "phase")
@@ -139,6 +149,19 @@ def _wish(after: Any) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
+def worst_of(outcomes: Sequence[tuple[Handler, Outcome]]) -> Outcome:
+    """Return the outcome of an event with several handlers."""
+    if len(outcomes) == 1:
+        return outcomes[0][1]
+    for verdict in _WORST_FIRST:
+        bad = [(h, o) for h, o in outcomes if o.verdict is verdict]
+        if bad:
+            error = short_error("; ".join(f"{h.name}: {o.error}" for h, o in bad))
+            wishes = [o.after_seconds for _, o in bad if o.after_seconds is not None]
+            return Outcome(verdict, error, max(wishes) if wishes else None)
+    return CONFIRMED
+
+
 async def run_async(
     handler: Handler,
     record: Record,
@@ -149,36 +172,38 @@ async def run_async(
     prefix: str,
 ) -> Outcome:
     """Run an async handler; without a factory it gets no transaction, and nothing is accepted."""
+    asked = None if factory is None else mark
     for lost in range(_CONFLICTS):
-        run = _Run()
-        outcome = await _run_once(run, handler, record, mark, factory, limit_seconds, prefix)
+        run = Run()
+
+        async def work(tx: Any, run: Run = run) -> None:
+            await effect(run, handler, record, asked, tx, prefix)
+
+        outcome = await run_once(run, work, factory, limit_seconds)
         if factory is None or not run.lost_to_another:
             break
         await asyncio.sleep(_pause(lost))
     return outcome
 
 
-async def _run_once(
-    run: _Run,
-    handler: Handler,
-    record: Record,
-    mark: Mark | Gate,
+async def run_once(
+    run: Run,
+    work: Callable[[Any], Awaitable[None]],
     factory: AsyncFactory | None,
     limit_seconds: float,
-    prefix: str,
 ) -> Outcome:
+    """Do the work in a transaction and commit it, within the limit; says what became of it."""
     try:
         async with (
             asyncio.timeout(limit_seconds * 3) as last,  # for a rollback that hangs
             asyncio.timeout(limit_seconds) as deadline,
         ):
             if factory is None:
-                run.phase = Phase.RUNNING
-                await handler.call(record, None)
+                await work(None)
                 return CONFIRMED
             async with factory() as tx:
                 try:
-                    await _effect(run, handler, record, mark, tx, prefix)
+                    await work(tx)
                     if deadline.expired():  # the handler has swallowed its cancellation
                         raise _LateError
                 except BaseException as error:
@@ -198,16 +223,19 @@ async def _run_once(
         return run.outcome(error)
 
 
-async def _effect(
-    run: _Run, handler: Handler, record: Record, mark: Mark | Gate, tx: Any, prefix: str
+async def effect(
+    run: Run, handler: Handler, record: Record, mark: Mark | Gate | None, tx: Any, prefix: str
 ) -> None:
-    run.phase = Phase.ACCEPTING
-    adapter = transactions.resolve(tx, prefix=prefix)
-    adapter.check()
-    if isinstance(mark, Gate):
-        run.is_repeat = not await steps.run_async(admit(adapter, mark))
-    else:
-        run.is_repeat = not await adapter.accept(mark)
+    """Accept an event and, if it is new, run its handler; without a mark, only that."""
+    run.is_repeat = False
+    if mark is not None:
+        run.phase = Phase.ACCEPTING
+        adapter = transactions.resolve(tx, prefix=prefix)
+        adapter.check()
+        if isinstance(mark, Gate):
+            run.is_repeat = not await steps.run_async(admit(adapter, mark))
+        else:
+            run.is_repeat = not await adapter.accept(mark)
     if not run.is_repeat:
         run.phase = Phase.RUNNING
         await handler.call(record, tx)
@@ -245,34 +273,31 @@ async def run_sync(
 
     A thread cannot be stopped: one that is too late goes on, but it can no longer commit.
     """
+    asked = None if factory is None else mark
     for lost in range(_CONFLICTS):
-        run = _Run()
-        outcome = await _run_in_thread(
-            run, handler, record, mark, factory, limit_seconds, prefix, threads
-        )
+        run = Run()
+
+        def work(tx: Any, run: Run = run) -> None:
+            effect_sync(run, handler, record, asked, tx, prefix)
+
+        outcome = await run_in_thread(run, work, factory, limit_seconds, threads)
         if factory is None or not run.lost_to_another:
             break
         await asyncio.sleep(_pause(lost))
     return outcome
 
 
-async def _run_in_thread(
-    run: _Run,
-    handler: Handler,
-    record: Record,
-    mark: Mark | Gate,
+async def run_in_thread(
+    run: Run,
+    work: Callable[[Any], None],
     factory: SyncFactory | None,
     limit_seconds: float,
-    prefix: str,
     threads: Threads,
 ) -> Outcome:
+    """Do in a thread what `run_once` does."""
     race = Race()
-
-    def work() -> Outcome:
-        return _work(handler, record, mark, factory, run, race, prefix)
-
     try:
-        future = await threads.start(work, limit_seconds)
+        future = await threads.start(lambda: _work(run, work, factory, race), limit_seconds)
     except NoThreadError as error:
         return Outcome(Verdict.OUTAGE, str(error))
     try:
@@ -292,31 +317,15 @@ async def _ended(future: asyncio.Future[Outcome], limit_seconds: float) -> bool:
 
 
 def _work(
-    handler: Handler,
-    record: Record,
-    mark: Mark | Gate,
-    factory: SyncFactory | None,
-    run: _Run,
-    race: Race,
-    prefix: str,
+    run: Run, work: Callable[[Any], None], factory: SyncFactory | None, race: Race
 ) -> Outcome:
     try:
         if factory is None:
-            run.phase = Phase.RUNNING
-            _refuse_awaitable(handler.call(record, None))
+            work(None)
             return CONFIRMED
         with factory() as tx:
-            run.phase = Phase.ACCEPTING
             try:
-                adapter = transactions.resolve_sync(tx, prefix=prefix)
-                adapter.check()
-                if isinstance(mark, Gate):
-                    run.is_repeat = not steps.run(admit(adapter, mark))
-                else:
-                    run.is_repeat = not adapter.accept(mark)
-                if not run.is_repeat:
-                    run.phase = Phase.RUNNING
-                    _refuse_awaitable(handler.call(record, tx))
+                work(tx)
                 if not race.claim_commit():
                     raise _LateError
             except BaseException as error:
@@ -326,6 +335,24 @@ def _work(
         return run.outcome()
     except BaseException as error:  # nothing may escape into the thread's loop
         return run.outcome(error)
+
+
+def effect_sync(
+    run: Run, handler: Handler, record: Record, mark: Mark | Gate | None, tx: Any, prefix: str
+) -> None:
+    """Do in a thread what `effect` does."""
+    run.is_repeat = False
+    if mark is not None:
+        run.phase = Phase.ACCEPTING
+        adapter = transactions.resolve_sync(tx, prefix=prefix)
+        adapter.check()
+        if isinstance(mark, Gate):
+            run.is_repeat = not steps.run(admit(adapter, mark))
+        else:
+            run.is_repeat = not adapter.accept(mark)
+    if not run.is_repeat:
+        run.phase = Phase.RUNNING
+        _refuse_awaitable(handler.call(record, tx))
 
 
 def _refuse_awaitable(result: object) -> None:

@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from postroom.brokers.threads import Threads
+
 
 class Turnstile:
     """Lets up to `size` runs in side by side, or one that must be alone.
@@ -93,3 +95,28 @@ class Turnstile:
         queue.remove(waiting)
         waiting.set_result(None)
         return True
+
+
+class Floor:
+    """Where handlers run: the limits that all twins of one Handlers share, on one event loop."""
+
+    def __init__(self, concurrency: int, name: str) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._concurrency = concurrency
+        self._name = name
+        self._renew()
+
+    def enter(self) -> None:
+        """Begin afresh on another event loop: what the last one left undone is gone with it."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self.threads.close()
+            self._renew()
+            self._loop = loop
+
+    def close(self) -> None:
+        self.threads.close()
+
+    def _renew(self) -> None:
+        self.turnstile = Turnstile(self._concurrency)
+        self.threads = Threads(self._concurrency, self._name)

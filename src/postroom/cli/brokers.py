@@ -1,29 +1,42 @@
-"""What the doctor asks of destinations: whether they answer, and keep what they confirm."""
+"""What the doctor asks of destinations and sources: do they answer, do they keep what they have."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import sys
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from postroom.broker import Broker
 from postroom.cli.exits import one_line
 from postroom.codec import MAX_PAYLOAD_BYTES
 from postroom.config import RelaySettings
+from postroom.configuration import Setting
 from postroom.errors import ConfigError
+from postroom.finding import Finding
 from postroom.record import short_error
-from postroom.stores.findings import Finding
 from postroom.url import Url
-from postroom.wiring import load_broker
+from postroom.wiring import load_broker, load_source
 
 if TYPE_CHECKING:
-    from postroom.brokers.kafka import KafkaBroker
-    from postroom.brokers.kafka.topics import Standing
+    from postroom.consumers.rabbitmq import RabbitSource
 
 _PATIENCE_SECONDS = 15.0
+_DAY = 86_400
+
+
+def checks_of(thing: object) -> ModuleType | None:
+    """Return the module `checks` beside the class of a store or broker, if it has one."""
+    package = type(thing).__module__.rpartition(".")[0]
+    try:
+        return importlib.import_module(f"{package}.checks")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.checks":
+            raise
+        return None
 
 
 async def check_broker(
@@ -37,27 +50,27 @@ async def check_broker(
     except ConfigError as error:
         why = "no relay starts with this destination"
         return [Finding("error", f"{url}: {error}", why, "correct the URL")]
+    checks = checks_of(broker)
+    found = list(_judge_limit(broker, url))
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            await broker.open()
-            await broker.health()
-            found = list(_judge_limit(broker, url))
-            if url.scheme == "kafka":
-                found += await check_kafka(broker, topics)  # type: ignore[arg-type]
-            return found
+            if checks is not None:
+                found += await checks.examine(broker, topics)
+            else:
+                await broker.open()
+                await broker.health()
     except Exception as error:
-        return [
-            Finding(
-                "warning",
-                f"{url} does not answer: {one_line(short_error(error))}",
-                f"events of stream {settings.stream} wait until it is back",
-                "see the broker; the relay connects by itself",
-            )
-        ]
+        return [_away(url, error, f"events of stream {settings.stream} wait until it is back")]
     finally:
         with suppress(Exception):
             async with asyncio.timeout(_PATIENCE_SECONDS):
                 await broker.close()
+    return found
+
+
+def _away(url: Url, error: Exception, why: str) -> Finding:
+    what = f"{url} does not answer: {one_line(short_error(error)) or type(error).__name__}"
+    return Finding("warning", what, why, "see the broker; postroom connects again by itself")
 
 
 def _judge_limit(broker: Broker, url: Url) -> Iterator[Finding]:
@@ -71,50 +84,71 @@ def _judge_limit(broker: Broker, url: Url) -> Iterator[Finding]:
         )
 
 
-# -- Kafka ------------------------------------------------------------------------------------
-async def check_kafka(broker: KafkaBroker, topics: Collection[str]) -> list[Finding]:
-    """Look at the topics that events go to; none is created."""
-    from postroom.brokers.kafka import KafkaBroker
-
-    quiet = KafkaBroker.__new__(KafkaBroker)
-    quiet._set_up(replace(broker.settings, create_topics=False, partitions=None, replication=None))
-    names = {broker.settings.topic} if broker.settings.topic else set(topics)
-    await quiet.open()
+# -- sources ----------------------------------------------------------------------------------
+async def check_source(section: Mapping[str, Setting]) -> list[Finding]:
+    """Ask about the source of a [[consumer]] section; nothing is consumed."""
+    url: Url = section["source"].value
+    keeps: float = section["keep_seen_seconds"].value
     try:
-        standings = await quiet._there().topics.look(names) if names else {}
-        found: list[Finding] = []
-        for name in sorted(names):
-            found += judge_topic(name, standings[name], creates=broker.settings.create_topics)
-        return found
-    finally:
-        await quiet.close()
+        source: Any = load_source(url)
+    except ConfigError as error:
+        why = "no consumer starts with this source"
+        return [Finding("error", f"{url}: {error}", why, "correct the URL")]
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            if url.scheme == "kafka":
+                return await _check_topics(source, keeps)
+            if url.scheme in ("amqp", "amqps"):
+                return await _check_queue(source)
+            return []
+    except Exception as error:
+        return [_away(url, error, "its messages wait there until it is back")]
 
 
-def judge_topic(name: str, standing: Standing, *, creates: bool = False) -> Iterator[Finding]:
-    """Say what is odd about a topic (G2, K2)."""
-    if standing.trouble:
-        if not creates:
-            yield Finding(
-                "warning",
-                f"topic {name!r}: {standing.trouble}",
-                "its events wait, and an alarm is raised",
-                f"kafka-topics.sh --create --topic {name} …, or let the relay see it",
-            )
-        return
-    if standing.min_replicas < 2:
+async def _check_topics(source: Any, keeps: float) -> list[Finding]:
+    from postroom.consumers.kafka import retention_seconds
+
+    await source.health()
+    topics = source.options.topic
+    there = await asyncio.to_thread(retention_seconds, source.options.client(), topics)
+    return list(judge_memory(", ".join(map(repr, topics)), there, keeps))
+
+
+def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator[Finding]:
+    """A message that comes again after it was forgotten takes effect a second time (G6)."""
+    if redelivers is not None and redelivers > keeps:
+        for_ever = redelivers == float("inf")
+        days = "for ever" if for_ever else f"for {redelivers / _DAY:,.1f} days"
         yield Finding(
             "warning",
-            f"topic {name!r} has min.insync.replicas={standing.min_replicas}",
-            "a message that only one broker has counts as confirmed; with that broker it is lost",
-            f"kafka-configs.sh --alter --topic {name} --add-config min.insync.replicas=2, with "
-            "three replicas",
+            f"{where} keeps messages {days}, and the inbox remembers them for {keeps / _DAY:,.1f}",
+            "a message that comes again in between, as after a reset of offsets, acts twice",
+            "never reset offsets so far back, or lower the topic's retention.ms"
+            if for_ever
+            else f"keep_seen_seconds = {redelivers + _DAY:.0f} in its [[consumer]] section",
         )
-    if standing.max_bytes is not None and standing.max_bytes < MAX_PAYLOAD_BYTES:
-        yield Finding(
-            "warning",
-            f"topic {name!r} takes {standing.max_bytes:,} bytes; an event may have "
-            f"{MAX_PAYLOAD_BYTES:,}",
-            "a larger event is rejected, and becomes a dead letter",
-            f"kafka-configs.sh --alter --topic {name} --add-config "
-            f"max.message.bytes={MAX_PAYLOAD_BYTES + 100_000}",
-        )
+
+
+async def _check_queue(source: RabbitSource) -> list[Finding]:
+    from postroom.brokers.rabbitmq.checks import examine_queue
+    from postroom.brokers.rabbitmq.link import AwayError, Link, address
+
+    queue, options = source.options.queue, source.options.link
+    wanted: dict[str, Any] | None = (
+        {"x-queue-type": options.queue_type} if options.declare else None
+    )
+    if wanted is not None and source.options.single:
+        wanted["x-single-active-consumer"] = True
+    errors: list[str] = []
+    for host in source._hosts:
+        try:
+            where = address(source._url, host, options, "postroom doctor")
+            link = await Link.connect(where, options, source._tls)
+        except AwayError as error:
+            errors.append(str(error))
+            continue
+        try:
+            return await examine_queue(link, queue, wanted)
+        finally:
+            await link.close()
+    raise AwayError("; ".join(errors))

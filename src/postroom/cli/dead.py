@@ -37,6 +37,11 @@ def dead(store: Url, stream: str | None, as_json: bool) -> None:
         click.echo(f"{'group':<8}  {'count':>9}  {'type':<26}  first and last death (UTC)")
         for one in groups:
             click.echo("\n".join(_lines(one)))
+        first = groups[0].id
+        click.echo(
+            f"look: postroom list --group {first}; send again: postroom replay --group {first}",
+            err=True,
+        )
     else:
         click.echo(f"no dead letters in {store}", err=True)
 
@@ -69,7 +74,7 @@ def _lines(one: Group) -> list[str]:
     ]
 
 
-@click.command()
+@click.command(short_help="List what people did: replay, bury, skip, prune.")
 @store_option
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
-from typing import cast
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
 import click
 
-from postroom.cli.brokers import check_broker
+from postroom.cli.brokers import check_broker, check_source, checks_of
 from postroom.cli.exits import ExitCode, one_line
 from postroom.cli.options import (
     json_option,
+    many,
     mode_of,
     print_json,
     reaching,
@@ -21,13 +20,14 @@ from postroom.cli.options import (
     store_option,
 )
 from postroom.config import RelaySettings
-from postroom.configuration import RelayPlan
+from postroom.configuration import RelayPlan, Setting
+from postroom.finding import Finding
 from postroom.record import LANES, State
 from postroom.store import Filter, Roster, Stats, Store
-from postroom.stores.findings import Finding
 from postroom.url import Url
 
 _SIGNS = {"error": "ERROR  ", "warning": "warning", "info": "info   "}
+_LONG_POLL_SECONDS = 10.0
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -38,17 +38,17 @@ _ORDER = {"error": 0, "warning": 1, "info": 2}
 def doctor(ctx: click.Context, store: Url, as_json: bool) -> int:
     """Look for what is wrong, or will be: each finding says why it matters and what to do.
 
-    Looks at the store, at the relays that serve it, and at the brokers of the configuration
-    (POSTROOM_BROKER, postroom.toml). Changes nothing. Exit code 1 if there is an error; 0 with
-    warnings.
+    Looks at the store and the rights there, at the relays that serve it, and at the brokers and
+    sources of the configuration (POSTROOM_BROKER, postroom.toml). Changes nothing. Exit code 1 if
+    there is an error; 0 with warnings.
 
     \b
     Examples:
       postroom doctor
       postroom doctor --store postgresql://app@db/shop --json
     """  # noqa: D301 - click knows the sign
-    plans = mode_of(ctx).configuration.relays({})
-    found = asyncio.run(_examine(store, plans))
+    configuration = mode_of(ctx).configuration
+    found = asyncio.run(_examine(store, configuration.relays({}), configuration.consumers))
     found.sort(key=lambda finding: _ORDER[finding.level])
     if as_json:
         for finding in found:
@@ -60,7 +60,9 @@ def doctor(ctx: click.Context, store: Url, as_json: bool) -> int:
     return ExitCode.BROKEN if any(f.level == "error" for f in found) else ExitCode.OK
 
 
-async def _examine(url: Url, plans: list[RelayPlan]) -> list[Finding]:
+async def _examine(
+    url: Url, plans: list[RelayPlan], consumers: Sequence[Mapping[str, Setting]]
+) -> list[Finding]:
     store = shared_store(url)
     topics: dict[str, set[str]] = {}
     with reaching(store):
@@ -77,6 +79,8 @@ async def _examine(url: Url, plans: list[RelayPlan]) -> list[Finding]:
         if plan.broker is not None:
             stream = plan.settings.stream
             found += await check_broker(plan.broker, plan.settings, topics.get(stream, ()))
+    for section in consumers:
+        found += await check_source(section)
     return list(dict.fromkeys(found))
 
 
@@ -108,14 +112,11 @@ async def check_schema(store: Store, url: Url) -> AsyncIterator[Finding]:
 
 async def check_store(store: Store) -> list[Finding]:
     """Ask what is particular to this kind of database; a store's package may have `checks`."""
-    package = type(store).__module__.rpartition(".")[0]
-    try:
-        checks = importlib.import_module(f"{package}.checks")
-    except ModuleNotFoundError as error:
-        if error.name != f"{package}.checks":
-            raise
+    checks = checks_of(store)
+    if checks is None:
         return []
-    return cast("list[Finding]", list(await checks.examine(store)))
+    rights = getattr(checks, "examine_rights", None)
+    return [*await checks.examine(store), *(await rights(store) if rights else ())]
 
 
 async def check_relays(store: Store, plans: list[RelayPlan]) -> AsyncIterator[Finding]:
@@ -123,8 +124,23 @@ async def check_relays(store: Store, plans: list[RelayPlan]) -> AsyncIterator[Fi
     settings = {plan.settings.stream: plan.settings for plan in plans}
     for stream in await store.streams():
         stats, roster = await store.stats(stream), await store.leases(stream)
-        for finding in judge_stream(stream, stats, roster, settings.get(stream, RelaySettings())):
+        chosen = settings.get(stream, RelaySettings())
+        for finding in judge_stream(stream, stats, roster, chosen):
             yield finding
+    for chosen in settings.values():
+        for finding in judge_poll(chosen, hears=store.capabilities.notify):
+            yield finding
+
+
+def judge_poll(settings: RelaySettings, *, hears: bool) -> Iterator[Finding]:
+    """Where a store does not tell of commits, an event waits for the next look at it."""
+    if not hears and settings.poll_seconds > _LONG_POLL_SECONDS:
+        yield Finding(
+            "warning",
+            f"relays of stream {settings.stream} look every {settings.poll_seconds:g} s",
+            "this store does not tell them of commits in other processes: events wait so long",
+            "a smaller --poll-seconds; an idle look is one cheap question",
+        )
 
 
 def judge_stream(
@@ -137,22 +153,22 @@ def judge_stream(
     if unfinished and not alive:
         yield Finding(
             "error",
-            f"{unfinished:,} events wait in stream {stream}, and no relay serves it",
+            f"{many(unfinished, 'event')} to be sent in stream {stream}, and no relay serves it",
             "nothing is delivered",
-            f"postroom run --stream {stream}, and see what became of the one that ran",
+            f"postroom run --stream {stream} --broker …, and see what became of the one that ran",
         )
     orphans = sum(lease.owner not in alive for lease in held)
     if orphans:
         yield Finding(
             "warning",
-            f"{orphans} lanes of stream {stream} are leased by a relay that gives no sign of life",
+            f"{many(orphans, 'lane')} of stream {stream} leased by a relay without a sign of life",
             "their events wait until the lease runs out; then another relay takes them",
             f"nothing, if it is gone: at most {settings.lease_seconds:g} s",
         )
     if alive and len(held) < LANES and not orphans:
         yield Finding(
             "warning",
-            f"{LANES - len(held)} lanes of stream {stream} have no owner",
+            f"{many(LANES - len(held), 'lane')} of stream {stream} without an owner",
             "their events wait; a relay that has just started takes them within a moment",
             "look again; if it stays so, see the log of the relays",
         )
@@ -183,14 +199,14 @@ def judge_stream(
     if stats.counts[State.DEAD]:
         yield Finding(
             "warning",
-            f"{stats.counts[State.DEAD]:,} dead letters in stream {stream}",
+            f"{many(stats.counts[State.DEAD], 'dead letter')} in stream {stream}",
             "these events were given up: nobody will see them",
             "postroom dead, then postroom replay --group …",
         )
     if stats.blocked_keys:
         yield Finding(
             "info",
-            f"{stats.blocked_keys:,} keys of stream {stream} wait behind a failed event",
+            f"{many(stats.blocked_keys, 'key')} of stream {stream} blocked by a failed event",
             "the events of these keys go on when it has been delivered or buried",
             "postroom list --state failed",
         )

@@ -9,7 +9,14 @@ from typing import Any
 import click
 
 from postroom.cli.exits import ExitCode, one_line
-from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
+from postroom.cli.options import (
+    json_option,
+    many,
+    opened,
+    print_json,
+    shared_store,
+    store_option,
+)
 from postroom.errors import SchemaError, StoreError
 from postroom.record import State
 from postroom.store import Member, Store
@@ -79,7 +86,7 @@ async def _look(store: Store, streams: list[str], warnings: list[str]) -> list[M
         if stats.lag_seconds > LAG_SECONDS:
             warnings.append(f"stream {stream} lags by {stats.lag_seconds:,.0f} s")
         if stats.counts[State.DEAD]:
-            warnings.append(f"stream {stream} has {stats.counts[State.DEAD]:,} dead letters")
+            warnings.append(f"stream {stream} has {many(stats.counts[State.DEAD], 'dead letter')}")
     return alive
 
 

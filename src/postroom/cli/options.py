@@ -188,6 +188,11 @@ async def opened(store: Store) -> AsyncIterator[Store]:
         await store.close()
 
 
+def many(number: int, noun: str) -> str:
+    """Return `1 event` or `2,000 events`."""
+    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
 def print_json(data: object, *, lines: bool = False) -> None:
     """Print data for programs: indented, or one line each."""
     click.echo(json.dumps(data, indent=None if lines else 2))

@@ -15,6 +15,7 @@ from postroom.cli.options import (
     by_option,
     dry_run_option,
     json_option,
+    many,
     opened,
     print_json,
     reason_option,
@@ -254,8 +255,7 @@ def _explain(chosen: Sequence[Chosen], order: Order) -> None:
     keys = len({event.key_hash for event in chosen if event.keyed})
     size = sum(event.size for event in chosen)
     click.echo(
-        f"{_events(len(chosen))} of {keys:,} {'key' if keys == 1 else 'keys'}, "
-        f"{size:,} bytes, {order.fate}",
+        f"{many(len(chosen), 'event')} of {many(keys, 'key')}, {size:,} bytes, {order.fate}",
         err=True,
     )
     for warning in order.warnings(chosen):
@@ -279,22 +279,18 @@ def _ask(number: int, order: Order) -> None:
         raise ConfigError(
             f"{number:,} events are more than {ASK_ABOVE}, and nobody is there to ask: add --yes"
         )
-    click.confirm(f"{order.verb} {_events(number)}?", abort=True, err=True)
+    click.confirm(f"{order.verb} {many(number, 'event')}?", abort=True, err=True)
 
 
 def _report(verb: str, changed: int, chosen: int, *, as_json: bool, dry_run: bool) -> None:
     if as_json:
         print_json({"verb": verb, "chosen": chosen, "changed": changed, "dry_run": dry_run})
     elif dry_run:
-        click.echo(f"would {verb} {_events(chosen)}; nothing was changed")
+        click.echo(f"would {verb} {many(chosen, 'event')}; nothing was changed")
     else:
         gone = chosen - changed
         note = f"; {gone:,} had changed meanwhile, or were not reached" if gone else ""
-        click.echo(f"{_PAST[verb]} {_events(changed)}{note}")
-
-
-def _events(number: int) -> str:
-    return "1 event" if number == 1 else f"{number:,} events"
+        click.echo(f"{_PAST[verb]} {many(changed, 'event')}{note}")
 
 
 _DOING = {"replay": "replaying", "bury": "burying"}

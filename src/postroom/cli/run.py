@@ -248,13 +248,15 @@ async def _measured(
         from prometheus_client.registry import CollectorRegistry
 
         from postroom.telemetry.metrics import RelayMetrics
+        from postroom.telemetry.receiving import ConsumerMetrics
         from postroom.telemetry.serving import MetricsServer
     except ImportError as error:
         raise MissingExtraError("metrics", "prometheus-client") from error
     from postroom.telemetry.health import Health, Pulse
     from postroom.telemetry.sampling import Sampler
 
-    sampler, pulse, registry = Sampler(relays), Pulse(), CollectorRegistry()
+    sampler, pulse = Sampler(relays, consumers=consumers), Pulse()
+    registry = CollectorRegistry()
     metrics = RelayMetrics(sampler)
     for relay, plan in zip(relays, plans, strict=True):
         assert plan.broker is not None
@@ -262,6 +264,12 @@ async def _measured(
     metrics.register(registry)
     metrics.count_added()
     observers.append(metrics)
+    if consumers:
+        received = ConsumerMetrics(metrics)
+        for consumer in consumers:
+            received.watch(consumer)
+        received.register(registry)
+        observers.append(received)
     health = Health(relays, sampler, pulse, consumers)
     server = MetricsServer(process["metrics_host"].value, setting.value, registry, health)
     server.start()
@@ -279,7 +287,12 @@ async def _measured(
 
 
 def log_to_stderr(level: str, form: str = "text") -> None:
-    """Send log lines to stderr, for people or for programs."""
+    """Send log lines to stderr, for people or for programs.
+
+    `debug` is for our own lines: drivers write statements there, and payloads with them.
+    """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-    logging.basicConfig(level=level.upper(), handlers=[handler])
+    wanted = logging.getLevelNamesMapping()[level.upper()]
+    logging.basicConfig(level=max(wanted, logging.INFO), handlers=[handler])
+    logging.getLogger("postroom").setLevel(wanted)

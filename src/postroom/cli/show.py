@@ -19,6 +19,7 @@ from postroom.store import Details, Lease, Store
 from postroom.url import Url
 
 _HEX_BYTES = 4_096
+_COLUMNS = 80
 
 
 @click.command(short_help="Show everything of one event.")
@@ -97,16 +98,20 @@ def timeline(record: Record, details: Details) -> list[dict[str, str]]:
 
 def render(facts: dict[str, Any]) -> list[str]:
     """Return what a person reads."""
-    hidden = {"payload", "timeline", "headers", "causation_path"}
+    hidden = {"payload", "timeline", "headers", "causation_path", "blocked_after"}
     width = max(len(name) for name in facts)
-    lines = [
-        f"{name:<{width}}  {one_line(str(value))}"
-        for name, value in facts.items()
-        if name not in hidden and value is not None
-    ]
+    told = {name: value for name, value in facts.items() if name not in hidden}
+    if facts["blocked_after"] is not None:
+        told["blocked"] = f"events of this key after seq {facts['blocked_after']} wait"
     if facts["causation_path"]:
-        steps = " > ".join(f"{module}/{kind}" for module, kind in facts["causation_path"])
-        lines.append(f"{'causation_path':<{width}}  {one_line(steps)}")
+        steps = [f"{module}/{kind}" for module, kind in facts["causation_path"]]
+        told["causation_path"] = " > ".join(steps)
+    lines: list[str] = []
+    for name, value in told.items():
+        if value is not None:
+            text = one_line(str(value))
+            rest = " " * (width + 2)
+            lines += click.wrap_text(text, _COLUMNS, f"{name:<{width}}  ", rest).splitlines()
     lines += [f"header  {one_line(n)}: {one_line(v)}" for n, v in facts["headers"].items()]
     lines.append("")
     lines += [f"{moment['at']:<28} {moment['what']}" for moment in facts["timeline"]]
@@ -124,11 +129,19 @@ def _payload(record: Record) -> dict[str, Any]:
 
 def _shown(payload: dict[str, Any]) -> list[str]:
     if "json" in payload:
-        return json.dumps(payload["json"], indent=2, ensure_ascii=True).splitlines()
+        text = json.dumps(payload["json"], indent=2, ensure_ascii=False)
+        return ["".join(map(_readable, line)) for line in text.split("\n")]
     text = payload["hex"]
     rows = [text[n : n + 64] for n in range(0, min(len(text), 2 * _HEX_BYTES), 64)]
     more = len(text) // 2 - _HEX_BYTES
     return [*rows, f"… and {more:,} bytes"] if more > 0 else rows
+
+
+def _readable(character: str) -> str:
+    """Return a character of a JSON text, escaped if a terminal would not show it as it is."""
+    if character.isprintable():
+        return character
+    return json.dumps(character)[1:-1]
 
 
 def _at(microseconds: int | None) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Iterable, Sequence
 from itertools import count
 from types import TracebackType
@@ -20,6 +19,8 @@ from postroom.consumers.seen import Forgetter, warn_of_a_short_memory
 from postroom.consumers.settings import ConsumerSettings, merge
 from postroom.consumers.trial import Bench, ConsumerCounts, Letter, Trials
 from postroom.engine.relay import Relay
+from postroom.engine.runner import run_all
+from postroom.engine.service import end
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import ConfigError, EventError, SchemaError, StoreError
 from postroom.observer import Alarm, Observer, Trouble
@@ -37,9 +38,10 @@ class Consumer:
     """Hands the messages of a source to handlers: at least once, with effects once.
 
     Each handler runs in a transaction of its own whose first statement is `accept`; the message is
-    acknowledged after the commit. Messages of one key are handled in their order, keys side by
-    side. What cannot be handled becomes a dead letter in the store, where it can be listed and
-    replayed; the consumer handles the replay itself.
+    acknowledged after the commit. With `batch` several messages share a transaction. Messages of
+    one key are handled in their order, keys side by side. What cannot be handled becomes a dead
+    letter in the store, where it can be listed and replayed; the consumer handles the replay
+    itself.
 
     Settings are those of ConsumerSettings, given whole or by name. The store's tables must be
     there; it is also where handlers get their transactions, unless they were given others.
@@ -80,6 +82,7 @@ class Consumer:
         self._relay: Relay | None = None
         self._forgetter: Forgetter | None = None
         self._keys: Keys | None = None
+        self._trials: Trials | None = None
         self._receiving: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._breakdown: asyncio.Task[None] | None = None
@@ -96,6 +99,11 @@ class Consumer:
     def counts(self) -> ConsumerCounts:
         """What this consumer has done since it was started."""
         return self._counts
+
+    @property
+    def in_flight(self) -> int:
+        """Messages in hand: received, not yet at their end and not kept."""
+        return self._in_flight
 
     @property
     def backlog_relay(self) -> Relay | None:
@@ -143,36 +151,7 @@ class Consumer:
 
         While the store is away at the start it is waited for. Returns True if it stopped in peace.
         """
-        loop = asyncio.get_running_loop()
-        asked, at_once = asyncio.Event(), asyncio.Event()
-
-        def on_signal() -> None:
-            (at_once if asked.is_set() else asked).set()
-
-        signals = (signal.SIGTERM, signal.SIGINT)
-        try:
-            for number in signals:
-                loop.add_signal_handler(number, on_signal)
-        except (NotImplementedError, RuntimeError, ValueError) as error:
-            raise ConfigError(
-                "run() listens to signals and needs the main thread; use start() and stop() here"
-            ) from error
-        try:
-            await self._start_patiently(asked)
-            await _first(asked, self._stopped)
-            if asked.is_set() and not self._stopped.is_set():
-                stopping = asyncio.create_task(self.stop())
-                await _first(at_once, self._stopped)
-                if at_once.is_set() and self._keys is not None:
-                    await self._keys.settle(0.0)
-                await stopping
-        finally:
-            for number in signals:
-                loop.remove_signal_handler(number)
-            await self.kill()
-        if self._error is not None:
-            raise self._error
-        return not at_once.is_set()
+        return await run_all((self,))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -198,6 +177,8 @@ class Consumer:
         self._room.set()
         self._opened.append(self.store)
         await open_shared(self.store)
+        if settings.batch > 1 and not self.store.capabilities.transactions:
+            raise ConfigError("consumer: a batch needs transactions, and this store has none")
         handlers = self.handlers.bind(self.store, settings.lease_seconds)
         self._opened.append(handlers)
         await open_shared(handlers)
@@ -223,7 +204,8 @@ class Consumer:
         self._watching = asyncio.create_task(self._watch(self._relay), name="watching")
         self._opened.append(self.source)
         await open_shared(self.source)
-        self._keys = Keys(Trials(bench).finish, self._left, self._broke_down)
+        self._trials = Trials(bench)
+        self._keys = Keys(self._trials.finish, self._left, self._broke_down)
         self._bench = bench
         self._forgetter = Forgetter(bench)
         self._forgetter.start(self._broke_down)
@@ -238,11 +220,12 @@ class Consumer:
         assert keys is not None
         assert receiving is not None
         bench.stopping.set()
-        receiving.cancel()
-        await asyncio.wait({receiving})
+        await end(receiving)
         with contextlib.suppress(Exception):
             await self.source.pause()
         await keys.settle(seconds)
+        if self._trials is not None:
+            await self._trials.close()
         await asyncio.shield(self._move_out(at_once=seconds == 0.0))
 
     async def _move_out(self, *, at_once: bool = False) -> None:
@@ -259,7 +242,7 @@ class Consumer:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(_CLOSE_SECONDS):  # a driver may hang on a dead server
                     await close_shared(thing)
-        self._bench = self._keys = self._receiving = None
+        self._bench = self._keys = self._trials = self._receiving = None
         self._stopped.set()
 
     async def _start_patiently(self, asked: asyncio.Event) -> None:
@@ -374,12 +357,3 @@ class Consumer:
         self._in_flight -= count
         if self._in_flight < self.settings.max_in_flight:
             self._room.set()
-
-
-async def _first(*events: asyncio.Event) -> None:
-    waits = [asyncio.create_task(event.wait()) for event in events]
-    try:
-        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for wait in waits:
-            wait.cancel()

@@ -34,6 +34,7 @@ _MOST = 500  # messages handed over at once
 _ENOUGH = 2_000  # in hand and not yet asked for: partitions are paused
 _ANSWER_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
 _GUARDED = {
     "enable.auto.commit": "offsets are committed after the handlers' commit",
     "enable.auto.offset.store": "offsets are committed after the handlers' commit",
@@ -317,7 +318,8 @@ class _Poller(threading.Thread):
     def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         if error is None:
             return
-        _log.warning("Kafka did not take an offset (it is offered again): %s", error.str())
+        level = logging.DEBUG if error.code() in _REBALANCING else logging.WARNING
+        _log.log(level, "Kafka did not take an offset (it is offered again): %s", error.str())
         for each in partitions:
             found = self._partitions.get((each.topic, each.partition))
             if found is not None:

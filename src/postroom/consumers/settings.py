@@ -36,6 +36,8 @@ class ConsumerSettings:
     unhandled       what to do with a type that has no handler: `dead`, or `ignore`
     retry           how often a message is tried, and how long its key waits in between
     max_in_flight   so many messages are in hand at most; the broker is held back beyond
+    batch           so many messages, of different keys, share one transaction at most. When one of
+                    them fails all are rolled back, and each is handled by itself. Direct mode only
     stop_seconds    how long a graceful stop waits for handlers that run
     lease_seconds   of the relay that works through kept messages
     misconfigured_seconds   the wait before handlers without a usable transaction are tried again
@@ -51,6 +53,7 @@ class ConsumerSettings:
     unhandled: Literal["dead", "ignore"] = "dead"
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_in_flight: int = 1_000
+    batch: int = 1
     stop_seconds: float = 30.0
     lease_seconds: float = 15.0
     misconfigured_seconds: float = 30.0
@@ -68,6 +71,10 @@ class ConsumerSettings:
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ConfigError(f"consumer: {unknown(name, str(getattr(self, name)), words)}")
+        if not isinstance(self.batch, int):
+            raise ConfigError(f"consumer: batch must be a whole number, not {self.batch!r}")
+        if self.batch > 1 and self.mode == "durable":
+            raise ConfigError("consumer: a batch is for mode='direct'; kept messages go one by one")
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"consumer: retry must be a RetryPolicy(…), not {self.retry!r}")
         for given in fields(self):

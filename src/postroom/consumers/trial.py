@@ -18,11 +18,12 @@ from postroom.brokers.handlers import Handlers
 from postroom.clock import Clock
 from postroom.codec import JSON, decode_json
 from postroom.consumers.backlog import Backlog
+from postroom.consumers.batches import Batches
 from postroom.consumers.settings import ConsumerSettings
 from postroom.engine.blocks import Judge, Sentence
 from postroom.engine.breaker import Breaker
 from postroom.errors import StoreError
-from postroom.observer import Alarm, Attempt, BreakerChanged, Fact, Observer, Trouble
+from postroom.observer import Alarm, Attempt, BreakerChanged, Fact, Handled, Observer, Trouble
 from postroom.record import Record, short_error
 from postroom.source import Delivery
 
@@ -46,6 +47,8 @@ class ConsumerCounts:
     kept        messages that were stored, to be handled later
     hashed_ids  messages that were known by their body alone (S5.5)
     lost        messages that became another consumer's before their end
+    batched     messages that were done in a transaction with others
+    split       messages whose batch was rolled back: each was then handled by itself
     """
 
     received: int = 0
@@ -57,6 +60,8 @@ class ConsumerCounts:
     ignored: int = 0
     hashed_ids: int = 0
     lost: int = 0
+    batched: int = 0
+    split: int = 0
 
 
 @dataclass(slots=True)
@@ -130,15 +135,31 @@ class Trials:
         )
         self._breaker = Breaker(settings.outage_seconds, settings.max_outage_seconds)
         self._answered = asyncio.Event()
+        self._batches = Batches(
+            bench.handlers, self._try, settings.batch, bench.stopping, bench.counts
+        )
+
+    async def close(self) -> None:
+        """Roll back what still runs when nobody waits for it any more."""
+        await self._batches.close()
 
     async def finish(self, letter: Letter) -> bool:
         """Bring a message to its end and acknowledge it; False: it was left as it was."""
         bench, delivery = self._bench, letter.delivery
-        record, alone = letter.record, False
+        record, alone, together = letter.record, False, bench.settings.batch > 1
         while not delivery.is_lost and not bench.stopping.is_set():
             if not await self._way_is_free(delivery):
                 break
-            outcome = await self._try(record, alone=alone)
+            began = bench.clock.monotonic()
+            outcome = await self._batches.handle(delivery, record) if together else None
+            if outcome is None:
+                together = False  # for good: it must not trouble others a second time
+                if delivery.is_lost or bench.stopping.is_set():
+                    break
+                outcome = await (self._try_alone if alone else self._try)(record)
+            self._heard(outcome)
+            took = bench.clock.monotonic() - began
+            bench.tell(Handled(bench.stream, record.type, outcome.verdict.value, took))
             if outcome.verdict is Verdict.CONFIRMED:
                 bench.counts.done += 1
                 bench.counts.repeats += bool(outcome.error)
@@ -169,21 +190,22 @@ class Trials:
         bench.counts.lost += delivery.is_lost
         return False
 
-    async def _try(self, record: Record, *, alone: bool) -> Outcome:
-        handlers = self._bench.handlers
-        if alone:
-            desk = _Desk()
-            await handlers.publish_alone(record, desk)
-            outcome = desk.outcome
-        else:
-            outcome = await handlers.handle(record, _DESK)
+    async def _try(self, record: Record) -> Outcome:
+        return await self._bench.handlers.handle(record, _DESK)
+
+    async def _try_alone(self, record: Record) -> Outcome:
+        desk = _Desk()
+        await self._bench.handlers.publish_alone(record, desk)
+        return desk.outcome
+
+    def _heard(self, outcome: Outcome) -> None:
+        """Tell the breaker whether the database is there."""
         if outcome.verdict is Verdict.OUTAGE:
             if self._breaker.outage(outcome.error, self._bench.clock.monotonic()):
                 self._bench.tell(BreakerChanged(self._bench.stream, "open", outcome.error))
         elif self._breaker.answered():
             self._bench.tell(BreakerChanged(self._bench.stream, "closed", ""))
             self._answered.set()
-        return outcome
 
     async def _way_is_free(self, delivery: Delivery) -> bool:
         """Wait while the database is away; False: there is no need for this message any more."""

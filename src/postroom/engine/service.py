@@ -6,6 +6,21 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
+_AGAIN_SECONDS = 6.0  # psycopg gives a server 5 s to cancel a query
+
+
+async def end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel tasks until they have ended.
+
+    Once may not do: a driver whose connection breaks while it is cancelled raises that error
+    instead, and who caught it goes on as if nobody had asked.
+    """
+    left = {task for task in tasks if not task.done()}
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=_AGAIN_SECONDS)
+
 
 class Service(ABC):
     """Runs `loop` in a task. `stop` cancels it; whoever starts it learns of an error in it."""
@@ -35,8 +50,7 @@ class Service(ABC):
     async def stop(self) -> None:
         task, self._task = self._task, None
         if task is not None:
-            task.cancel()
-            await asyncio.wait({task})
+            await end(task)
 
     @abstractmethod
     async def loop(self) -> None: ...

@@ -11,6 +11,8 @@ from postroom.observer import Woke
 
 _STEP = 1_000
 _SHORTEST = 0.005
+_SLOWEST = 0.1  # looks that take long make it no slower than this
+_PART = 10  # one part in so many of the time may go into looking
 _WATCH_AGAIN = 1.0
 
 
@@ -26,6 +28,7 @@ class Stager(Service):
         longest = office.settings.poll_seconds
         pause = _SHORTEST
         while True:
+            began = office.clock.monotonic()
             try:
                 wait = await self._look()
             except StoreError as error:
@@ -37,9 +40,12 @@ class Stager(Service):
             else:
                 pause = min(pause * 2, longest)
             nap = min(pause if wait is None else min(pause, max(wait, _SHORTEST)), longest)
-            await asyncio.sleep(min(nap, _SHORTEST))
-            if nap > _SHORTEST:  # an event that failed just now may be due long before the poll
-                await wait_for(office.nudge, nap - _SHORTEST)
+            # With a backlog the workers find what to do by themselves: the database is for them.
+            took = office.clock.monotonic() - began
+            rest = max(min(nap, _SHORTEST), min((_PART - 1) * took, _SLOWEST, longest))
+            await asyncio.sleep(rest)
+            if nap > rest:  # an event that failed just now may be due long before the poll
+                await wait_for(office.nudge, nap - rest)
 
     async def _look(self) -> float | None:
         """Move what is due; returns the seconds until the next one, if any."""

@@ -16,7 +16,7 @@ from postroom.broker import Outcome, Verdict
 from postroom.engine.blocks import Judge
 from postroom.engine.flight import Flight
 from postroom.engine.office import Office, is_cancelled, wait_for
-from postroom.engine.service import Service
+from postroom.engine.service import Service, end
 from postroom.errors import StoreConflictError, StoreError
 from postroom.observer import Alarm, Attempt, Delivered, Sent, Settled
 from postroom.record import LANES, Record, short_error
@@ -120,10 +120,7 @@ class Worker(Service):
 
     async def stop(self) -> None:
         await super().stop()
-        for task in list(self._publishing):
-            task.cancel()
-        if self._publishing:
-            await asyncio.wait(self._publishing)
+        await end(*self._publishing)
 
     async def _turn(self) -> bool:
         flight, office = self.flight, self._office

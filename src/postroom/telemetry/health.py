@@ -36,6 +36,9 @@ class Runs(Protocol):
     @property
     def is_running(self) -> bool: ...
 
+    @property
+    def backlog_relay(self) -> Relay | None: ...
+
 
 class Pulse:
     """Beats while the event loop turns; looked at from another thread."""
@@ -103,10 +106,13 @@ class Health:
             self._sampled(stream, told, warnings)
         consumers = [{"name": one.name, "running": one.is_running} for one in self._consumers]
         problems += [
-            f"the consumer {one['name']} does not run: is its store there?"
-            for one in consumers
-            if not one["running"]
+            f"the consumer {told['name']} does not run: is its store there?"
+            for told in consumers
+            if not told["running"]
         ]
+        for one in self._consumers:
+            if (backlog := one.backlog_relay) is not None:
+                self._sampled(backlog.settings.stream, {}, warnings)
         more = {"relays": relays, "consumers": consumers, "problems": problems}
         more["warnings"] = warnings
         return Answer(not problems, {"ready": not problems, **facts, **more})

@@ -17,6 +17,7 @@ from postroom.observer import (
     BreakerChanged,
     Delivered,
     Fact,
+    Handled,
     Lanes,
     Sent,
     Settled,
@@ -82,7 +83,10 @@ class LogObserver:
                 self._trouble(fact)
             case Woke():
                 self._log(logging.DEBUG, "woke", fact._asdict())
-            case Sent() | Delivered():
+            case Handled() if self._logger.isEnabledFor(logging.DEBUG):  # one for each message
+                facts = fact._asdict() | {"seconds": round(fact.seconds, 6)}
+                self._log(logging.DEBUG, "handled", facts)
+            case Sent() | Delivered() | Handled():
                 pass  # told by `settled`, and by `attempt` where something went wrong
             case _ as never:
                 assert_never(never)

@@ -76,8 +76,11 @@ class RelayMetrics(Collector):
 
     def watch(self, relay: Relay, destination: str) -> None:
         """Count for this relay; `destination` is the scheme of its broker, as in kafka."""
-        stream = relay.settings.stream
         self._relays.append((relay, destination))
+        self.expect(relay.settings.stream, destination)
+
+    def expect(self, stream: str, destination: str) -> None:
+        """Count for a stream whose relay comes and goes, such as that of a consumer's backlog."""
         self._destinations[stream] = destination
         for name, (_, labels) in COUNTERS.items():
             if labels == ("stream", "destination"):
@@ -224,6 +227,7 @@ class RelayMetrics(Collector):
             values["postroom_lanes_owned"].append(((stream,), float(vitals.lanes if vitals else 0)))
             is_open = float(vitals is not None and vitals.breaker != "closed")
             values["postroom_breaker_open"].append(((stream, destination), is_open))
+        for stream in list(self._destinations):
             self._sampled(stream, values)
         for name, (text, labels) in GAUGES.items():
             family = GaugeMetricFamily(name, text, labels=labels)

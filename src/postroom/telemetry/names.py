@@ -1,7 +1,7 @@
 """Every metric by its name, with the text that says what it counts and in which process.
 
-`this relay` is the process that is scraped; `the store` is the same whoever asks. Counters are
-served with `_total` at the end of their names.
+`this relay` and `this consumer` are in the process that is scraped; `the store` is the same whoever
+asks. Counters are served with `_total` at the end of their names.
 """
 
 from __future__ import annotations
@@ -86,8 +86,40 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_breaker_open": ("1 while the destination is away for this relay.", _PLACE),
 }
 
+MESSAGE_COUNTERS: Final[Mapping[str, str]] = {
+    "postroom_messages_received": "Messages that this consumer took from its source.",
+    "postroom_messages_handled": (
+        "Messages whose handlers have committed in this consumer, at once or after they were kept."
+    ),
+    "postroom_messages_repeated": (
+        "Messages that this consumer had done before: nothing happened a second time."
+    ),
+    "postroom_messages_kept": "Messages that this consumer stored, to be handled later.",
+    "postroom_messages_failed": (
+        "Tries of this consumer that failed and are made again, kept messages among them."
+    ),
+    "postroom_messages_dead": "Messages that this consumer made dead letters.",
+    "postroom_messages_ignored": "Messages of this consumer of a type without a handler, ignored.",
+    "postroom_messages_lost": (
+        "Messages that became another consumer's before their end in this one."
+    ),
+    "postroom_messages_hashed_ids": (
+        "Messages without an id that this consumer knew by their body alone."
+    ),
+}
+MESSAGE_HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
+    "postroom_handling_seconds": (
+        "How long a try of this consumer took, whatever the verdict, from the message's turn on.",
+        _SECONDS,
+    ),
+}
+MESSAGE_GAUGES: Final[Mapping[str, str]] = {
+    "postroom_consumer_up": "1 while this consumer runs, 0 while it starts or stops.",
+    "postroom_messages_in_flight": "Messages under way in this consumer, now.",
+}
+
 
 def documented() -> list[str]:
     """Return every name as it is served."""
-    counters = [f"{name}_total" for name in (*COUNTERS, *TOTALS)]
-    return sorted([*counters, *HISTOGRAMS, *GAUGES])
+    counters = [f"{name}_total" for name in (*COUNTERS, *TOTALS, *MESSAGE_COUNTERS)]
+    return sorted([*counters, *HISTOGRAMS, *GAUGES, *MESSAGE_HISTOGRAMS, *MESSAGE_GAUGES])

@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from postroom.engine.relay import Relay
 from postroom.errors import PostroomError
@@ -31,11 +31,24 @@ class Sample(NamedTuple):
     at: float
 
 
-class Sampler:
-    """Looks at the streams of these relays while they run."""
+class Keeps(Protocol):
+    """A consumer, as far as its kept messages and dead letters are asked about."""
 
-    def __init__(self, relays: Sequence[Relay], every_seconds: float = SAMPLE_SECONDS) -> None:
+    @property
+    def backlog_relay(self) -> Relay | None: ...
+
+
+class Sampler:
+    """Looks at the streams of these relays and consumers while they run."""
+
+    def __init__(
+        self,
+        relays: Sequence[Relay],
+        every_seconds: float = SAMPLE_SECONDS,
+        consumers: Sequence[Keeps] = (),
+    ) -> None:
         self._relays = relays
+        self._consumers = consumers
         self._every = every_seconds
         self._task: asyncio.Task[None] | None = None
         self.samples: dict[str, Sample] = {}
@@ -57,8 +70,9 @@ class Sampler:
     async def _loop(self) -> None:
         while True:
             began = time.monotonic()
-            for relay in self._relays:
-                if relay.is_running:
+            backlogs = [consumer.backlog_relay for consumer in self._consumers]
+            for relay in (*self._relays, *backlogs):
+                if relay is not None and relay.is_running:
                     await self.look(relay)
             took = time.monotonic() - began
             waits = self._every if self.samples else 0.2  # the first look comes soon

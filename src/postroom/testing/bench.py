@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 from postroom.event import Event
 from postroom.inbox import Inbox, SyncInbox
 from postroom.outbox import Outbox, SyncOutbox
+from postroom.transaction import Mark
+from postroom.transactions import resolve, resolve_sync
 
 
 class Note(NamedTuple):
@@ -72,6 +74,11 @@ class TransactionBench(ABC):
         if self.sync:
             return SyncInbox(consumer).accept(tx, message)
         return await Inbox(consumer).accept(tx, message)
+
+    async def count_done(self, tx: Any, *marks: Mark) -> int:
+        if self.sync:
+            return resolve_sync(tx).count_done(marks)
+        return await resolve(tx).count_done(marks)
 
     async def order(self, tx: Any, name: str) -> None:
         await self.execute(tx, f"INSERT INTO orders (name) VALUES ('{name}')")

@@ -18,6 +18,7 @@ from postroom.errors import (
 from postroom.event import Event
 from postroom.testing.bench import Note, SavepointBench, TransactionBench, ids, numbers
 from postroom.testing.fidelity import FidelityContract
+from postroom.transaction import Mark
 
 __all__ = ["Note", "SavepointBench", "SavepointContract", "TransactionBench", "TransactionContract"]
 
@@ -295,6 +296,28 @@ class TransactionContract(FidelityContract):
         assert (row["state"], row["received_at"]) == ("done", before["received_at"])
         assert before["processed_at"] is None
         assert row["processed_at"] is not None
+
+    @pytest.mark.promise("G6")
+    async def test_what_is_done_is_counted_as_this_transaction_sees_it(
+        self, bench: TransactionBench
+    ) -> None:
+        earlier, now, never, other = (
+            Mark("payments", "m-1", "t", None),
+            Mark("payments", "m-2", "t", None),
+            Mark("payments", "m-3", "t", None),
+            Mark("shipping", "m-1", "t", None),
+        )
+        tx = await bench.begin()
+        await bench.accept(tx, Note("m-1"))
+        await bench.commit(tx)
+        tx = await bench.begin()
+        assert await bench.accept(tx, Note("m-2")) is True
+        assert await bench.count_done(tx, earlier, now, never, other) == 2
+        assert await bench.count_done(tx, never) == 0
+        await bench.rollback(tx)
+        tx = await bench.begin()
+        assert await bench.count_done(tx, earlier, now) == 1
+        await bench.rollback(tx)
 
     @pytest.mark.req("S5.7")
     @pytest.mark.promise("G1", "G6")

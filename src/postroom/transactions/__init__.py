@@ -23,7 +23,7 @@ from postroom.transactions.sql import DEFAULT_PREFIX
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_PORT = ("check", "insert", "count_up", "accept", "after_commit")
+_PORT = ("check", "insert", "count_up", "accept", "count_done", "after_commit")
 
 
 class _Adapter(NamedTuple):
@@ -260,6 +260,9 @@ class _Awaited:
 
     async def accept(self, mark: Mark) -> bool:
         return cast("bool", await _result(self._inner.accept(mark)))
+
+    async def count_done(self, marks: Sequence[Mark]) -> int:
+        return cast("int", await _result(self._inner.count_done(marks)))
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:

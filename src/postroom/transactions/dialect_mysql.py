@@ -23,6 +23,7 @@ from postroom.transactions.steps import Steps
 _MAX_ROWS = 500
 _MAX_BYTES = 1_000_000
 _SMALL = 16_384  # no server that is used for anything takes less
+_PAIR = "(%s, %s)"  # of `count_done`; every driver of MySQL has this style
 _ESCAPED = "\0\n\r\x1a\"'\\"
 _limits: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 
@@ -44,6 +45,8 @@ class Mysql:
         self._accept, self._accept_again = queries["accept"], queries["accept_again"]
         self._mark = self._accept.picker(Mark._fields)
         self._mark_again = self._accept_again.picker(Mark._fields)
+        self._count_done = queries["count_done"]
+        self._done = self._count_done.picker(Mark._fields)
 
     def insert(self, driver: MysqlDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         weights = [_most_bytes(row) + len(self._group) for row in rows]
@@ -129,6 +132,12 @@ class Mysql:
             return True
         changed: int = yield driver.change(self._accept_again.sql, self._mark_again(mark))
         return changed == 1
+
+    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
+        values = [value for mark in marks for value in self._done(mark)]
+        pairs = ", ".join([_PAIR] * len(marks))
+        found = yield driver.fetch(self._count_done.sql.replace(_PAIR, pairs), tuple(values))
+        return int(found[0][0])
 
 
 def _texts(row: Row) -> list[str]:

@@ -30,6 +30,9 @@ class Dialect(Protocol):
     def accept(self, driver: Any, mark: Mark) -> Steps[bool]:
         """Record the message as done; False if it was done before."""
 
+    def count_done(self, driver: Any, marks: Sequence[Mark]) -> Steps[int]:
+        """Return how many of the messages are done, as this transaction sees it."""
+
 
 @cache
 def dialect_of(name: str, style: Style, prefix: str) -> Dialect:
@@ -79,12 +82,13 @@ class Sqlite:
 
     def __init__(self, style: Style, prefix: str) -> None:
         queries = load("sqlite", style, prefix)
-        self._insert, self._count_up, self._accept = (
-            queries[name] for name in ("insert", "count_up", "accept")
+        self._insert, self._count_up, self._accept, self._count_done = (
+            queries[name] for name in ("insert", "count_up", "accept", "count_done")
         )
         self._row = self._insert.picker((*Row._fields, "now"))
         self._counter = self._count_up.picker(Counter._fields)
         self._mark = self._accept.picker((*Mark._fields, "now"))
+        self._done = self._count_done.picker(Mark._fields)
 
     def insert(self, driver: SqliteDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         now = host_microseconds()
@@ -109,6 +113,13 @@ class Sqlite:
         found = yield driver.fetch(self._accept.sql, self._mark((*mark, now)))
         return bool(found)
 
+    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
+        done = 0
+        for mark in marks:
+            found = yield driver.fetch(self._count_done.sql, self._done(mark))
+            done += found[0][0]
+        return done
+
 
 class Postgresql:
     """PostgreSQL: many rows travel as one array for each column."""
@@ -120,12 +131,13 @@ class Postgresql:
         queries = load("postgresql", style, prefix)
         self._insert, self._insert_many = queries["insert"], queries["insert_many"]
         self._count_up, self._count_up_many = queries["count_up"], queries["count_up_many"]
-        self._accept = queries["accept"]
+        self._accept, self._count_done = queries["accept"], queries["count_done"]
         self._row = self._insert.picker(Row._fields)
         self._columns = self._insert_many.picker(Row._fields)
         self._counter = self._count_up.picker(Counter._fields)
         self._counters = self._count_up_many.picker(Counter._fields)
         self._mark = self._accept.picker(Mark._fields)
+        self._done = self._count_done.picker(Mark._fields)
 
     def insert(self, driver: Driver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         if len(rows) == 1:
@@ -160,3 +172,8 @@ class Postgresql:
     def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
         found = yield driver.fetch(self._accept.sql, self._mark(mark))
         return bool(found)
+
+    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
+        columns = [list(column) for column in zip(*marks, strict=True)]
+        found = yield driver.fetch(self._count_done.sql, self._done(columns))
+        return int(found[0][0])

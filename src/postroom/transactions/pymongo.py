@@ -238,6 +238,12 @@ class _Writes:
         )
         return before is None or before["status"] != "done"
 
+    def _count_done(self, marks: Sequence[Mark]) -> Steps[int]:
+        ids = [{"consumer": mark.consumer, "id": mark.id} for mark in marks]
+        done = {"_id": {"$in": ids}, "status": "done"}
+        found: int = yield self._collection("inbox").count_documents(done, session=self.session)
+        return found
+
     def _known(self) -> Steps[bool]:
         """Look once for each client whether the outbox is in this database.
 
@@ -353,6 +359,9 @@ class _Sync(_Writes):
     def accept(self, mark: Mark) -> bool:
         return run(self._accept(mark))
 
+    def count_done(self, marks: Sequence[Mark]) -> int:
+        return run(self._count_done(marks))
+
 
 class _Async(_Writes):
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
@@ -363,6 +372,9 @@ class _Async(_Writes):
 
     async def accept(self, mark: Mark) -> bool:
         return await run_async(self._accept(mark))
+
+    async def count_done(self, marks: Sequence[Mark]) -> int:
+        return await run_async(self._count_done(marks))
 
 
 class SessionTransaction(_SessionWrites, _Sync):

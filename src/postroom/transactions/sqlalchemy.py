@@ -284,6 +284,9 @@ class _Bridged:
     async def accept(self, mark: Mark) -> bool:
         return await self._target.run_sync(lambda inner: self._sync(inner).accept(mark))
 
+    async def count_done(self, marks: Sequence[Mark]) -> int:
+        return await self._target.run_sync(lambda inner: self._sync(inner).count_done(marks))
+
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Open a transaction, commit it at the end, roll it back on an error."""

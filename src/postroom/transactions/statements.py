@@ -53,6 +53,10 @@ class _Statements:
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         return (yield from dialect.accept(driver, mark))
 
+    def _count_done(self, marks: Sequence[Mark]) -> Steps[int]:
+        dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
+        return (yield from dialect.count_done(self.driver, marks))
+
     def _explain(self, error: Exception, rights: str, table: str) -> None:
         """Say what to do about missing tables and rights; other errors stay the driver's own."""
         told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
@@ -84,6 +88,9 @@ class SyncStatements(_Statements):
             self._explain(error, "SELECT, INSERT, UPDATE", "inbox")
             raise
 
+    def count_done(self, marks: Sequence[Mark]) -> int:
+        return run(self._count_done(marks))
+
 
 class AsyncStatements(_Statements):
     """An AsyncTransaction over any SQL driver whose calls are awaited."""
@@ -108,3 +115,6 @@ class AsyncStatements(_Statements):
         except Exception as error:
             self._explain(error, "SELECT, INSERT, UPDATE", "inbox")
             raise
+
+    async def count_done(self, marks: Sequence[Mark]) -> int:
+        return await run_async(self._count_done(marks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, cast
 
 from postroom.brokers.cloudevent import need_sdk, to_cloudevent
@@ -37,6 +38,8 @@ class Message(NamedTuple):
 
 Writer = Callable[[Record, str], Message]
 
+_message = partial(tuple.__new__, Message)  # Message._make without its Python frame
+
 
 def writer(settings: KafkaSettings) -> Writer:
     """Return the function that makes a message of a record and the outbox' id."""
@@ -51,7 +54,7 @@ def writer(settings: KafkaSettings) -> Writer:
         if source is not None:
             headers = [*_cloudevent(record, source), *headers]
         key = record.id if by_id else record.key
-        return Message(topic or record.topic, record.payload, key, headers)
+        return _message((topic or record.topic, record.payload, key, headers))
 
     return write
 

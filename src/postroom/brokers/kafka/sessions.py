@@ -18,11 +18,13 @@ from postroom.brokers.kafka.topics import AwayError, Topics
 from postroom.brokers.kafka.verdicts import Loss
 
 Use = Literal["batch", "alone"]
+Ailing = Mapping[tuple[str, int | None], str]
 
 GRACE_SECONDS = 3.0
 CLOSE_SECONDS = 5.0
 CAUTION_SECONDS = 60.0
 _JUST_NOW_SECONDS = 1.0
+_WELL: Ailing = {}
 
 
 class Sessions:
@@ -89,12 +91,14 @@ class Sessions:
             in_time = parcel.accounted.done() or await self._await(session, parcel)
             if parcel.losses:
                 self._give_up(session)
-                ailing = {} if in_time else await self._ailing(parcel)
+                away, ailing = session.away, _WELL
+                if not in_time and not away:
+                    away, ailing = await self._ailing(parcel)
                 self._learn(parcel)
                 parcel.judge(
                     lambda record, loss: verdict(
                         loss,
-                        session.away,
+                        away,
                         ailing.get((self._settings.topic_of(record), loss.partition), ""),
                     )
                 )
@@ -120,14 +124,17 @@ class Sessions:
         await parcel.accounted
         return False
 
-    async def _ailing(self, parcel: Parcel) -> Mapping[tuple[str, int | None], str]:
-        """Return which partitions of what was lost cannot take messages, while others can."""
+    async def _ailing(self, parcel: Parcel) -> tuple[str, Ailing]:
+        """Return which partitions of what was lost cannot take messages, while others can.
+
+        The text says why nobody answers that: then no event is to blame.
+        """
         topic_of = self._settings.topic_of
         places = {(topic_of(record), loss.partition) for record, loss in parcel.lost()}
         try:
-            return await self._topics.ailing(places)
-        except AwayError:
-            return {}
+            return "", await self._topics.ailing(places)
+        except AwayError as away:
+            return str(away), _WELL
 
     def _learn(self, parcel: Parcel) -> None:
         """Remember what the broker would not have."""

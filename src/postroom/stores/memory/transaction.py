@@ -72,6 +72,11 @@ class MemoryTransaction:
         self._inbox[name] = "done"
         return True
 
+    async def count_done(self, marks: Sequence[Mark]) -> int:
+        self.check()
+        seen = {**self._store.tables.inbox, **self._inbox}
+        return sum(seen.get((mark.consumer, mark.id)) == "done" for mark in marks)
+
     def after_commit(self, call: Callable[[], None]) -> bool:
         self._calls.append(call)
         return True

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from postroom.clock import host_microseconds
-from postroom.stores.findings import Finding
+from postroom.finding import Finding
 from postroom.stores.mongo.collecting import index_command
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import microseconds
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 _CLOCK_SECONDS = 1.0
 _OLDEST = (5, 0)
+_GREAT = {
+    "__system", "root", "restore", "clusterAdmin", "clusterManager", "hostManager", "userAdmin",
+}  # fmt: skip
+_MIGRATING = {"dbAdmin", "dbOwner"}
 
 
 async def examine(store: MongoStore) -> list[Finding]:
@@ -95,3 +99,33 @@ async def _check_indexes(db: Connection, embedded: tuple[str, ...]) -> list[Find
                     )
                 )
     return findings
+
+
+async def examine_rights(store: MongoStore) -> list[Finding]:
+    """Say if the user may do more than a relay needs."""
+    with translated(harmless=True):
+        status = await store.connection.client.admin.command("connectionStatus")
+    return list(judge_rights(status["authInfo"]))
+
+
+def judge_rights(who: Mapping[str, Any]) -> Iterator[Finding]:
+    """Say what a user has beyond the rights of a relay, by the answer of connectionStatus."""
+    if not who["authenticatedUsers"]:
+        yield Finding(
+            "info", "nobody had to log in",
+            "if the server asks nobody, whoever reaches it can change, lose or forge events",
+            "security.authorization: enabled in mongod.conf, and a user with readWrite",
+        )  # fmt: skip
+        return
+    roles = {role["role"] for role in who["authenticatedUserRoles"]}
+    fix = "db.createUser({user: 'relay', pwd: …, roles: ['readWrite']}), and its name in the URL"
+    if more := sorted(role for role in roles if role in _GREAT or role.endswith("AnyDatabase")):
+        yield Finding(
+            "warning", f"this user has rights on all databases: {', '.join(more)}",
+            "a mistake, or a stolen password, then reaches more than the events", fix,
+        )  # fmt: skip
+    elif more := sorted(roles & _MIGRATING):
+        yield Finding(
+            "info", f"this user may do more than a relay needs: {', '.join(more)}",
+            "right for migrations; a relay that can drop collections is one mistake from it", fix,
+        )  # fmt: skip

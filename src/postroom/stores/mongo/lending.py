@@ -94,6 +94,12 @@ class Errand:
         self._marks.append(mark)
         return True
 
+    async def count_done(self, marks: Sequence[Mark]) -> int:
+        kept = sum(mark in self._marks for mark in marks)
+        return kept + await self._writes.count_done(
+            [mark for mark in marks if mark not in self._marks]
+        )
+
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
         return False
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from postroom.clock import host_microseconds
 from postroom.codec import MAX_PAYLOAD_BYTES
 from postroom.errors import StoreError
-from postroom.stores.findings import Finding
+from postroom.finding import Finding
 
 if TYPE_CHECKING:
     from postroom.stores.mysql.session import Session
@@ -18,6 +19,10 @@ _CLOCK_SECONDS = 1.0
 _OLD_TRANSACTION_SECONDS = 300
 _SMALLEST_PACKET = 2 * MAX_PAYLOAD_BYTES + 100_000
 """Bytes travel as hexadecimal digits, and the rest of an event goes with them."""
+_GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<on>\S+) TO ", re.DOTALL)
+_COLUMNS = re.compile(r"\([^)]*\)")
+_HARMLESS = {"USAGE", "PROCESS"}
+_NEEDED = {"SELECT", "INSERT", "UPDATE", "DELETE"}
 
 INDEXES = {
     "outbox": {
@@ -137,9 +142,10 @@ async def check_indexes(session: Session, prefix: str) -> list[Finding]:
         (table, index): columns
         for table, index, columns in await session.rows("check_indexes", tables=tables)
     }
+    seen = {table for table, _ in there}  # of a table without a right nothing is told
     found: list[Finding] = []
     for table, indexes in INDEXES.items():
-        for name, columns in indexes.items():
+        for name, columns in indexes.items() if prefix + table in seen else ():
             index = name if name == "PRIMARY" else prefix + name
             if there.get((prefix + table, index)) != columns:
                 found.append(
@@ -198,3 +204,35 @@ async def check_transactions(session: Session) -> list[Finding]:
             f"end it, or: KILL {thread}",
         )
     ]
+
+
+async def examine_rights(store: MysqlStore) -> list[Finding]:
+    """Say if the user may do more than a relay needs."""
+    async with store.session() as session:
+        grants = [grant for (grant,) in await session.rows("check_rights")]
+    return list(judge_rights(grants))
+
+
+def judge_rights(grants: Iterable[str]) -> Iterator[Finding]:
+    """Say what a user has beyond rows of the tables, by the lines of SHOW GRANTS."""
+    everywhere: set[str] = set()
+    here: set[str] = set()
+    for grant in grants:
+        if (found := _GRANT.match(grant)) is not None:  # not a role, not a proxy
+            rights = {right.strip() for right in _COLUMNS.sub("", found["rights"]).split(",")}
+            (everywhere if found["on"] == "*.*" else here).update(rights)
+    fix = "CREATE USER relay, with the grants of `Least privileges` in operations/deploy"
+    if more := sorted(everywhere - _HARMLESS):
+        yield Finding(
+            "warning", f"this user has rights on all databases: {_few(more)}",
+            "a mistake, or a stolen password, then reaches more than the events", fix,
+        )  # fmt: skip
+    elif more := sorted(here - _HARMLESS - _NEEDED):
+        yield Finding(
+            "info", f"this user may do more than a relay needs: {_few(more)}",
+            "right for migrations; a relay that can drop tables is one mistake from it", fix,
+        )  # fmt: skip
+
+
+def _few(words: list[str]) -> str:
+    return ", ".join(words[:4]) + (", …" if len(words) > 4 else "")

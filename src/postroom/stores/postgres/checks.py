@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from postroom.clock import host_microseconds
-from postroom.stores.findings import Finding
+from postroom.finding import Finding
 
 if TYPE_CHECKING:
     from postroom.stores.postgres.database import Database
@@ -212,3 +213,33 @@ async def check_slots(db: Database) -> list[Finding]:
         )
         for kind, name, age in await db.rows("check_slots")
     ]
+
+
+async def examine_rights(store: PostgresStore) -> list[Finding]:
+    """Say if the role in use may do more than a relay needs, or everybody may do anything."""
+    rows: list[Any] = await store.database.rows("check_rights")
+    return [finding for row in rows for finding in judge_rights(*row)]
+
+
+def judge_rights(
+    role: str, superuser: bool, may_administer: bool, owner: bool, everybody: str
+) -> Iterator[Finding]:
+    """Say what a role has beyond the rights of a relay."""
+    why = "a mistake, or a stolen password, then reaches more than the events"
+    fix = "CREATE ROLE relay LOGIN, with the grants of `Least privileges` in operations/deploy"
+    if superuser:
+        yield Finding("warning", f"{role} is a superuser; a relay needs rows only", why, fix)
+    elif may_administer:
+        what = f"{role} may create roles or databases, or see past row security"
+        yield Finding("warning", what, why, fix)
+    elif owner:
+        yield Finding(
+            "info", f"{role} owns the tables: right for migrations, more than a relay needs",
+            "it can drop them", fix,
+        )  # fmt: skip
+    if everybody:
+        yield Finding(
+            "warning", f"everybody (PUBLIC) has {everybody} on the outbox table",
+            "who can change events can lose or forge them; who can read them sees all payloads",
+            "REVOKE ALL ON TABLE … FROM PUBLIC",
+        )  # fmt: skip

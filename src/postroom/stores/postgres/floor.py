@@ -64,6 +64,7 @@ class Floors:
         self._streams: dict[str, dict[int, _Lane]] = {}
         self._proof: _Proof | None = None
         self._next_look = 0.0
+        self._looking = False
         self._moving = 0  # changes under way that may bring events back
         self._moves = 0  # how many have come back
         self.epoch: int | None = None
@@ -137,12 +138,17 @@ class Floors:
             return
         self._slow = self._slow + 1 if seconds >= self._slow_seconds else 0
         now = monotonic()
-        if self._slow < self._slow_reads or now < self._next_look:
+        if self._slow < self._slow_reads or now < self._next_look or self._looking:
             return
-        self._next_look = now + self._pause  # before the first await: one at a time is enough
-        proof = await self._proven(db)
-        if proof is not None:
-            await self._raise(db, question, proof)
+        self._next_look = now + self._pause
+        # Another look would judge this one's proof by its own writers, or find it gone.
+        self._looking = True
+        try:
+            proof = await self._proven(db)
+            if proof is not None:
+                await self._raise(db, question, proof)
+        finally:
+            self._looking = False
 
     async def _proven(self, db: Database) -> int | None:
         """Return a number up to which everything is decided, if the proof is done."""

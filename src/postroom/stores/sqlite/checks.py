@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from postroom.stores.findings import Finding
+from postroom.finding import Finding
 
 if TYPE_CHECKING:
     from postroom.stores.sqlite.store import SqliteStore

@@ -158,3 +158,13 @@ SELECT seq, CONVERT(id USING utf8mb4) AS id, CONVERT(stream USING utf8mb4) AS st
     occurred_at, available_at, CONVERT(lease_owner USING utf8mb4) AS lease_owner, lease_until,
     LOWER(HEX(key_hash)) AS key_hash
 FROM postroom_outbox;
+
+-- Dead letters by themselves, whole, for people and their tools.
+CREATE OR REPLACE SQL SECURITY INVOKER VIEW postroom_dead AS
+SELECT seq, CONVERT(id USING utf8mb4) AS id, CONVERT(stream USING utf8mb4) AS stream,
+    CONVERT(type USING utf8mb4) AS type, CONVERT(topic USING utf8mb4) AS topic, CONVERT(`key` USING utf8mb4) AS `key`,
+    CONVERT(aggregate_type USING utf8mb4) AS aggregate_type, CONVERT(aggregate_id USING utf8mb4) AS aggregate_id,
+    payload, payload_bytes, CONVERT(content_type USING utf8mb4) AS content_type, headers,
+    CONVERT(correlation_id USING utf8mb4) AS correlation_id, causation_path, schema_version, kseq, occurred_at,
+    created_at, attempts, last_error, settled_at AS died_at
+FROM postroom_outbox WHERE open_state = 'dead';

@@ -121,3 +121,10 @@ CREATE TABLE postroom_meta (
     name  text COLLATE "C" PRIMARY KEY,
     value text NOT NULL
 );
+
+-- Dead letters by themselves, whole, for people and their tools.
+CREATE VIEW postroom_dead AS
+SELECT seq, id, stream, type, topic, key, aggregate_type, aggregate_id, payload, payload_bytes, content_type, headers,
+    correlation_id, causation_path, schema_version, kseq, occurred_at, created_at, attempts, last_error,
+    settled_at AS died_at
+FROM postroom_outbox WHERE state = 'dead';

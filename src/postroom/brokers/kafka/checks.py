@@ -1,0 +1,153 @@
+"""What a doctor asks of a Kafka cluster before people rely on it. No topic is created.
+
+The producer always asks for `acks=all` and cannot be told otherwise; how much that means is for the
+topic's own settings to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from confluent_kafka import KafkaError
+from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
+
+from postroom.brokers.kafka.broker import KafkaBroker
+from postroom.brokers.kafka.topics import Topics
+from postroom.codec import MAX_PAYLOAD_BYTES
+from postroom.finding import Finding
+
+_OVERHEAD = 100_000  # bytes for headers and for the frame of a batch
+
+
+class Topic(NamedTuple):
+    """What is known of a topic.
+
+    trouble     why nothing can be sent to it; empty if all is well
+    config      its settings; empty if we are not allowed to see them
+    """
+
+    trouble: str = ""
+    replicas: int = 3
+    config: Mapping[str, str] = {}
+
+
+async def examine(broker: KafkaBroker, topics: Collection[str]) -> list[Finding]:
+    """Look at the topics that events go to. Raises AwayError if the cluster does not answer."""
+    settings = broker.settings
+    onlooker = KafkaBroker.__new__(KafkaBroker)
+    onlooker._set_up(replace(settings, create_topics=False, partitions=None, replication=None))
+    names = {settings.topic} if settings.topic else set(topics)
+    await onlooker.open()
+    try:
+        await onlooker.health()
+        seen = await _look(onlooker._there().topics, sorted(names))
+    finally:
+        await onlooker.close()
+    found = list(judge_keys(settings.key))
+    for name in sorted(names):
+        found += judge_topic(name, seen[name], creates=settings.create_topics)
+    return found
+
+
+async def _look(topics: Topics, names: list[str]) -> dict[str, Topic]:
+    if not names:
+        return {}
+    standings = await topics.look(names)
+    seen = {name: Topic(standings[name].trouble) for name in names}
+    there = [name for name in names if not seen[name].trouble]
+    for name, described in (await topics._describe(there)).items() if there else ():
+        if not isinstance(described, KafkaError):
+            fewest = min(len(partition.replicas) for partition in described.partitions)
+            seen[name] = seen[name]._replace(replicas=fewest)
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in there]
+    if asked:
+        client, patience = topics._client(), topics._patience
+        answers = await topics._answers(
+            lambda: client.describe_configs(asked, request_timeout=patience)
+        )
+        for resource, entries in answers.items():
+            if not isinstance(entries, KafkaError):
+                config = {name: entry.value for name, entry in entries.items()}
+                seen[resource.name] = seen[resource.name]._replace(config=config)
+    return seen
+
+
+def judge_keys(key: str) -> Iterator[Finding]:
+    """A key that is the event's id spreads an aggregate over all partitions (K7)."""
+    if key == "id":
+        yield Finding(
+            "info", "the message key is the event's id (key=id)",
+            "events of one aggregate go to any partition: their order is lost",
+            "leave key=id out if a consumer relies on the order of an aggregate",
+        )  # fmt: skip
+
+
+def judge_topic(name: str, topic: Topic, *, creates: bool = False) -> Iterator[Finding]:
+    """Say what is odd about a topic (G2, K2)."""
+    if topic.trouble:
+        if not creates:
+            yield Finding(
+                "warning", f"topic {name!r}: {topic.trouble}",
+                "its events wait, and an alarm is raised",
+                f"kafka-topics.sh --create --topic {name} --partitions 6 --replication-factor 3",
+            )  # fmt: skip
+        return
+    yield from _judge_safety(name, topic)
+    yield from _judge_keeping(name, topic.config)
+    limit = int(topic.config.get("max.message.bytes", MAX_PAYLOAD_BYTES))
+    if limit < MAX_PAYLOAD_BYTES:
+        yield Finding(
+            "warning",
+            f"topic {name!r} takes {limit:,} bytes; an event may have {MAX_PAYLOAD_BYTES:,}",
+            "a larger event is rejected, and becomes a dead letter",
+            _alter(name, f"max.message.bytes={MAX_PAYLOAD_BYTES + _OVERHEAD}"),
+        )
+
+
+def _judge_safety(name: str, topic: Topic) -> Iterator[Finding]:
+    fewest = int(topic.config.get("min.insync.replicas", 2))
+    if fewest < 2:
+        yield Finding(
+            "warning", f"topic {name!r} has min.insync.replicas={fewest}",
+            "acks=all means one broker then: what only it has counts as confirmed, and goes with "
+            "it",
+            _alter(name, "min.insync.replicas=2") + ", with three replicas",
+        )  # fmt: skip
+    elif topic.replicas < fewest:
+        yield Finding(
+            "error",
+            f"topic {name!r} has {topic.replicas} replicas and min.insync.replicas={fewest}",
+            "Kafka refuses every message: its events wait", _reassign(name),
+        )  # fmt: skip
+    elif topic.replicas == fewest:
+        yield Finding(
+            "warning",
+            f"topic {name!r} has {topic.replicas} replicas and min.insync.replicas={fewest}",
+            "its events wait whenever a single broker is away", _reassign(name),
+        )  # fmt: skip
+    if topic.config.get("unclean.leader.election.enable") == "true":
+        yield Finding(
+            "error", f"topic {name!r} has unclean.leader.election.enable=true",
+            "a broker that lags behind may become the leader: confirmed events are lost (G2)",
+            _alter(name, "unclean.leader.election.enable=false"),
+        )  # fmt: skip
+
+
+def _judge_keeping(name: str, config: Mapping[str, Any]) -> Iterator[Finding]:
+    if "compact" in str(config.get("cleanup.policy", "")):
+        yield Finding(
+            "warning", f"topic {name!r} is compacted",
+            "of each key only the last event is sure to be kept: a consumer that is behind misses "
+            "earlier ones",
+            _alter(name, "cleanup.policy=delete"),
+        )  # fmt: skip
+
+
+def _alter(name: str, setting: str) -> str:
+    return f"kafka-configs.sh --alter --topic {name} --add-config {setting}"
+
+
+def _reassign(name: str) -> str:
+    return f"kafka-reassign-partitions.sh: give {name} three replicas"

@@ -1,0 +1,1 @@
+SELECT count(*) FROM postroom_inbox WHERE consumer = :consumer AND id = :id AND state = 'done'

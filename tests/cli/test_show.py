@@ -1,0 +1,41 @@
+"""What `show` prints for a person: readable, within 80 columns, and nothing that a terminal obeys."""
+
+from __future__ import annotations
+
+from postroom.cli.show import describe, render
+from postroom.store import Details, Lease
+from postroom.testing.desk import make_record
+
+DETAILS = Details("over", None, 1_700_000_000_000_000, None, None, None)
+
+
+def shown(record, details=DETAILS, lane=(None, "")):
+    return "\n".join(render(describe(record, details, lane)))
+
+
+def test_text_of_all_languages_is_shown_and_control_characters_are_not():
+    text = '{"name":"Зоя äöü 東京","evil":"\\u001b[31m\\u202e\\u0085","line":"a\\nb"}'
+    said = shown(make_record(payload=text.encode()))
+    assert '"name": "Зоя äöü 東京"' in said
+    assert '"evil": "\\u001b[31m\\u202e\\u0085"' in said
+    assert '"line": "a\\nb"' in said
+    assert all(c.isprintable() or c == "\n" for c in said)
+
+
+def test_long_errors_are_wrapped_under_their_name():
+    error = "ConnectionError: " + "the bank refused the connection " * 6
+    said = shown(make_record(last_error=error.strip()))
+    lines = [line for line in said.splitlines() if "bank" in line]
+    assert len(lines) > 2
+    assert all(len(line) <= 80 for line in said.splitlines())
+    start = lines[0].index("ConnectionError")
+    assert all(line[:start].strip() == "" and line[start] != " " for line in lines[1:])
+
+
+def test_a_blocked_key_is_told_in_words():
+    details = DETAILS._replace(stage="waiting", settled_us=None, barrier=184)
+    lane = (Lease(3, "owner-1", 7, True), "box-1")
+    said = shown(make_record(), details, lane)
+    assert "events of this key after seq 184 wait" in said
+    assert "lane_relay       box-1" in said
+    assert "wait" not in shown(make_record())

@@ -1,0 +1,182 @@
+"""What the doctor finds about brokers and sources, and that it is silent about sound ones."""
+
+from __future__ import annotations
+
+import aio_pika
+import pytest
+
+from postroom.cli.brokers import check_broker, check_source
+from postroom.config import RelaySettings
+from postroom.configuration import Setting
+from postroom.errors import ConfigError
+from postroom.url import Url
+from tests.scenario.kafka_place import make_topic
+from tests.scenario.rabbit import Tap, fresh
+
+
+async def findings(url, *topics):
+    found = await check_broker(Url.parse(url), RelaySettings(), topics)
+    assert all(one.why and one.fix for one in found)
+    return [(one.level, one.what) for one in found]
+
+
+async def of_source(url, keep_seen_seconds=2_592_000.0):
+    section = {"source": Setting(Url.parse(url), "x"),
+               "keep_seen_seconds": Setting(keep_seen_seconds, "x")}  # fmt: skip
+    found = await check_source(section)
+    assert all(one.why and one.fix for one in found)
+    return [(one.level, one.what) for one in found]
+
+
+# -- Kafka ------------------------------------------------------------------------------------
+@pytest.mark.slow
+@pytest.mark.promise("K2")
+async def test_topics_that_do_not_keep_or_take_what_they_should(kafka_url):
+    small = make_topic(kafka_url, max_message_bytes=20_000, min_insync_replicas=1)
+    assert await findings(kafka_url, small) == [
+        ("warning", f"topic '{small}' has min.insync.replicas=1"),
+        ("warning", f"topic '{small}' takes 20,000 bytes; an event may have 900,000"),
+    ]
+    stuck = make_topic(kafka_url, min_insync_replicas=2)
+    assert await findings(kafka_url, stuck) == [
+        ("error", f"topic '{stuck}' has 1 replicas and min.insync.replicas=2")
+    ]
+    risky = make_topic(
+        kafka_url, min_insync_replicas=1, unclean_leader_election_enable="true",
+        cleanup_policy="compact",
+    )  # fmt: skip
+    assert await findings(f"{kafka_url}?topic={risky}&key=id") == [
+        ("info", "the message key is the event's id (key=id)"),
+        ("warning", f"topic '{risky}' has min.insync.replicas=1"),
+        ("error", f"topic '{risky}' has unclean.leader.election.enable=true"),
+        ("warning", f"topic '{risky}' is compacted"),
+    ]
+
+
+@pytest.mark.slow
+async def test_a_topic_that_is_missing_is_not_created(kafka_url):
+    name = fresh("missing")
+    ((level, what),) = await findings(kafka_url, name)
+    assert (level, what.startswith(f"topic '{name}': ")) == ("warning", True)
+    assert await findings(f"{kafka_url}?create_topics=true", name) == []  # the relay will
+    assert await findings(kafka_url, name) != []
+    assert await findings(kafka_url) == []
+
+
+@pytest.mark.slow
+@pytest.mark.promise("G6")
+async def test_a_topic_that_keeps_more_than_the_inbox_remembers(kafka_url):
+    week = make_topic(kafka_url, retention_ms=7 * 86_400_000)
+    url = f"{kafka_url}?topic={week}&group=g"
+    assert await of_source(url) == []
+    assert await of_source(url, keep_seen_seconds=86_400.0) == [
+        ("warning", f"'{week}' keeps messages for 7.0 days, and the inbox remembers them for 1.0")
+    ]
+    ((level, what),) = await of_source(f"{kafka_url}?topic={fresh('none')}&group=g")
+    assert (level, "cannot be consumed" in what) == ("warning", True)
+
+
+# -- RabbitMQ ---------------------------------------------------------------------------------
+@pytest.fixture
+async def tap(rabbitmq_url):
+    async with Tap(rabbitmq_url) as tap:
+        yield tap
+
+
+@pytest.fixture
+def name():
+    return fresh("doctor")
+
+
+SINGLE = {"x_single_active_consumer": True}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({}, []),
+        ({"x_max_length": 7, "x_overflow": "reject-publish", "x_delivery_limit": 3}, []),
+        ({"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "k"}, []),
+        ({"kind": "classic"}, ["{name!r} is a classic queue, not a quorum queue"]),
+        ({"kind": "classic", "x_message_ttl": 7_000, "x_max_priority": 4},
+         ["{name!r} is a classic queue, not a quorum queue",
+          "the queue {name!r} has x-message-ttl=7000: milliseconds after which messages are dropped"]),
+        ({"x_max_length": 7},
+         ["the queue {name!r} has x-max-length=7: messages, and beyond it the oldest are dropped"]),
+    ],
+)  # fmt: skip
+async def test_what_kind_of_queue_it_is(rabbitmq_url, tap, name, arguments, told):
+    await tap.queue(name, **arguments)
+    expected = [("warning", one.format(name=name)) for one in told]
+    assert await findings(f"{rabbitmq_url}?queue={name}") == expected
+
+
+async def test_a_queue_that_is_declared_otherwise(rabbitmq_url, tap, name):
+    await tap.queue(name, kind="classic")
+    assert await findings(f"{rabbitmq_url}?queue={name}&declare=on") == [
+        ("warning", f"'{name}' is a classic queue, not a quorum queue"),
+        ("error", f"the queue '{name}' is there with other properties: x-queue-type=classic"),
+    ]
+    classic = f"{rabbitmq_url}?queue={name}&declare=on&queue_type=classic"
+    assert len(await findings(classic)) == 1
+    other = fresh("doctor")
+    await tap.queue(other)
+    assert await findings(f"{rabbitmq_url}?queue={other}&declare=on") == []
+    told = await of_source(f"{rabbitmq_url}?queue={other}&declare=on")
+    assert told[1:] == [
+        (
+            "error",
+            f"the queue '{other}' is there with other properties: x-single-active-consumer=none",
+        )
+    ]
+    assert len(await of_source(f"{rabbitmq_url}?queue={other}&declare=on&single=off")) == 1
+
+
+async def test_a_queue_that_does_not_survive_a_restart(rabbitmq_url, tap, name):
+    connection = await aio_pika.connect(rabbitmq_url)
+    async with connection:
+        channel = await connection.channel()
+        await channel.declare_queue(name, durable=False, auto_delete=True)
+        assert await findings(f"{rabbitmq_url}?queue={name}") == [
+            ("error", f"the queue '{name}' is not durable"),
+            ("warning", f"the queue '{name}' is deleted when its last consumer leaves"),
+        ]
+        await channel.queue_delete(name)
+
+
+async def test_what_is_missing_is_not_declared(rabbitmq_url, tap, name):
+    for url in (f"{rabbitmq_url}?queue={name}", f"{rabbitmq_url}?exchange={name}"):
+        ((level, what),) = await findings(url)
+        assert (level, "NOT_FOUND" in what) == ("warning", True)
+    declares = f"{rabbitmq_url}?exchange={name}&queue={name}&declare=on"
+    assert await findings(declares) == []  # the relay will
+    assert await of_source(f"{rabbitmq_url}?queue={name}&declare=on") == []
+    assert await of_source(f"{rabbitmq_url}?queue={name}") == [
+        ("warning", f"there is no queue '{name}'")
+    ]
+    with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity):
+        await tap._channel.get_queue(name)
+
+
+@pytest.mark.promise("I3")
+async def test_a_queue_that_several_consumers_would_share(rabbitmq_url, tap, name):
+    await tap.queue(name)
+    assert await of_source(f"{rabbitmq_url}?queue={name}") == [
+        ("warning", f"the queue '{name}' has no single active consumer")
+    ]
+    other = fresh("doctor")
+    await tap.queue(other, **SINGLE)
+    assert await of_source(f"{rabbitmq_url}?queue={other}") == []
+    assert await of_source(f"{rabbitmq_url}?queue={other}&declare=on") == []
+    assert await findings(f"{rabbitmq_url}?queue={other}") == []
+
+
+async def test_sources_that_are_away_or_make_no_sense():
+    ((level, what),) = await of_source("amqp://u:s3cret@127.0.0.1:1/?queue=q")
+    assert (level, what.startswith("amqp://u:***@127.0.0.1:1/?queue=q does not answer: ")) == (
+        "warning", True,
+    )  # fmt: skip
+    ((level, what),) = await of_source("amqp://127.0.0.1:1/")
+    assert (level, "a queue is missing" in what) == ("error", True)
+    with pytest.raises(ConfigError):
+        Url.parse("no url")

@@ -1,0 +1,51 @@
+"""What a run leaves in the store, seen by the store's own eyes: counts and dead letters."""
+
+from __future__ import annotations
+
+import json
+from contextlib import asynccontextmanager
+
+from postroom.consumers.letter import restore
+from postroom.record import State
+from postroom.store import Filter
+from postroom.wiring import load_store
+
+PAGE = 1_000
+STREAM = "main"
+
+
+async def migrate(url):
+    await load_store(url).migrate()
+
+
+async def counts(url):
+    async with _opened(url) as store:
+        return (await store.stats()).counts
+
+
+async def dead_letters(url):
+    """Return {id: (key, n, size)} of the dead letters in the outbox, and of those in the inbox."""
+    dead, buried, after = {}, {}, 0
+    async with _opened(url) as store:
+        while True:
+            page = await store.find(Filter(state=State.DEAD, limit=PAGE, after_seq=after))
+            for record in page:
+                data = json.loads(record.payload)
+                found = data["k"], data["n"], len(data["padding"])
+                if record.stream == STREAM:
+                    dead[record.id] = found
+                else:
+                    buried[restore(record).id] = found
+            if len(page) < PAGE:
+                return dead, buried
+            after = page[-1].seq
+
+
+@asynccontextmanager
+async def _opened(url):
+    store = load_store(url)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()

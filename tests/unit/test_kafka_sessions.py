@@ -1,0 +1,81 @@
+"""What a call on a session learns when its time is over."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError
+
+from postroom.broker import Outcome, Verdict
+from postroom.brokers.kafka import verdicts
+from postroom.brokers.kafka.log import LogLines
+from postroom.brokers.kafka.message import writer
+from postroom.brokers.kafka.parcel import Parcel
+from postroom.brokers.kafka.sessions import Sessions
+from postroom.brokers.kafka.settings import KafkaSettings
+from postroom.brokers.kafka.topics import AwayError
+from postroom.brokers.kafka.verdicts import Loss
+from postroom.testing.desk import RecordingDesk, make_record
+
+SETTINGS = KafkaSettings(servers="h:1", topic="t", publish_seconds=0.01)
+PURGED = Loss(KafkaError._PURGE_INFLIGHT, "purged in flight", partition=2)
+
+
+class Cluster:
+    """Answers that somebody is there, and then what it was told to."""
+
+    def __init__(self, ailing):
+        self._ailing = ailing
+
+    async def ask(self):
+        pass
+
+    async def ailing(self, places):
+        assert places == {("t", 2)}
+        if isinstance(self._ailing, Exception):
+            raise self._ailing
+        return self._ailing
+
+
+class Hanging:
+    """A session in which nothing is ever confirmed."""
+
+    away = ""
+    is_gone = False
+
+    def post(self, parcel, indices):
+        pass
+
+    def retire(self, grace_seconds):
+        pass
+
+    def give_up(self, parcel):
+        parcel.lose(0, PURGED)
+
+    def withdraw(self, parcel):
+        pass
+
+
+async def alone(ailing):
+    """Send an event alone that is never confirmed; returns what is said of it."""
+    sessions = Sessions(SETTINGS, Cluster(ailing), writer(SETTINGS), LogLines(SETTINGS))
+    record, desk = make_record(1, key="k"), RecordingDesk()
+    parcel = Parcel([record], desk)
+    await sessions.deliver(Hanging(), parcel, [0], verdicts.alone)
+    return desk.outcome(record)
+
+
+@pytest.mark.promise("P2", "P3")
+async def test_its_partition_is_well_so_nobody_knows():
+    assert await alone({}) == Outcome(Verdict.UNKNOWN, "purged in flight")
+
+
+@pytest.mark.promise("P1", "P2")
+async def test_its_partition_has_no_leader():
+    told = "partition 2 of 't' has no leader"
+    assert await alone({("t", 2): told}) == Outcome(Verdict.MISCONFIGURED, told)
+
+
+@pytest.mark.promise("P3")
+async def test_nobody_answers_what_is_wrong_with_its_partition_so_it_is_not_to_blame():
+    gone = AwayError("Kafka does not answer: timed out")
+    assert await alone(gone) == Outcome(Verdict.OUTAGE, "Kafka does not answer: timed out")
