@@ -5,6 +5,7 @@ python -m tests.torture cell postgres kafka --events 50000 --faults 100 --seed 7
 python -m tests.torture matrix --events 50000 --faults 100 --into results.jsonl
 python -m tests.torture soak postgres kafka --minutes 60  one seed after the other
 python -m tests.torture shrink postgres kafka --seed 7    the fewest faults that still break it
+python -m tests.torture table results.jsonl               a summary for people
 
 Prints one line of JSON for each cell; exit code 1 if a promise was broken.
 """
@@ -53,6 +54,7 @@ def arguments():
         verb.add_argument(
             "--into", type=Path, help="append summaries; pairs in it are not run again"
         )
+    verbs.add_parser("table").add_argument("results", type=Path)
     for name, where in (("relay", ("store", "broker")), ("consumer", ("source", "store"))):
         member = verbs.add_parser(name)
         for place in (*where, "history"):
@@ -84,8 +86,8 @@ def run_cell(args, store, broker, *, seed, only=None):
 
     with ground(store, broker) as place:
         cell = Cell(
-            place, seed=seed, events=args.events, count=args.faults, only=only, kinds=args.kinds, keep=args.keep,
-            progress=say,
+            place, seed=seed, events=args.events, count=args.faults, only=only, kinds=args.kinds,
+            keep=args.keep, progress=say,
         )  # fmt: skip
         return report({"cell": f"{store} {broker}", **cell.run()}, args.into)
 
@@ -132,6 +134,21 @@ def shrink(args):
     return False
 
 
+def table(args):
+    print(
+        "| store, destination | events | faults | kinds | dead | copies | fenced | takes | seconds |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    lines = [json.loads(line) for line in args.results.read_text().splitlines()]
+    for one in sorted(lines, key=lambda one: one["cell"]):
+        print(
+            f"| {one['cell']} | {one['events']:,} | {one['faults']} | {len(one['kinds'])} | "
+            f"{one['dead']} | {one['copies']} | {one['fenced']} | {one['takes']:,} | "
+            f"{one['seconds']:.0f} |"
+        )
+    return not any(one["violations"] for one in lines)
+
+
 def relay(args):
     from tests.torture.relaying import relay
 
@@ -166,7 +183,7 @@ def say(text):
 
 
 VERBS = {
-    "smoke": smoke, "cell": cell, "matrix": matrix, "soak": soak, "shrink": shrink,
+    "smoke": smoke, "cell": cell, "matrix": matrix, "soak": soak, "shrink": shrink, "table": table,
     "relay": relay, "consumer": consumer, "produce": produce,
 }  # fmt: skip
 

@@ -330,3 +330,24 @@ def test_only_a_third_parameter_is_given_the_context():
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ConfigError):
         merge(ConsumerSettings(), wrong)
+
+
+def test_arrivals_are_enough_by_number_or_by_size():
+    from postroom.consumers import kafka
+
+    def delivered(count, size):
+        message = Incoming("t", bytes(size), {})
+        return [kafka._Delivery(Partition("t", 0), n, message) for n in range(count)]
+
+    arrivals = kafka._Arrivals()
+    arrivals.put(delivered(1_999, 10))
+    assert not arrivals.are_enough
+    arrivals.put(delivered(1, 10))
+    assert arrivals.are_enough
+    assert len(arrivals.take(500)) == 500
+    assert not arrivals.are_enough
+    arrivals.put(delivered(16, 1_000_000))
+    assert arrivals.are_enough
+    assert len(arrivals.take(2_000)) == 1_516
+    assert not arrivals.are_enough
+    assert arrivals.take(1) == []

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 _DEFAULT_PORT = 9092
 _POLL_SECONDS = 0.05
 _MOST = 500  # messages handed over at once
-_ENOUGH = 2_000  # in hand and not yet asked for: partitions are paused
+_ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not yet asked for: partitions are paused
 _ANSWER_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
@@ -131,7 +131,7 @@ class KafkaSource:
         self._url = Url.parse(url)
         self.options = KafkaSourceOptions.read(self._url, given)
         self.capabilities = SourceCapabilities(offsets=True)
-        self._arrived: deque[_Delivery] = deque()
+        self._arrivals = _Arrivals()
         self._news = asyncio.Event()
         self._thread: _Poller | None = None
 
@@ -149,17 +149,16 @@ class KafkaSource:
         await asyncio.to_thread(self._check_topics)
         kept = await asyncio.to_thread(retention_seconds, self.options.client(), self.options.topic)
         self.capabilities = SourceCapabilities(offsets=True, redelivers_seconds=kept)
-        self._arrived.clear()
+        self._arrivals = _Arrivals()
         self._news = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._thread = _Poller(self.options, loop, self._arrive, self._arrived)
+        self._thread = _Poller(self.options, loop, self._arrive, self._arrivals)
         self._thread.start()
 
     async def receive(self) -> Sequence[_Delivery]:
-        while not self._arrived:
+        while not (taken := self._arrivals.take(_MOST)):
             self._news.clear()
             await self._news.wait()
-        taken = [self._arrived.popleft() for _ in range(min(_MOST, len(self._arrived)))]
         return [delivery for delivery in taken if not delivery.is_lost]
 
     async def pause(self) -> None:
@@ -180,7 +179,7 @@ class KafkaSource:
             raise ConnectionError(str(error)) from error
 
     def _arrive(self, deliveries: Sequence[_Delivery]) -> None:
-        self._arrived.extend(deliveries)
+        self._arrivals.put(deliveries)
         self._news.set()
 
     def _check_topics(self, *, must_answer: bool = False) -> None:
@@ -201,6 +200,28 @@ class KafkaSource:
                 raise ConnectionError(f"Kafka does not answer: {short_error(error)}") from error
         finally:
             client.close()
+
+
+class _Arrivals:
+    """Messages that have arrived and were not asked for; put and taken by the event loop only."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Delivery] = deque()
+        self._bytes = 0
+
+    @property
+    def are_enough(self) -> bool:
+        """No more should come, by their number or their size."""
+        return len(self._waiting) >= _ENOUGH or self._bytes >= _ENOUGH_BYTES
+
+    def put(self, deliveries: Sequence[_Delivery]) -> None:
+        self._waiting.extend(deliveries)
+        self._bytes += sum(len(delivery.message.body) for delivery in deliveries)
+
+    def take(self, most: int) -> list[_Delivery]:
+        taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+        self._bytes -= sum(len(delivery.message.body) for delivery in taken)
+        return taken
 
 
 def retention_seconds(client: Mapping[str, Any], topics: Sequence[str]) -> float | None:
@@ -226,7 +247,7 @@ class _Poller(threading.Thread):
         options: KafkaSourceOptions,
         loop: asyncio.AbstractEventLoop,
         arrive: Callable[[Sequence[_Delivery]], None],
-        arrived: deque[_Delivery],
+        arrivals: _Arrivals,
     ) -> None:
         super().__init__(name=f"postroom-kafka-{options.group}", daemon=True)
         self.paused = threading.Event()
@@ -234,7 +255,7 @@ class _Poller(threading.Thread):
         self._options = options
         self._loop = loop
         self._arrive = arrive
-        self._arrived = arrived
+        self._arrivals = arrivals
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._held_back: bool | None = False  # None: some are paused and some are not
 
@@ -292,7 +313,7 @@ class _Poller(threading.Thread):
 
     def _hold_back(self, client: Client) -> None:
         """Pause what is assigned while enough is in hand; the polls go on."""
-        enough = self.paused.is_set() or len(self._arrived) >= _ENOUGH
+        enough = self.paused.is_set() or self._arrivals.are_enough
         if enough != self._held_back:
             assigned = client.assignment()
             (client.pause if enough else client.resume)(assigned)

@@ -41,6 +41,7 @@ class Lender:
         self._turn = asyncio.Lock()
         self._sync_turn = threading.Lock()
         self._idle: aiosqlite.Connection | None = None
+        self._closing: set[asyncio.Future[None]] = set()
         self._sync_idle: sqlite3.Connection | None = None
 
     @asynccontextmanager
@@ -50,12 +51,29 @@ class Lender:
             try:
                 async with _transaction(connection):
                     yield connection
-            finally:
-                if connection.in_transaction:
-                    await _to_the_end(connection.close())
-                else:
-                    connection.row_factory = None
-                    self._idle = connection
+            except Exception:
+                await self._give_back(connection)
+                raise
+            except BaseException:
+                # A call may be under way still. If it is BEGIN, nobody would ever end what it
+                # begins, and no one else could write any more.
+                await self._discard(connection)
+                raise
+            await self._give_back(connection)
+
+    async def _give_back(self, connection: aiosqlite.Connection) -> None:
+        if connection.in_transaction:
+            await self._discard(connection)
+        else:
+            connection.row_factory = None
+            self._idle = connection
+
+    async def _discard(self, connection: aiosqlite.Connection) -> None:
+        """Close it after what is under way on it, also if the caller does not wait for that."""
+        closing = asyncio.ensure_future(connection.close())
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        await _to_the_end(closing)
 
     @contextmanager
     def sync_transaction(self) -> Iterator[sqlite3.Connection]:
@@ -79,6 +97,8 @@ class Lender:
         idle, self._idle = self._idle, None
         if idle is not None:
             await _to_the_end(idle.close())
+        if self._closing:
+            await asyncio.wait(self._closing)
         sync_idle, self._sync_idle = self._sync_idle, None
         if sync_idle is not None:
             sync_idle.close()
