@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 from postroom.url import Url
@@ -25,8 +26,9 @@ KEYS = 60
 PRODUCERS = 3
 EVENTS_PER_SECOND = 250  # at most, so that there is traffic during every fault
 FAULTS_AHEAD = 6  # producers wait when so many faults are due and not yet over
+EVENTS_AHEAD = 4_000  # … and when so many have had no effect yet
 STUCK_SECONDS = 120
-DRAIN_SECONDS = 180  # a limit of liveness, not of speed
+DRAIN_SECONDS = 120  # without any progress: a limit of liveness, not of speed
 CLOSE_SECONDS = 30
 MOST_MEGABYTES = 700
 MORE_HANDLES = 60  # connections for handlers come with the work
@@ -51,6 +53,7 @@ class Cell:
         self.seconds = {}
         self._progress = progress or (lambda text: None)
         self._change_tap = None
+        self._looker = None
         self._began = time.monotonic()
 
     def run(self):
@@ -127,8 +130,8 @@ class Cell:
             if waiting:  # when all have fired, nothing is waited for
                 pace = (nemesis.done + FAULTS_AHEAD) / len(self.plan)
                 allowed = min(allowed, pace * self.events)
-            self.crew.allow(allowed / PRODUCERS)
-            written = self._written()
+            written, happened = self._progress_made()
+            self.crew.allow(min(allowed, max(happened, 0) + EVENTS_AHEAD) / PRODUCERS)
             if written != before:
                 before, stuck = written, time.monotonic() + STUCK_SECONDS
                 self._progress(f"{written:,} of {self.events:,} events, {len(waiting)} faults left")
@@ -140,33 +143,40 @@ class Cell:
                 self.history.note("violation", text="I9 producers make no progress")
                 return
             else:
-                time.sleep(0.05)
+                time.sleep(0.1)
 
-    def _written(self):
+    def _progress_made(self):
+        """Return how many events are written and how many effects there are; -1, -1 if away."""
         try:
-            world = open_world(self.ground.store_url)
-            try:
-                return world.written()
-            finally:
-                world.close()
+            self._looker = self._looker or open_world(self.ground.store_url)
+            return self._looker.written(), self._looker.effects_written()
         except Exception:
-            return -1
+            self._look_away()
+            return -1, -1
+
+    def _look_away(self):
+        looker, self._looker = self._looker, None
+        if looker is not None:
+            with suppress(Exception):
+                looker.close()
 
     def _drain(self):
         """Wait until nothing is left and everything took effect (I9)."""
-        deadline = time.monotonic() + DRAIN_SECONDS
-        left = {}
+        self._look_away()
+        left, least, deadline = {}, float("inf"), time.monotonic() + DRAIN_SECONDS
         while time.monotonic() < deadline:
             try:
                 left = self._left()
-                if not any(left.values()):
+                if not (total := sum(left.values())):
                     return []
+                if total < least:
+                    least, deadline = total, time.monotonic() + DRAIN_SECONDS
             except Exception as error:
                 left = {"error": str(error)}
             self._progress(f"draining: {left}")
             self.history.note("draining", left=left)
             time.sleep(0.3)
-        return [f"I9 not drained {DRAIN_SECONDS} s after healing: {left}"]
+        return [f"I9 no progress for {DRAIN_SECONDS} s after healing: {left}"]
 
     def _left(self):
         found = asyncio.run(counts(self.ground.store_url))

@@ -79,6 +79,9 @@ class MongoWorld:
     def innocent(self):
         return self.database["torture_log"].count_documents({"fate": ""})
 
+    def effects_written(self):
+        return self.database["torture_effect"].estimated_document_count()
+
     def happened(self):
         return len(self.database["torture_effect"].distinct("id"))
 

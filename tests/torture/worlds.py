@@ -140,6 +140,9 @@ class SqlWorld:
         """How many committed events have nothing wrong with them."""
         return self.rows("SELECT count(*) FROM torture_log WHERE fate = ''")[0][0]
 
+    def effects_written(self):
+        return self.rows("SELECT count(*) FROM torture_effect")[0][0]
+
     def happened(self):
         """How many different events had an effect."""
         return self.rows("SELECT count(DISTINCT id) FROM torture_effect")[0][0]

@@ -29,10 +29,11 @@ async def test_a_begin_that_nobody_waits_for_any_more_leaves_no_lock(tmp_path):
     await asyncio.wait({handling})
     assert handling.cancelled()
     other.execute("COMMIT")  # now BEGIN comes through
-    await lender.close()
-    other.execute("PRAGMA busy_timeout = 0")
+    async with lender.transaction():
+        pass
     other.execute("BEGIN IMMEDIATE")
     other.close()
+    await lender.close()
 
 
 async def test_a_connection_is_used_again_after_an_error_of_the_handler(tmp_path):

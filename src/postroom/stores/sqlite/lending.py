@@ -57,23 +57,23 @@ class Lender:
             except BaseException:
                 # A call may be under way still. If it is BEGIN, nobody would ever end what it
                 # begins, and no one else could write any more.
-                await self._discard(connection)
+                self._discard(connection)
                 raise
             await self._give_back(connection)
 
     async def _give_back(self, connection: aiosqlite.Connection) -> None:
         if connection.in_transaction:
-            await self._discard(connection)
+            await _to_the_end(self._discard(connection))
         else:
             connection.row_factory = None
             self._idle = connection
 
-    async def _discard(self, connection: aiosqlite.Connection) -> None:
-        """Close it after what is under way on it, also if the caller does not wait for that."""
+    def _discard(self, connection: aiosqlite.Connection) -> asyncio.Future[None]:
+        """Close it after what is under way on it, whether or not the caller waits for that."""
         closing = asyncio.ensure_future(connection.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
-        await _to_the_end(closing)
+        return closing
 
     @contextmanager
     def sync_transaction(self) -> Iterator[sqlite3.Connection]:
