@@ -10,7 +10,7 @@ WORKERS ?= 3
 # Its driver is built with the headers that come with the servers.
 NO_SERVERS := --ignore tests/contract/test_transactions_mysql.py
 
-.PHONY: help demo test test-preview test-fast test-pythons check format mutants bench sim torture spec servers clean
+.PHONY: help demo test test-fast test-pythons check format mutants bench sim torture spec servers clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,20 +34,17 @@ demo: $(VENV)/.demo  ## the main job on SQLite: orders, a relay killed half-way,
 	@$(BIN)/postroom demo
 
 test: $(VENV)/.dev servers check  ## lint, types, layers, and all tests, on real servers
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not preview"
-
-test-preview: $(VENV)/.dev servers  ## the tests of the stores and brokers that are still a preview
-	@$(BIN)/python -m pytest -n $(WORKERS) -m preview
+	@$(BIN)/python -m pytest -n $(WORKERS)
 
 test-fast: $(VENV)/.dev  ## the tests that need no server, under a minute
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow and not preview" $(NO_SERVERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow" $(NO_SERVERS)
 
 test-pythons: $(VENV)/.dev  ## the tests without servers, on every Python from 3.11 on that is found
 	@for v in 3.11 3.12 3.13 3.14; do \
 	  if python$$v -c '' 2>/dev/null; then \
 	    echo "== Python $$v"; python$$v -m venv .venv-$$v && \
 	    .venv-$$v/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]' && \
-	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow and not preview" $(NO_SERVERS) || exit 1; \
+	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow" $(NO_SERVERS) || exit 1; \
 	  else echo "== Python $$v: not found"; fi; done
 
 servers: $(VENV)/.dev  ## install the real servers that the tests start (PostgreSQL, MariaDB, MongoDB, Kafka, RabbitMQ)

@@ -89,7 +89,8 @@ def busy(tmp_path, sqlite_place):
         def quiet():
             _, metrics = fetch(port, "/metrics")
             done = value(metrics, "outbox_done_total", stream="main")
-            return metrics if done == 11 and value(metrics, "postroom_events", state="dead") else ""
+            seen = value(metrics, "postroom_events", state="done")  # by its last look at the store
+            return metrics if done == seen == 11 else ""
 
         yield relay, port, quiet
         if relay.process.poll() is None:

@@ -246,7 +246,17 @@ def _gap_taken():
     handling.admit = admit
 
 
+def _a_full_disk_is_charged():
+    from postroom.brokers import handling
+
+    handling.has_no_room = lambda error: False
+
+
 RECEIVING_MUTANTS = {
+    "in-full-disk-charged": Mutant(
+        "P2", "an event is charged because the database's disk is full", _a_full_disk_is_charged,
+        tests=("tests/scenario/test_relay_sqlite.py::TestHandlers::test_a_full_disk_is_no_handlers_fault",),
+    ),
     "in-accept-last": Mutant(
         "H2", "a message is accepted after its effect", _accept_last, tests=(CONSUMER,)
     ),

@@ -171,7 +171,7 @@ class HandlerScenes:
         assert len(tries) == 3
 
     async def test_a_handler_has_a_time_limit_and_its_effects_are_undone(self, place):
-        handlers, tries = Handlers(time_limit_seconds=0.1), []
+        handlers, tries = Handlers(time_limit_seconds=1.0), []
 
         @handlers.on("paid")
         async def charge(event, tx):

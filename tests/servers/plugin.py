@@ -109,6 +109,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests that need a server, before `-m` chooses among them."""
     for item in items:
         names = set(getattr(item, "fixturenames", ()))
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            # A parameter may be the name of a fixture that is asked for by it.
+            names |= {value for value in item.callspec.params.values() if isinstance(value, str)}
         if names & {*FIXTURES, OWN}:
             item.add_marker("server")
 

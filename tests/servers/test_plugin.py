@@ -149,8 +149,10 @@ def test_a_missing_server_fails_and_says_what_to_run(suite: Suite, use: str) -> 
 
 def test_tests_with_a_server_are_marked(suite: Suite) -> None:
     source = (
-        "def test_with(mongo_url): pass\ndef test_own(own_server): pass\ndef test_without(): pass"
+        "import pytest\n"
+        "def test_with(mongo_url): pass\ndef test_own(own_server): pass\ndef test_without(): pass\n"
+        "@pytest.mark.parametrize('name', ['mongo_url', 'other'])\ndef test_by_name(name): pass\n"
     )
     done = suite.run(source, "-m", "not server")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "1 passed, 2 deselected" in done.stdout
+    assert "2 passed, 3 deselected" in done.stdout

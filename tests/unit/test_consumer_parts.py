@@ -19,7 +19,7 @@ from postroom.outbox import Outbox
 from postroom.source import Incoming
 from postroom.stores.memory import MemoryStore
 from postroom.testing.desk import RecordingDesk, make_record
-from postroom.transactions.conflicts import is_conflict
+from postroom.transactions.conflicts import has_no_room, is_conflict
 
 
 # -- ids (S5.5) -------------------------------------------------------------------------------
@@ -247,6 +247,33 @@ def of_module(name, *args, **facts):
 )
 def test_a_conflict_is_told_from_a_failure(error, expected):
     assert is_conflict(error) is expected
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (of_module("psycopg.errors", sqlstate="53100"), True),  # disk full
+        (of_module("asyncpg.exceptions", sqlstate="53200"), True),  # out of memory
+        (of_module("psycopg.errors", sqlstate="25006"), True),  # read only, as after a fail-over
+        (of_module("psycopg.errors", sqlstate="23505"), False),
+        (of_module("psycopg.errors", sqlstate=None), False),
+        (of_module("asyncmy.errors", 1114, "The table is full"), True),
+        (of_module("MySQLdb", 1021, "Disk full"), True),
+        (of_module("pymysql.err", 1290, "--read-only"), True),
+        (of_module("pymysql.err", 1213, "Deadlock"), False),
+        (of_module("shop", 1114), False),
+        (of_module("sqlite3", sqlite_errorcode=13), True),
+        (of_module("sqlite3", sqlite_errorcode=778), True),  # SQLITE_IOERR_WRITE
+        (of_module("sqlite3", sqlite_errorcode=2067), False),
+        (of_module("pymongo.errors", code=14031), True),
+        (of_module("pymongo.errors", code=11000), False),
+        (of_module("sqlalchemy.exc", orig=of_module("asyncmy.errors", 1114, "full")), True),
+        (None, False),
+    ],
+)
+def test_a_database_without_room_is_told_from_a_failure(error, expected):
+    assert has_no_room(error) is expected
 
 
 # -- the history (S3.1) -----------------------------------------------------------------------

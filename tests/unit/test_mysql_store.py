@@ -74,7 +74,7 @@ def test_every_table_has_the_prefix():
         assert ";" not in text, name
     (step,) = load_migrations("mine_")
     assert all("postroom_" not in statement for statement in step.statements)
-    assert len(step.statements) == 9
+    assert len(step.statements) == 10
 
 
 def test_every_parameter_is_in_the_drivers_style():
@@ -96,7 +96,7 @@ def test_migration_sql_is_for_people():
     assert "CREATE TABLE IF NOT EXISTS mine_outbox" in text
     assert "'schema_version', '1'" in text
     assert MysqlStore(database="shop").migration_sql(after=1) == ""
-    assert len(cut(text)) == 9 + 3
+    assert len(cut(text)) == 10 + 3
 
 
 def test_a_key_is_left_out_in_its_own_lane_only():

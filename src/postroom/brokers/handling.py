@@ -31,7 +31,7 @@ from postroom.errors import CausationError, Reject, Retry, TransactionError
 from postroom.record import Record, short_error
 from postroom.transaction import Mark
 from postroom.transactions import steps
-from postroom.transactions.conflicts import is_conflict
+from postroom.transactions.conflicts import has_no_room, is_conflict
 
 AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
 SyncFactory = Callable[[], AbstractContextManager[Any]]
@@ -111,6 +111,8 @@ class Run:
             return REPEAT if self.is_repeat else CONFIRMED
         if self.phase is not Phase.OPENING and not isinstance(error, (Retry, Reject)):
             self.lost_to_another = is_conflict(error)
+            if has_no_room(error):
+                return Outcome(Verdict.MISCONFIGURED, f"the database: {short_error(error)}")
         if self.phase is Phase.COMMITTING:
             return Outcome(Verdict.UNKNOWN, short_error(error))
         if self.phase is Phase.RUNNING:

@@ -1,16 +1,23 @@
-"""Telling a conflict from a failure, whichever driver raised it, without importing any.
+"""Telling a conflict, or a database without room, from a failure, whichever driver raised it.
 
 After a conflict the database has undone the whole transaction, and nothing was wrong with it:
 run from its beginning it may succeed (I2). Two deliveries of one message are the usual cause.
+A full disk is nobody's fault either, but only a person can help.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from postroom.errors import StoreConflictError
 
 _SQLSTATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _MYSQL_NUMBERS = frozenset({1213, 1205, 1020})  # deadlock, lock wait timeout, record has changed
 _SQLITE_BUSY = frozenset({5, 6})  # primary codes: busy, locked
+_NO_ROOM_STATES = ("53", "25006")  # no disk, memory or connections; read only
+_NO_ROOM_NUMBERS = frozenset({1021, 1114, 1290, 1836})  # disk full, table full, read only (two)
+_SQLITE_NO_ROOM = frozenset({7, 8, 10, 13})  # primary codes: memory, read only, I/O error, full
+_MONGO_NO_ROOM = 14031
 _MYSQL_MODULES = ("pymysql", "MySQLdb", "asyncmy")
 _MONGO_LABEL = "TransientTransactionError"
 _MAX_DEPTH = 5
@@ -18,13 +25,33 @@ _MAX_DEPTH = 5
 
 def is_conflict(error: BaseException | None) -> bool:
     """Say whether the transaction lost against another one and may be run again as a whole."""
-    for _ in range(_MAX_DEPTH):  # SQLAlchemy and Django wrap the driver's own error
+    return any(isinstance(e, StoreConflictError) or _is_drivers(e) for e in _causes(error))
+
+
+def has_no_room(error: BaseException | None) -> bool:
+    """Say whether the database takes nothing at present: it is full, or can only be read."""
+    return any(_is_short(e) for e in _causes(error))
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield the error and what is inside of it: SQLAlchemy and Django wrap the driver's own."""
+    for _ in range(_MAX_DEPTH):
         if error is None:
-            return False
-        if isinstance(error, StoreConflictError) or _is_drivers(error):
-            return True
+            return
+        yield error
         error = getattr(error, "orig", None) or error.__cause__
-    return False
+
+
+def _is_short(error: BaseException) -> bool:
+    state = getattr(error, "sqlstate", None)  # psycopg and asyncpg
+    if isinstance(state, str) and state.startswith(_NO_ROOM_STATES):
+        return True
+    module = type(error).__module__.partition(".")[0]
+    if module == "sqlite3":
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_NO_ROOM
+    if module in _MYSQL_MODULES:
+        return bool(error.args) and error.args[0] in _NO_ROOM_NUMBERS
+    return module == "pymongo" and getattr(error, "code", None) == _MONGO_NO_ROOM
 
 
 def _is_drivers(error: BaseException) -> bool:
