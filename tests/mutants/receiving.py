@@ -252,7 +252,37 @@ def _a_full_disk_is_charged():
     handling.has_no_room = lambda error: False
 
 
+def _a_full_disk_is_final():
+    from postroom.consumers import consumer, trial
+    from postroom.errors import StoreError
+
+    consumer.is_passing = trial.is_passing = lambda error: isinstance(error, StoreError)
+
+
+def _a_key_goes_on_behind_what_no_row_holds():
+    from postroom.consumers import trial
+    from postroom.consumers.consumer import Consumer
+
+    bury = trial.Bench.bury
+
+    async def gives_up(self, letter, reason):
+        return await bury(self, letter, reason) or True
+
+    trial.Bench.bury = gives_up
+    Consumer._may_be_kept = lambda self, letter: not letter.delivery.is_lost
+
+
 RECEIVING_MUTANTS = {
+    "in-full-disk-final": Mutant(
+        "I3", "a driver's own error while a dead letter is written counts as its end",
+        _a_full_disk_is_final,
+        tests=(f"{FAULTS}::test_nothing_passes_a_message_whose_dead_letter_cannot_be_written",),
+    ),
+    "in-key-goes-on": Mutant(
+        "I3", "a key goes on behind a message that can be neither handled nor stored",
+        _a_key_goes_on_behind_what_no_row_holds,
+        tests=(f"{FAULTS}::test_behind_a_message_that_no_row_can_hold_its_key_waits",),
+    ),
     "in-full-disk-charged": Mutant(
         "P2", "an event is charged because the database's disk is full", _a_full_disk_is_charged,
         tests=("tests/scenario/test_relay_sqlite.py::TestHandlers::test_a_full_disk_is_no_handlers_fault",),

@@ -334,3 +334,95 @@ async def test_a_message_that_no_row_can_hold_stays_with_the_broker(shop, mode):
             await until(lambda: shop.effects() == ["m-1", "m-2"])
             assert [m.headers[ID] for m in shop.queue.unacked.values()] == ["huge"]
     assert any(isinstance(fact, Alarm) and "stays" not in fact.about for fact in shop.facts)
+
+
+def spoilt(monkeypatch, name, problem):
+    """Let the backlog's `bury` or `keep` meet the problem that the function returns, if any."""
+    real = getattr(Backlog, name)
+
+    async def meets(self, *args):
+        if (error := problem(*args)) is not None:
+            raise error
+        return await real(self, *args)
+
+    monkeypatch.setattr(Backlog, name, meets)
+
+
+@pytest.mark.promise("G4", "I3")
+async def test_nothing_passes_a_message_whose_dead_letter_cannot_be_written(shop, monkeypatch):
+    """As on a full disk: the driver's own error, from the middle of a transaction."""
+    full = Times(4, sqlite3.OperationalError("database or disk is full"))
+
+    def problem(incoming, record, reason):
+        try:
+            full()
+        except sqlite3.OperationalError as error:
+            return error
+
+    spoilt(monkeypatch, "bury", problem)
+
+    @shop.handlers.on("order.refused")
+    async def refuse(event, tx):
+        raise ValueError("never")
+
+    shop.queue.send(Incoming("orders", b"{}", {ID: "k-1", TYPE: "order.refused", KEY: "k"}))
+    async with shop.consumer(retry=RetryPolicy(max_attempts=1)) as consumer:
+        await until(lambda: full.left <= 2)
+        shop.queue.send(message("k-2"), message("other", "o"))
+        await until(lambda: shop.effects() == ["other"])
+        assert (consumer.counts.dead, full.left > 0) == (0, True)
+        await until(lambda: consumer.counts.done == 2)
+    assert (consumer.counts.dead, shop.effects()) == (1, ["other", "k-2"])
+    assert len(shop.queue.acked) == 3
+
+
+@pytest.mark.promise("G4", "G7", "I3")
+async def test_behind_a_message_that_no_row_can_hold_its_key_waits(shop, monkeypatch):
+    spoilt(monkeypatch, "bury", lambda incoming, record, reason: ValueError("too odd"))
+
+    @shop.handlers.on("order.refused")
+    async def refuse(event, tx):
+        raise ValueError("never")
+
+    shop.queue.send(Incoming("orders", b"{}", {ID: "k-1", TYPE: "order.refused", KEY: "k"}))
+    async with shop.consumer(retry=RetryPolicy(max_attempts=1)):
+        await until(lambda: any(isinstance(fact, Alarm) for fact in shop.facts))
+        shop.queue.send(message("k-2"), *(message(f"o-{n}", "o") for n in range(20)))
+        await until(lambda: len(shop.effects()) == 20)
+    assert "k-2" not in shop.effects()
+    assert len(shop.queue.acked) == 20
+
+
+@pytest.mark.promise("G4", "G7")
+async def test_nothing_is_kept_behind_a_message_that_no_row_can_hold(shop, monkeypatch):
+    def problem(letters):
+        return ValueError("too odd") if "k-1" in [record.id for _, record in letters] else None
+
+    spoilt(monkeypatch, "keep", problem)
+    shop.queue.send(message("o-1", "o"), message("k-1"), message("k-2"), message("o-2", "o"))
+    async with shop.consumer(mode="durable"):
+        await until(lambda: shop.effects() == ["o-1", "o-2"])
+        shop.queue.send(message("k-3"), message("o-3", "o"))
+        await until(lambda: shop.effects() == ["o-1", "o-2", "o-3"])
+    assert len(shop.queue.acked) == 3
+    assert [f.about for f in shop.facts if isinstance(f, Alarm)] == [
+        "message k-1 can be neither handled nor stored"
+    ]
+
+
+@pytest.mark.promise("G2")
+async def test_a_full_disk_is_waited_for_before_anything_is_kept(shop, monkeypatch):
+    full = Times(3, sqlite3.OperationalError("database or disk is full"))
+
+    def problem(letters):
+        try:
+            full()
+        except sqlite3.OperationalError as error:
+            return error
+
+    spoilt(monkeypatch, "keep", problem)
+    shop.queue.send(message("m-1"), message("m-2"))
+    async with shop.consumer(mode="durable"):
+        await until(lambda: shop.effects() == ["m-1", "m-2"])
+    assert len(shop.queue.acked) == 2
+    assert not [fact for fact in shop.facts if isinstance(fact, Alarm)]

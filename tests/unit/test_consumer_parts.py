@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import sqlite3
 
+import asyncmy.errors
+import psycopg
+import pymongo.errors
 import pytest
 
 from postroom import Event, Handlers
@@ -19,7 +23,7 @@ from postroom.outbox import Outbox
 from postroom.source import Incoming
 from postroom.stores.memory import MemoryStore
 from postroom.testing.desk import RecordingDesk, make_record
-from postroom.transactions.conflicts import has_no_room, is_conflict
+from postroom.transactions.conflicts import has_no_room, is_conflict, is_passing
 
 
 # -- ids (S5.5) -------------------------------------------------------------------------------
@@ -274,6 +278,30 @@ def test_a_conflict_is_told_from_a_failure(error, expected):
 )
 def test_a_database_without_room_is_told_from_a_failure(error, expected):
     assert has_no_room(error) is expected
+
+
+@pytest.mark.promise("G2", "I3")
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (StoreConflictError("busy"), True),
+        (ConnectionResetError(), True),
+        (sqlite3.OperationalError("database or disk is full"), True),
+        (sqlite3.DataError("string or blob too big"), False),
+        (psycopg.errors.DiskFull(), True),
+        (psycopg.OperationalError("server closed the connection unexpectedly"), True),
+        (psycopg.errors.UntranslatableCharacter(), False),
+        (asyncmy.errors.OperationalError(2013, "Lost connection"), True),
+        (asyncmy.errors.DataError(1406, "Data too long"), False),
+        (pymongo.errors.AutoReconnect("away"), True),
+        (pymongo.errors.DocumentTooLarge("16 MB"), False),
+        (ConfigError("too long"), False),
+        (ValueError("odd"), False),
+        (None, False),
+    ],
+)
+def test_what_passes_is_told_from_what_stays(error, expected):
+    assert is_passing(error) is expected
 
 
 # -- the history (S3.1) -----------------------------------------------------------------------

@@ -27,6 +27,7 @@ from postroom.observer import Alarm, Observer, Trouble
 from postroom.record import short_error
 from postroom.source import Delivery, Source
 from postroom.store import Store
+from postroom.transactions.conflicts import is_passing
 from postroom.wiring import load_broker, load_source, load_store
 
 _log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Consumer:
         self._forgetter: Forgetter | None = None
         self._keys: Keys | None = None
         self._trials: Trials | None = None
+        self._held: dict[bytes, Delivery] = {}  # keys behind a message that no row can hold
         self._receiving: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
         self._breakdown: asyncio.Task[None] | None = None
@@ -204,7 +206,7 @@ class Consumer:
         self._watching = asyncio.create_task(self._watch(self._relay), name="watching")
         self._opened.append(self.source)
         await open_shared(self.source)
-        self._trials = Trials(bench)
+        self._trials, self._held = Trials(bench), {}
         self._keys = Keys(self._trials.finish, self._left, self._broke_down)
         self._bench = bench
         self._forgetter = Forgetter(bench)
@@ -333,25 +335,34 @@ class Consumer:
     async def _keep(self, bench: Bench, letters: Sequence[Letter]) -> None:
         """Store messages, in order, then acknowledge them."""
         pause = _FIRST_PAUSE
-        while letters := [letter for letter in letters if not letter.delivery.is_lost]:
+        while letters := [letter for letter in letters if self._may_be_kept(letter)]:
             try:
                 await bench.backlog.keep([(le.delivery.message, le.record) for le in letters])
-            except StoreError as error:
-                bench.tell(Trouble(bench.stream, "keeping messages", short_error(error)))
-                await bench.pause(pause)
-                pause = min(pause * 2, self.settings.max_outage_seconds)
-            except Exception as error:  # one of them can never be stored: the others must not wait
-                if len(letters) == 1:
+            except Exception as error:
+                if is_passing(error):
+                    bench.tell(Trouble(bench.stream, "keeping messages", short_error(error)))
+                    await bench.pause(pause)
+                    pause = min(pause * 2, self.settings.max_outage_seconds)
+                elif len(letters) == 1:
+                    self._held[letters[0].record.key_hash] = letters[0].delivery
                     bench.cannot_be_kept(letters[0], error)
+                else:  # one of them can never be stored: those of other keys must not wait
+                    for letter in letters:
+                        await self._keep(bench, [letter])
                     return
-                for letter in letters:
-                    await self._keep(bench, [letter])
-                return
             else:
                 bench.counts.kept += len(letters)
                 for letter in letters:
                     letter.delivery.ack()
                 return
+
+    def _may_be_kept(self, letter: Letter) -> bool:
+        """Say whether it is still ours, and not behind one of its key that cannot be stored."""
+        head = self._held.get(letter.record.key_hash)
+        if head is not None and head.is_lost:
+            del self._held[letter.record.key_hash]
+            head = None
+        return head is None and not letter.delivery.is_lost
 
     def _left(self, count: int) -> None:
         self._in_flight -= count

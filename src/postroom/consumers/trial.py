@@ -22,13 +22,14 @@ from postroom.consumers.batches import Batches
 from postroom.consumers.settings import ConsumerSettings
 from postroom.engine.blocks import Judge, Sentence
 from postroom.engine.breaker import Breaker
-from postroom.errors import StoreError
 from postroom.observer import Alarm, Attempt, BreakerChanged, Fact, Handled, Observer, Trouble
 from postroom.record import Record, short_error
 from postroom.source import Delivery
+from postroom.transactions.conflicts import is_passing
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
+_HELD_SECONDS = 1.0
 
 
 class Letter(NamedTuple):
@@ -95,20 +96,23 @@ class Bench:
                 await self.stopping.wait()
 
     async def bury(self, letter: Letter, reason: str) -> bool:
-        """Make a dead letter of a message, durably; False if it is another's, or we stop."""
+        """Make a dead letter of a message, durably.
+
+        False if it is another's, or we stop, or no row can hold it, which is an alarm.
+        """
         pause = _FIRST_PAUSE
         while not letter.delivery.is_lost:
             try:
                 await self.backlog.bury(letter.delivery.message, letter.record, reason)
-            except StoreError as error:
+            except Exception as error:
+                if not is_passing(error):
+                    self.cannot_be_kept(letter, error)
+                    return False
                 self.tell(Trouble(self.stream, "writing a dead letter", short_error(error)))
                 if self.stopping.is_set():
                     return False
                 await self.pause(pause)
                 pause = min(pause * 2, self.settings.max_outage_seconds)
-            except Exception as error:
-                self.cannot_be_kept(letter, error)
-                return False
             else:
                 self.counts.dead += 1
                 return True
@@ -173,10 +177,11 @@ class Trials:
             record, alone = record._replace(attempts=sentence.attempts), False
             match sentence.sentence:
                 case Sentence.BURY:
-                    if not await bench.bury(letter, _reason(sentence.attempts, sentence.error)):
-                        break
-                    delivery.ack()
-                    return True
+                    if await bench.bury(letter, _reason(sentence.attempts, sentence.error)):
+                        delivery.ack()
+                        return True
+                    while not delivery.is_lost and not bench.stopping.is_set():
+                        await bench.pause(_HELD_SECONDS)  # its key waits: others must not pass it
                 case Sentence.TRY_ALONE:
                     alone = True
                 case Sentence.TRY_LATER:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postroom.errors import StoreConflictError
+from postroom.errors import StoreConflictError, StoreError
 
 _SQLSTATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _MYSQL_NUMBERS = frozenset({1213, 1205, 1020})  # deadlock, lock wait timeout, record has changed
@@ -19,6 +19,8 @@ _NO_ROOM_NUMBERS = frozenset({1021, 1114, 1290, 1836})  # disk full, table full,
 _SQLITE_NO_ROOM = frozenset({7, 8, 10, 13})  # primary codes: memory, read only, I/O error, full
 _MONGO_NO_ROOM = 14031
 _MYSQL_MODULES = ("pymysql", "MySQLdb", "asyncmy")
+# Names of the DB-API and of pymongo; errors of values are DataError, ProgrammingError and others.
+_PASSING = frozenset({"OperationalError", "InterfaceError", "ConnectionFailure"})
 _MONGO_LABEL = "TransientTransactionError"
 _MAX_DEPTH = 5
 
@@ -31,6 +33,17 @@ def is_conflict(error: BaseException | None) -> bool:
 def has_no_room(error: BaseException | None) -> bool:
     """Say whether the database takes nothing at present: it is full, or can only be read."""
     return any(_is_short(e) for e in _causes(error))
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Say whether the same statements may succeed later: nothing is wrong with their values."""
+    return any(
+        isinstance(e, (StoreError, OSError))
+        or _is_short(e)
+        or _is_drivers(e)
+        or any(kind.__name__ in _PASSING for kind in type(e).__mro__)
+        for e in _causes(error)
+    )
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
