@@ -393,6 +393,32 @@ async def test_behind_a_message_that_no_row_can_hold_its_key_waits(shop, monkeyp
     assert len(shop.queue.acked) == 20
 
 
+@pytest.mark.promise("G4", "I3")
+async def test_what_no_row_could_hold_is_tried_again_and_its_key_goes_on(shop, monkeypatch):
+    odd = Times(2, ValueError("no rights on the table"))
+
+    def problem(incoming, record, reason):
+        try:
+            odd()
+        except ValueError as error:
+            return error
+
+    spoilt(monkeypatch, "bury", problem)
+
+    @shop.handlers.on("order.refused")
+    async def refuse(event, tx):
+        raise ValueError("never")
+
+    shop.queue.send(
+        Incoming("orders", b"{}", {ID: "k-1", TYPE: "order.refused", KEY: "k"}), message("k-2")
+    )
+    retry = RetryPolicy(max_attempts=1)
+    async with shop.consumer(retry=retry, misconfigured_seconds=0.01) as consumer:
+        await until(lambda: shop.effects() == ["k-2"])
+    assert (consumer.counts.dead, len(shop.queue.acked)) == (1, 2)
+    assert len([fact for fact in shop.facts if isinstance(fact, Alarm)]) == 2
+
+
 @pytest.mark.promise("G4", "G7")
 async def test_nothing_is_kept_behind_a_message_that_no_row_can_hold(shop, monkeypatch):
     def problem(letters):

@@ -108,7 +108,7 @@ def copies_explained(evidence):
     """I4: a message is repeated only where something went wrong with it.
 
     Between its commit and its settle, either its lane was taken from one who had not given it
-    back, or a relay noted that an attempt at its key did not end well.
+    back, or its owner noted that it had lost it, or that an attempt at its key did not end well.
     """
     copies = Counter(event_id for event_id, *_ in evidence.arrivals)
     repeated = {i for i, count in copies.items() if count > 1 and i in evidence.committed}
@@ -147,6 +147,9 @@ def _reasons(evidence):
     for line in evidence.histories:
         if line["what"] == "attempt" and line["id"] in evidence.committed:
             tried[evidence.committed[line["id"]][0]].append(line["at"])
+        if line["what"] == "lost":  # its lease lapsed, or it gave up what hung
+            for lane in line["lanes"]:
+                torn[lane].append(line["at"])
     return torn, tried
 
 

@@ -131,6 +131,13 @@ def test_what_happened_at_another_time_or_key_explains_no_copy():
     assert found(other, arrivals=TWICE) != []
 
 
+def test_a_lane_that_its_owner_has_lost_explains_a_copy_of_its_events_at_that_time():
+    lost = {"at": 100.5, "process": "relay-1", "what": "lost", "owner": "anna", "lanes": [LANE]}
+    assert found(lost, arrivals=TWICE) == []
+    assert found({**lost, "lanes": [(LANE + 1) % 64]}, arrivals=TWICE) != []
+    assert found({**lost, "at": 200.0}, arrivals=TWICE) != []
+
+
 def test_a_lane_that_was_given_back_explains_no_copy():
     handed_over = [*TAKEN, taken(2, None, "anna", 1.0), taken(3, "ben", None, None)]
     assert found(arrivals=TWICE, leases=handed_over) != []

@@ -293,6 +293,8 @@ def test_a_database_without_room_is_told_from_a_failure(error, expected):
         (psycopg.errors.UntranslatableCharacter(), False),
         (asyncmy.errors.OperationalError(2013, "Lost connection"), True),
         (asyncmy.errors.DataError(1406, "Data too long"), False),
+        (asyncmy.errors.OperationalError(1153, "packet too large"), False),
+        (psycopg.errors.ProgramLimitExceeded(), False),
         (pymongo.errors.AutoReconnect("away"), True),
         (pymongo.errors.DocumentTooLarge("16 MB"), False),
         (ConfigError("too long"), False),

@@ -29,7 +29,6 @@ from postroom.transactions.conflicts import is_passing
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
-_HELD_SECONDS = 1.0
 
 
 class Letter(NamedTuple):
@@ -177,11 +176,15 @@ class Trials:
             record, alone = record._replace(attempts=sentence.attempts), False
             match sentence.sentence:
                 case Sentence.BURY:
-                    if await bench.bury(letter, _reason(sentence.attempts, sentence.error)):
+                    reason = _reason(sentence.attempts, sentence.error)
+                    while not await bench.bury(letter, reason):
+                        if delivery.is_lost or bench.stopping.is_set():
+                            break
+                        # Its key waits: what is behind must not pass it.
+                        await bench.pause(bench.settings.misconfigured_seconds)
+                    else:
                         delivery.ack()
                         return True
-                    while not delivery.is_lost and not bench.stopping.is_set():
-                        await bench.pause(_HELD_SECONDS)  # its key waits: others must not pass it
                 case Sentence.TRY_ALONE:
                     alone = True
                 case Sentence.TRY_LATER:

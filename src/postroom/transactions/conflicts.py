@@ -19,6 +19,8 @@ _NO_ROOM_NUMBERS = frozenset({1021, 1114, 1290, 1836})  # disk full, table full,
 _SQLITE_NO_ROOM = frozenset({7, 8, 10, 13})  # primary codes: memory, read only, I/O error, full
 _MONGO_NO_ROOM = 14031
 _MYSQL_MODULES = ("pymysql", "MySQLdb", "asyncmy")
+_TOO_MUCH_STATE = "54"  # PostgreSQL: a program limit exceeded
+_TOO_MUCH_NUMBERS = frozenset({1118, 1153, 1267, 1292, 3988})  # row, packet, collation, value
 # Names of the DB-API and of pymongo; errors of values are DataError, ProgrammingError and others.
 _PASSING = frozenset({"OperationalError", "InterfaceError", "ConnectionFailure"})
 _MONGO_LABEL = "TransientTransactionError"
@@ -37,12 +39,13 @@ def has_no_room(error: BaseException | None) -> bool:
 
 def is_passing(error: BaseException | None) -> bool:
     """Say whether the same statements may succeed later: nothing is wrong with their values."""
-    return any(
+    causes = list(_causes(error))
+    return not any(map(_is_too_much, causes)) and any(
         isinstance(e, (StoreError, OSError))
         or _is_short(e)
         or _is_drivers(e)
         or any(kind.__name__ in _PASSING for kind in type(e).__mro__)
-        for e in _causes(error)
+        for e in causes
     )
 
 
@@ -53,6 +56,14 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
             return
         yield error
         error = getattr(error, "orig", None) or error.__cause__
+
+
+def _is_too_much(error: BaseException) -> bool:
+    """Say whether a value is too large, or of another kind, whatever class the driver chose."""
+    if str(getattr(error, "sqlstate", None)).startswith(_TOO_MUCH_STATE):
+        return True
+    is_mysql = type(error).__module__.partition(".")[0] in _MYSQL_MODULES
+    return is_mysql and bool(error.args) and error.args[0] in _TOO_MUCH_NUMBERS
 
 
 def _is_short(error: BaseException) -> bool:
