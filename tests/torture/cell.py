@@ -31,7 +31,7 @@ STUCK_SECONDS = 120
 DRAIN_SECONDS = 120  # without any progress: a limit of liveness, not of speed
 CLOSE_SECONDS = 30
 MOST_MEGABYTES = 700
-MORE_HANDLES = 60  # connections for handlers come with the work
+MORE_HANDLES = 20 + 2 * 10  # some, and two pools of ten connections that fill with the work
 
 
 class Cell:

@@ -51,6 +51,7 @@ def test_counts_of_a_consumer_and_of_its_backlog_are_added_up():
     counts = consumer.counts
     counts.received, counts.done, counts.repeats, counts.kept = 20, 7, 2, 5
     counts.failed, counts.dead, counts.ignored, counts.lost, counts.hashed_ids = 4, 3, 2, 1, 6
+    counts.batched, counts.split = 9, 8
     metrics.observe(Handled("inbox.payments", "t", "confirmed", 0.02))
     metrics.observe(Handled("inbox.payments", "t", "failed", 3.0))
     metrics.observe(Delivered("inbox.payments", [make_record(n) for n in range(3)], 0.01))
@@ -58,7 +59,7 @@ def test_counts_of_a_consumer_and_of_its_backlog_are_added_up():
     found = read(metrics)
     expected = {
         "received": 20, "handled": 7 - 2 + 3, "repeated": 2, "kept": 5, "failed": 5, "dead": 5,
-        "ignored": 2, "lost": 1, "hashed_ids": 6,
+        "ignored": 2, "lost": 1, "hashed_ids": 6, "batched": 9, "split": 8,
     }  # fmt: skip
     assert {f"postroom_messages_{name}" for name in expected} == set(MESSAGE_COUNTERS)
     for name, number in expected.items():

@@ -14,7 +14,7 @@ from typing import Any
 from postroom import transactions, wake
 from postroom.broker import BrokerCapabilities, Desk, Outcome
 from postroom.brokers.handlers import Handlers, TransactionSource
-from postroom.consumers.letter import STREAM, restore, row_id, to_row
+from postroom.consumers.letter import STREAM, restore, to_row
 from postroom.record import Record
 from postroom.source import Incoming
 from postroom.store import Store
@@ -56,11 +56,6 @@ class Backlog:
         row = to_row(message, record, self.consumer, self.stream)
         await self._insert([row._replace(available_us=_FAR_AWAY_US)])
         await self.store.bury([row.id], reason)
-
-    async def dead(self, record: Record) -> bool:
-        """Say whether the message is a dead letter already."""
-        found = await self.store.get(row_id(self.consumer, record.id))
-        return found is not None and found.state == "dead"
 
     async def _insert(self, rows: Sequence[Row]) -> int:
         async with self.store.transaction() as tx:

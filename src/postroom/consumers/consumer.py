@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from postroom.brokers.handlers import Handlers
 from postroom.clock import Clock, SystemClock
-from postroom.consumers.backlog import Backlog, Unpacked
+from postroom.consumers.backlog import Backlog, Unpacked, stream_of
 from postroom.consumers.keys import Keys
 from postroom.consumers.letter import read, to_record
 from postroom.consumers.seen import Forgetter, warn_of_a_short_memory
@@ -101,6 +101,11 @@ class Consumer:
     def counts(self) -> ConsumerCounts:
         """What this consumer has done since it was started."""
         return self._counts
+
+    @property
+    def stream(self) -> str:
+        """The stream of its kept messages and dead letters."""
+        return stream_of(self.name)
 
     @property
     def in_flight(self) -> int:

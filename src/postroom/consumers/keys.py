@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from postroom.consumers.trial import Letter
+from postroom.engine.service import end
 
 
 class Keys:
@@ -44,10 +45,7 @@ class Keys:
         """Wait for what runs; what still runs after that time is cancelled."""
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=seconds)
-            for task in late:
-                task.cancel()
-            if late:
-                await asyncio.wait(late)
+            await end(*late)
 
     async def _work(self, key: bytes) -> None:
         queue = self._queues[key]

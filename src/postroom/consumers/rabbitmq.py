@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -30,6 +31,8 @@ from postroom.url import Host, Url, boolean, one_of, seconds, unknown, whole_num
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _FLUSH_SECONDS = 3.0
+# NOT_FOUND, but it is there: its node is away, or RabbitMQ is still starting.
+_NOT_BACK_YET = re.compile("crashed and failed to restart|is down or inaccessible|is stopped")
 _LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
 
 
@@ -174,11 +177,13 @@ class RabbitSource:
             except AwayError as error:
                 errors.append(str(error))
             except ChannelClosed as error:
-                raise ConfigError(
-                    f"the queue {self.options.queue!r} cannot be consumed: {short_error(error)}"
-                ) from error
+                said = f"the queue {self.options.queue!r} cannot be consumed: {short_error(error)}"
+                if _NOT_BACK_YET.search(str(error)) is None:
+                    raise ConfigError(said) from error
+                errors.append(said)
             else:
                 return self._session
+            await self._drop(None)
         raise AwayError("; ".join(errors))
 
     async def _consume(self, link: Link) -> _Session:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from postroom.engine.service import end
 from postroom.errors import ConfigError
 
 
@@ -54,7 +55,7 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
         asked.set()  # one that broke down takes the others with it
         if on_stop is not None:
             on_stop()
-        ending = asyncio.create_task(_end(workers, lives))
+        ending = asyncio.create_task(_stop(workers, lives))
         await _any(asyncio.create_task(at_once.wait()), ending)
         in_peace = ending.done()
         if in_peace:
@@ -62,7 +63,7 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
     finally:
         for number in _SIGNALS:
             loop.remove_signal_handler(number)
-        await _cancel(*lives, *([ending] if ending is not None else []))
+        await end(*lives, *([ending] if ending is not None else []))
         for worker in workers:
             await worker.kill()
     for life in lives:
@@ -77,18 +78,10 @@ async def _live(worker: Worker, asked: asyncio.Event) -> None:
         await worker.wait()
 
 
-async def _end(workers: Sequence[Worker], lives: Sequence[asyncio.Task[None]]) -> None:
+async def _stop(workers: Sequence[Worker], lives: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*(worker.stop() for worker in workers))
     if lives:
         await asyncio.wait(lives)
-
-
-async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    going_on = {task for task in tasks if not task.done()}
-    for task in going_on:
-        task.cancel()
-    if going_on:
-        await asyncio.wait(going_on)
 
 
 async def _any(first: asyncio.Task[Any], *others: asyncio.Task[None]) -> None:
@@ -96,4 +89,4 @@ async def _any(first: asyncio.Task[Any], *others: asyncio.Task[None]) -> None:
     try:
         await asyncio.wait({first, *others}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await _cancel(first)
+        await end(first)

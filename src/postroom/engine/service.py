@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Any
 
 _AGAIN_SECONDS = 6.0  # psycopg gives a server 5 s to cancel a query
 
 
-async def end(*tasks: asyncio.Task[None]) -> None:
+async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks until they have ended.
 
     Once may not do: a driver whose connection breaks while it is cancelled raises that error

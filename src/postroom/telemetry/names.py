@@ -103,6 +103,12 @@ MESSAGE_COUNTERS: Final[Mapping[str, str]] = {
     "postroom_messages_lost": (
         "Messages that became another consumer's before their end in this one."
     ),
+    "postroom_messages_batched": (
+        "Messages that this consumer did in one transaction with others."
+    ),
+    "postroom_messages_split": (
+        "Messages whose batch this consumer rolled back, to handle each by itself."
+    ),
     "postroom_messages_hashed_ids": (
         "Messages without an id that this consumer knew by their body alone."
     ),

@@ -38,6 +38,8 @@ class Received(Protocol):
     ignored: int
     hashed_ids: int
     lost: int
+    batched: int
+    split: int
 
 
 class Consumes(Protocol):
@@ -45,6 +47,9 @@ class Consumes(Protocol):
 
     @property
     def name(self) -> str: ...
+
+    @property
+    def stream(self) -> str: ...
 
     @property
     def is_running(self) -> bool: ...
@@ -77,11 +82,11 @@ class ConsumerMetrics(Collector):
 
     def watch(self, consumer: Consumes) -> None:
         """Count for this consumer; its backlog is counted among the relays' streams, too."""
-        stream, backlog = f"inbox.{consumer.name}", _Backlog()
+        backlog = _Backlog()
         self._consumers.append((consumer, backlog))
-        self._backlogs[stream] = backlog
+        self._backlogs[consumer.stream] = backlog
         if self._relays is not None:
-            self._relays.expect(stream, "handlers")
+            self._relays.expect(consumer.stream, "handlers")
 
     def register(self, registry: CollectorRegistry) -> None:
         """Let a registry serve these metrics."""
@@ -136,6 +141,8 @@ def _counts(consumer: Consumes, backlog: _Backlog) -> dict[str, float]:
         "ignored": own.ignored,
         "lost": own.lost,
         "hashed_ids": own.hashed_ids,
+        "batched": own.batched,
+        "split": own.split,
     }
 
 
