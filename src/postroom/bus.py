@@ -191,7 +191,10 @@ class _Post:
     capabilities = BrokerCapabilities()
 
     def __init__(self, modules: Sequence[Module]) -> None:
-        self._boxes = [(module.handlers, Backlog(module.store, module.name)) for module in modules]
+        self._boxes = [
+            (one.handlers, Backlog(one.store, one.name, strict=one.handlers.strict is not None))
+            for one in modules
+        ]
 
     async def open(self) -> None:
         """The stores are opened by the relays that serve them."""

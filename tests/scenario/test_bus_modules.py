@@ -14,7 +14,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from postroom import Bus, Constant, Event, RetryPolicy
+from postroom import Bus, Constant, Event, RetryPolicy, SyncOutbox
 from postroom.errors import ConfigError, SchemaError
 from postroom.store import Filter
 from postroom.stores.sqlite import SqliteStore
@@ -56,11 +56,12 @@ def listening(bus, name, kind, *answers, store=None):
     return module
 
 
-async def tell(bus, name, *events):
+async def tell(bus, name, *events, outbox=None):
     """Commit events by a module's own outbox."""
     module = bus.module(name)
-    with closing(sqlite3.connect(module.store.path)) as conn, module.sync_outbox.transaction(conn):
-        module.sync_outbox.add_many(conn, events)
+    outbox = outbox or module.sync_outbox
+    with closing(sqlite3.connect(module.store.path)) as conn, outbox.transaction(conn):
+        outbox.add_many(conn, events)
 
 
 @pytest.mark.req("S3.1", "S3.2", "S3.4", "S3.6")
@@ -106,7 +107,8 @@ async def test_a_repeat_on_the_bus_does_nothing(path):
 
 
 @pytest.mark.promise("G7")
-async def test_a_broken_module_holds_up_nobody(path):
+@pytest.mark.parametrize("ordering", ["keyed", "strict"])
+async def test_a_broken_module_holds_up_nobody(path, ordering):
     bus = Bus(f"sqlite:///{path}", retry=RETRY)
     bus.module("orders")
     broken = bus.module("billing")
@@ -117,7 +119,8 @@ async def test_a_broken_module_holds_up_nobody(path):
 
     listening(bus, "stock", "order.placed")
     await bus.migrate()
-    await tell(bus, "orders", *(Event("order.placed", id=f"o-{n}", key="k") for n in range(3)))
+    orders = (Event("order.placed", id=f"o-{n}", key="k") for n in range(3))
+    await tell(bus, "orders", *orders, outbox=SyncOutbox(ordering=ordering, prefix="orders_"))
     async with bus:
         await until(lambda: len(effects(path)) == 3)
         dead = "SELECT id, last_error FROM billing_outbox WHERE state = 'dead' ORDER BY seq"

@@ -49,6 +49,7 @@ def arguments():
         verb.add_argument("--seed", type=int, default=1)
         verb.add_argument("--only", type=numbers, help="fire these faults of the plan only")
         verb.add_argument("--kinds", type=words, help="draw from these kinds of faults only")
+        verb.add_argument("--mode", default="direct", help="of the consumers: direct, durable")
         verb.add_argument("--keep", action="store_true", help="leave histories and logs behind")
         verb.add_argument("--minutes", type=float, default=60)
         verb.add_argument(
@@ -61,6 +62,8 @@ def arguments():
             member.add_argument(place)
         member.add_argument("--name", required=True)
         member.add_argument("--lease", type=float, required=True)
+        if name == "consumer":
+            member.add_argument("--mode", required=True)
         member.add_argument("--hours", type=float, default=0.0, help="how wrong its clock is")
     producer = verbs.add_parser("produce")
     for name in ("store", "history"):
@@ -87,7 +90,7 @@ def run_cell(args, store, broker, *, seed, only=None):
     with ground(store, broker) as place:
         cell = Cell(
             place, seed=seed, events=args.events, count=args.faults, only=only, kinds=args.kinds,
-            keep=args.keep, progress=say,
+            mode=args.mode, keep=args.keep, progress=say,
         )  # fmt: skip
         return report({"cell": f"{store} {broker}", **cell.run()}, args.into)
 
@@ -162,7 +165,10 @@ def relay(args):
 def consumer(args):
     from tests.torture.consuming import consume
 
-    consume(args.source, args.store, Path(args.history), name=args.name, lease=args.lease)
+    consume(
+        args.source, args.store, Path(args.history), name=args.name, lease=args.lease,
+        mode=args.mode,
+    )  # fmt: skip
     return True
 
 

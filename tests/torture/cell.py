@@ -16,13 +16,14 @@ from postroom.url import Url
 from tests.torture import faults
 from tests.torture.checker import Evidence, check
 from tests.torture.crew import Crew, handles, megabytes
+from tests.torture.excerpt import excerpt
 from tests.torture.history import History, read
 from tests.torture.nemesis import CONSUMERS, RELAYS_LEAST, Nemesis
 from tests.torture.remains import counts, dead_letters, migrate
-from tests.torture.worlds import open_world
+from tests.torture.worlds import SECRET, is_strict, open_world
 
 LEASE = 2.0
-KEYS = 60
+KEYS = [f"k{n}" for n in range(60)]
 PRODUCERS = 3
 EVENTS_PER_SECOND = 250  # at most, so that there is traffic during every fault
 FAULTS_AHEAD = 6  # producers wait when so many faults are due and not yet over
@@ -38,7 +39,17 @@ class Cell:
     """A run that can be repeated: its faults follow from the seed, or are given."""
 
     def __init__(
-        self, ground, *, seed, events, count, only=None, kinds=None, keep=False, progress=None
+        self,
+        ground,
+        *,
+        seed,
+        events,
+        count,
+        only=None,
+        kinds=None,
+        mode="direct",
+        keep=False,
+        progress=None,
     ):
         self.ground, self.seed, self.events = ground, seed, events
         kind = Url.parse(ground.store_url).scheme
@@ -48,7 +59,7 @@ class Cell:
         self.plan = [fault for fault in drawn if only is None or fault.number in only]
         self.folder = Path(tempfile.mkdtemp(prefix="postroom-torture-"))
         self.history = History(self.folder / "nemesis.jsonl", "nemesis")
-        self.crew = Crew(self.folder, ground.places, lease=LEASE)
+        self.crew = Crew(self.folder, ground.places, lease=LEASE, mode=mode)
         self.keep = keep
         self.seconds = {}
         self._progress = progress or (lambda text: None)
@@ -67,7 +78,7 @@ class Cell:
                 self.crew.keep("consumer", CONSUMERS)
             self.crew.produce(
                 self.ground.store_url, count=PRODUCERS, events=self.events, seed=self.seed,
-                keys=KEYS, oversize=self.ground.tap.oversize,
+                keys=len(KEYS), oversize=self.ground.tap.oversize,
             )  # fmt: skip
             self._lap("start")
             self._torment(nemesis)
@@ -97,7 +108,7 @@ class Cell:
             "seconds": round(seconds, 1), "laps": self.seconds,
         }  # fmt: skip
         if violations or self.keep:
-            summary["logs"] = str(self.folder)
+            summary |= {"story": self.story, "logs": str(self.folder)}
         else:
             shutil.rmtree(self.folder)
         return summary
@@ -110,7 +121,7 @@ class Cell:
     def _prepare(self):
         asyncio.run(migrate(self.ground.store_url))
         world = open_world(self.ground.store_url)
-        world.make_tables([f"k{n}" for n in range(KEYS)])
+        world.make_tables(KEYS)
         self.ground.tap.prepare()
         if Url.parse(self.ground.store_url).scheme == "mongodb":
             from tests.torture.mongo_world import ChangeTap
@@ -241,22 +252,22 @@ class Cell:
             "unknown commits": sum(line["what"] == "unknown" for line in histories),
         }  # fmt: skip
         evidence = Evidence(
-            committed, arrivals, effects, dead, buried, leases, settled, histories, by_handlers
-        )
+            committed, arrivals, effects, dead, buried, leases, settled, histories, by_handlers,
+            tuple(filter(is_strict, KEYS)),
+        )  # fmt: skip
         # For whoever looks into a violation, when the servers are gone.
         seen = {**evidence._asdict(), "histories": []}
         (self.folder / "evidence.json").write_text(json.dumps(seen))
-        return check(evidence)
+        found = check(evidence)
+        self.story = excerpt(evidence, found)
+        return found
 
     def _secrets(self):
         """Look for passwords in all logs and histories (I11)."""
-        secret = self.ground.secret
-        if not secret:
-            return []
         return [
             f"I11 the secret is in {path.name}"
             for path in self.folder.iterdir()
-            if secret in path.read_text(errors="replace")
+            if SECRET in path.read_text(errors="replace")
         ]
 
 
@@ -267,6 +278,6 @@ def report(summary, into=None):
     if into is not None:
         with into.open("a") as file:
             file.write(line + "\n")
-    for violation in summary["violations"]:
-        print(violation, file=sys.stderr)
+    for told in (*summary["violations"], *summary.get("story", ())):
+        print(told, file=sys.stderr)
     return not summary["violations"]

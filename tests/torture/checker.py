@@ -24,6 +24,7 @@ class Evidence(NamedTuple):
     settled     every event that became done, and whose lane it was then
     histories   the lines of all processes
     by_handlers True if the relays' own handlers make the effects, with no broker in between
+    strict      the keys whose numbers have no gap
     """
 
     committed: dict
@@ -35,6 +36,7 @@ class Evidence(NamedTuple):
     settled: list
     histories: list
     by_handlers: bool
+    strict: tuple = ()
 
 
 def check(evidence):
@@ -88,11 +90,17 @@ def no_phantom(evidence):
 
 
 def order_kept(evidence):
-    """I3: within a key, events are first seen in the order of writing; so are effects."""
-    return [*_order("arrived", evidence.arrivals), *_order("took effect", evidence.effects)]
+    """I3: within a key, events are first seen in the order of writing, and strict ones gapless;
+    so are effects.
+    """
+    strict = evidence.strict
+    return [
+        *_order("arrived", evidence.arrivals, strict),
+        *_order("took effect", evidence.effects, strict),
+    ]
 
 
-def _order(what, where):
+def _order(what, where, strict):
     found, last, seen = [], {}, set()
     for event_id, key, n, *_ in where:
         if event_id in seen:
@@ -100,6 +108,8 @@ def _order(what, where):
         seen.add(event_id)
         if n <= last.get(key, 0):
             found.append(f"I3 order: key {key}: {n} first {what} after {last[key]}")
+        elif key in strict and n != last.get(key, 0) + 1:
+            found.append(f"I3 gap: key {key}: {n} first {what} after {last.get(key, 0)}")
         last[key] = max(n, last.get(key, 0))
     return found[:5]
 

@@ -75,7 +75,7 @@ class Recorder:
                 self.history.note("inbox breaker", state=fact.state)
 
 
-def consume(source, store, path, *, name, lease):
+def consume(source, store, path, *, name, lease, mode):
     logging.basicConfig(level=logging.INFO)
     history, doom = History(path, name), Doom()
     from tests.torture.effects import handlers
@@ -83,7 +83,7 @@ def consume(source, store, path, *, name, lease):
     async def main():
         it = Consumer(
             Watched(load_source(source), history, doom), store, handlers, name=NAME,
-            lease_seconds=lease, max_outage_seconds=2.0, observers=[Recorder(history)],
+            mode=mode, lease_seconds=lease, max_outage_seconds=2.0, observers=[Recorder(history)],
         )  # fmt: skip
         explain_on_signal()
         history.note("start")

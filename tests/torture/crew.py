@@ -29,8 +29,8 @@ class Crew:
     an address, `{name}` stands for the process' own name.
     """
 
-    def __init__(self, folder, places, *, lease):
-        self.folder, self.places, self.lease = folder, places, lease
+    def __init__(self, folder, places, *, lease, mode="direct"):
+        self.folder, self.places, self.lease, self.mode = folder, places, lease, mode
         self.producers = []
         self.gate = folder / "gate"
         self.allow(0)
@@ -62,12 +62,15 @@ class Crew:
             told = [address.replace("{name}", name) for address in self.places[kind]]
             command = [
                 *self._verb(kind), *told, str(self._history(name)),
-                "--name", name, "--lease", str(self.lease), *more,
+                "--name", name, "--lease", str(self.lease), *self._more(kind), *more,
             ]  # fmt: skip
             environment = {"POSTROOM_TORTURE_SCHEME": self.places["relay"][0].partition(":")[0]}
             member = Member(name, self._spawn(name, command, environment))
             self._members[kind].append(member)
             return member
+
+    def _more(self, kind):
+        return ("--mode", self.mode) if kind == "consumer" else ()
 
     def keep(self, kind, wanted):
         with self._lock:

@@ -5,6 +5,7 @@ import os
 from bson import ObjectId
 
 from postroom import Handlers, Reject
+from tests.torture.worlds import number_of
 
 handlers = Handlers(concurrency=20)
 SCHEME = os.environ.get("POSTROOM_TORTURE_SCHEME", "sqlite")
@@ -13,7 +14,7 @@ SQL = "INSERT INTO torture_effect (id, k, n) VALUES (%s, %s, %s)"
 
 @handlers.on("torture")
 async def effect(event, tx):
-    values = (event.id, event.data["k"], event.data["n"])
+    values = (event.id, event.data["k"], number_of(event.data, event.kseq))
     if SCHEME == "mongodb":
         effects = tx.client.get_default_database()["torture_effect"]
         row = dict(zip(("id", "k", "n"), values, strict=True))

@@ -11,11 +11,13 @@ from urllib.parse import urlsplit
 from tests.servers.catalog import SERVERS
 from tests.servers.proxy import Proxy
 from tests.torture.disks import small_disk
+from tests.torture.mongo_world import add_user
 from tests.torture.taps import HandlersTap, KafkaTap, RabbitTap
 from tests.torture.worlds import SECRET
 
 STORES = ("sqlite", "postgres", "mariadb", "mongo")
 BROKERS = ("handlers", "kafka", "rabbitmq")
+USER = "torture"
 LARGER = ("postgres18", "mongo_cluster", "kafka_cluster")
 
 
@@ -37,7 +39,6 @@ class Ground:
     store_wire: object = None
     broker_wire: object = None
     disk: object = None
-    secret: str = ""
 
     @property
     def wires(self):
@@ -75,13 +76,15 @@ def _store(stack, name):
     wire = stack.enter_context(Proxy(urlsplit(server.url).port))
     url = wire.url_for(server.url)
     if name == "mongo":
-        relay_url = url.partition("?")[0] + "?directConnection=true"
+        add_user(server.url, USER, SECRET)
+        place = url.partition("?")[0].replace("://", f"://{USER}:{SECRET}@")
+        relay_url = f"{place}?directConnection=true&authSource=admin"
         return {**found, "relay_store_url": relay_url, "store_wire": wire}
     if name.startswith("postgres"):  # it trusts us, whatever the password
         relay_url = url.replace("postgres@", f"postgres:{SECRET}@") + "?application_name={name}"
     else:
         relay_url = url.replace("root@", "{name}:" + f"{SECRET}@")
-    return {**found, "relay_store_url": relay_url, "store_wire": wire, "secret": SECRET}
+    return {**found, "relay_store_url": relay_url, "store_wire": wire}
 
 
 def _broker(stack, name):
@@ -93,7 +96,9 @@ def _broker(stack, name):
         stack.enter_context(server)
         wire = stack.enter_context(Proxy(server.port))
         tap = RabbitTap(server.url)
-        url = wire.url_for(server.url)
+        server.ctl("add_user", USER, SECRET)
+        server.ctl("set_permissions", USER, ".*", ".*", ".*")
+        url = wire.url_for(server.url).replace("guest:guest", f"{USER}:{SECRET}")
         return {
             "tap": tap, "relay_broker_url": f"{url}?{tap.destination}",
             "source_url": f"{url}?{tap.source}", "broker": server, "broker_wire": wire,

@@ -10,7 +10,7 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from tests.torture.worlds import SettledRow, Taken, event_of
+from tests.torture.worlds import SettledRow, Taken, add_and_count
 
 _MAJORITY = WriteConcern("majority")
 _SNAPSHOT = ReadConcern("snapshot")
@@ -54,15 +54,18 @@ class MongoWorld:
 
     def write(self, outbox, key, made):
         for event_id, padding, fate in made:
-            found = self.database["torture_key"].find_one_and_update(
-                {"_id": key}, {"$inc": {"n": 1}}, session=self.session, return_document=True
+            n = add_and_count(
+                outbox, self.session, lambda: self._count(key), event_id, key, padding, fate
             )
-            outbox.add(self.session, event_of(event_id, key, found["n"], padding, fate))
             self.database["torture_log"].insert_one(
-                {"_id": event_id, "k": key, "n": found["n"], "size": len(padding),
-                 "fate": fate},
+                {"_id": event_id, "k": key, "n": n, "size": len(padding), "fate": fate},
                 session=self.session,
-            )  # fmt: skip
+            )
+
+    def _count(self, key):
+        return self.database["torture_key"].find_one_and_update(
+            {"_id": key}, {"$inc": {"n": 1}}, session=self.session, return_document=True
+        )["n"]
 
     def known(self, ids):
         return {d["_id"] for d in self.database["torture_log"].find({"_id": {"$in": list(ids)}})}
@@ -94,6 +97,12 @@ class MongoWorld:
 
     def close(self):
         self.client.close()
+
+
+def add_user(url, name, password):
+    """Let relays and consumers come with a password; the server takes those without one, too."""
+    with pymongo.MongoClient(url) as client:
+        client.admin.command("createUser", name, pwd=password, roles=["root"])
 
 
 class ChangeTap(threading.Thread):

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from postroom import SyncOutbox
 from tests.torture.history import History
-from tests.torture.worlds import open_world
+from tests.torture.worlds import is_strict, open_world
 
 ROLLS_BACK, SLEEPS, DIES = 0.15, 0.20, 0.22
 PADDINGS = (100, 100, 100, 100, 100, 300, 1_000, 3_000, 10_000)
@@ -37,7 +37,7 @@ class Producer:
         self.shares = [1 / n for n in range(1, keys + 1)]  # Zipf
         self.oversize = oversize  # bytes that the destination refuses; 0: it takes everything
         self.gate = Gate(gate)
-        self.outbox = SyncOutbox()
+        self.outboxes = {False: SyncOutbox(), True: SyncOutbox(ordering="strict")}
         self.world = None
         self.unknown = []
 
@@ -62,6 +62,8 @@ class Producer:
         for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
             size = BIG if self.rng.random() < BIG_SHARE else self.rng.choice(PADDINGS)
             padding, fate, luck = "x" * size, "", self.rng.random()
+            if is_strict(key):  # there, one that is refused blocks its key for good
+                luck = 1.0
             if luck < FATE_SHARE:
                 fate = "poison"
             elif luck < 2 * FATE_SHARE and self.oversize:
@@ -78,7 +80,7 @@ class Producer:
         try:
             self.world = self.world or open_world(self.url)
             with self.world.transaction():
-                self.world.write(self.outbox, key, rows)
+                self.world.write(self.outboxes[is_strict(key)], key, rows)
                 if fate < ROLLS_BACK:
                     raise RollBackError
                 if fate < SLEEPS:
@@ -94,7 +96,7 @@ class Producer:
                 self.unknown = ids
             self._leave()
             return 0
-        self.outbox.kick()
+        self.outboxes[is_strict(key)].kick()
         self.history.note("ok", ids=ids)
         return len(ids)
 
@@ -107,7 +109,7 @@ class Producer:
             with suppress(BaseException):
                 world = open_world(self.url)
                 with world.transaction():
-                    world.write(self.outbox, key, rows)
+                    world.write(self.outboxes[is_strict(key)], key, rows)
                     os._exit(0)
             os._exit(0)
         os.waitpid(child, 0)

@@ -6,6 +6,8 @@ import asyncio
 import json
 import uuid
 
+from tests.torture.worlds import number_of
+
 TOPIC_LIMIT = 400_000  # bytes
 
 
@@ -67,12 +69,12 @@ class KafkaTap:
 
 
 def _arrival(headers, body):
-    return headers["postroom-id"].decode(), *_content(body)
+    return headers["postroom-id"].decode(), *_content(body, headers)
 
 
-def _content(body):
+def _content(body, headers):
     data = json.loads(body)
-    return data["k"], data["n"], len(data["padding"])
+    return data["k"], number_of(data, headers.get("postroom-kseq")), len(data["padding"])
 
 
 class RabbitTap:
@@ -128,5 +130,5 @@ async def _drain(channel):
     queue = await channel.get_queue("torture")
     found = []
     while (message := await queue.get(no_ack=True, fail=False)) is not None:
-        found.append((message.message_id, *_content(message.body)))
+        found.append((message.message_id, *_content(message.body, message.headers)))
     return found

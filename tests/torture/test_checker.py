@@ -1,5 +1,6 @@
 """The checker of the torture notices what it is there for, and is quiet when all is well."""
 
+import json
 import random
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from postroom.record import key_hash, lane_of
 from tests.torture import faults
 from tests.torture.checker import Evidence, check
+from tests.torture.excerpt import excerpt
 from tests.torture.history import History, read
 from tests.torture.shrinking import shrink
 from tests.torture.worlds import SettledRow, Taken
@@ -54,6 +56,29 @@ def test_all_is_well():
     assert found() == []
 
 
+def test_a_violation_comes_with_the_story_of_its_event():
+    event_id = "0f3a5c1e-0000-4000-8000-000000000001"
+    told = [
+        {"at": 10.0, "process": "nemesis", "what": "fault", "kind": "long ago"},
+        {"at": 100.0, "what": "ok", "ids": [event_id, "other"]},
+        {"at": 100.5, "process": "nemesis", "what": "fault", "kind": "kill relay"},
+        {"at": 100.7, "what": "ok", "ids": ["other"]},
+        {"at": 101.0, "what": "delivered", "process": "relay-1", "ids": [event_id]},
+    ]
+    evidence = Evidence(
+        {event_id: ("a", 1, 10, "")}, [], [], {}, {}, [taken(2, "ben", "anna", 0.5)],
+        [SettledRow(event_id, "ben", "relay-2", 100.8)], told, True,
+    )  # fmt: skip
+    first, *story = excerpt(evidence, [f"I1 lost: 1 ({event_id}) of 1"])
+    assert first == f"The story of {event_id}:"
+    whats = [(line["what"], line.get("kind")) for line in map(json.loads, story)]
+    assert whats == [
+        ("ok", None), ("fault", "kill relay"), ("lane", None), ("became done", None),
+        ("delivered", None),
+    ]  # fmt: skip
+    assert excerpt(evidence, ["I9 stuck"]) == []
+
+
 def test_all_is_well_without_a_broker():
     dead, told = {**DEAD, **BURIED}, [line for line in TOLD if line["what"] != "ack"]
     assert found(arrivals=[], by_handlers=True, dead=dead, buried={}, histories=told) == []
@@ -68,6 +93,8 @@ def test_all_is_well_without_a_broker():
         ({"effects": [*EFFECTS, ("ghost", "a", 3)]}, "I2 phantom: 1 (ghost)"),
         ({"arrivals": ARRIVALS[::-1]}, "I3 order: key a: 1 first arrived after 2"),
         ({"effects": EFFECTS[::-1]}, "I3 order: key a: 1 first took effect after 2"),
+        ({"strict": ("b",)}, "I3 gap: key b: 3 first arrived after 1"),
+        ({"strict": ("a",), "effects": EFFECTS[1:]}, "I3 gap: key a: 2 first took effect after 0"),
         ({"arrivals": [*ARRIVALS, ARRIVALS[0]]}, "I4 copies that nothing explains: 1 (a1)"),
         ({"leases": [*TAKEN, taken(2, "ben", "anna", 0.5)]}, "taken 0.500 s before its lease"),
         ({"leases": [taken(2, "ben", None, None), *TAKEN]}, f"I5 lane main/{LANE}: token 1 after"),

@@ -30,11 +30,16 @@ def stream_of(consumer: str) -> str:
 
 
 class Backlog:
-    """The kept messages of one consumer in one store, which is open."""
+    """The kept messages of one consumer in one store, which is open.
 
-    def __init__(self, store: Store, consumer: str) -> None:
+    strict    its handlers wait for every number of a key: none of the key's messages is ever
+              buried by itself. For others the number of a message is a header like any other.
+    """
+
+    def __init__(self, store: Store, consumer: str, *, strict: bool) -> None:
         self.store = store
         self.consumer = consumer
+        self.strict = strict
         self.stream = stream_of(consumer)
 
     async def keep(self, letters: Sequence[tuple[Incoming, Record]]) -> int:
@@ -42,8 +47,7 @@ class Backlog:
 
         After it they can be acknowledged. What was kept before is left alone.
         """
-        rows = [to_row(message, record, self.consumer, self.stream) for message, record in letters]
-        new = await self._insert(rows)
+        new = await self._insert([self._row(message, record) for message, record in letters])
         wake.kick((self.stream,))
         return new
 
@@ -53,9 +57,13 @@ class Backlog:
         Two steps, and safe between them: the row waits for the far future, and the message, not yet
         acknowledged, comes again.
         """
-        row = to_row(message, record, self.consumer, self.stream)
+        row = self._row(message, record)
         await self._insert([row._replace(available_us=_FAR_AWAY_US)])
         await self.store.bury([row.id], reason)
+
+    def _row(self, message: Incoming, record: Record) -> Row:
+        row = to_row(message, record, self.consumer, self.stream)
+        return row if self.strict else row._replace(kseq=None)
 
     async def _insert(self, rows: Sequence[Row]) -> int:
         async with self.store.transaction() as tx:

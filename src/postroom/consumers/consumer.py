@@ -189,7 +189,7 @@ class Consumer:
         handlers = self.handlers.bind(self.store, settings.lease_seconds)
         self._opened.append(handlers)
         await open_shared(handlers)
-        backlog = Backlog(self.store, self.name)
+        backlog = Backlog(self.store, self.name, strict=handlers.strict is not None)
         bench = Bench(
             settings, handlers, backlog, self._clock, self._observers, counts=self._counts
         )
@@ -320,8 +320,6 @@ class Consumer:
                 if bench.handlers.handles(record.type):
                     # A number of its own in this process, by which a suspect is known again.
                     record = record._replace(seq=next(self._numbers))
-                    if not bench.handlers.strict:
-                        record = record._replace(kseq=None)
                     letters.append(Letter(delivery, record))
                     continue
                 if self.settings.unhandled == "ignore":

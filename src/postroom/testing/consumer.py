@@ -262,6 +262,7 @@ class ConsumerContract(ConsumerBatches):
             "postroom-correlation-id": "story-1",
             "postroom-causation-path": '[["shop","cart.closed"]]',
             "postroom-aggregate-type": "order",
+            "postroom-kseq": "3",
             "tenant": "north",
         }
         await room.wire.send(Sent("m-1", b'{"n":1}', key="a", headers=headers))
@@ -272,6 +273,7 @@ class ConsumerContract(ConsumerBatches):
             "m-1", "order.created", "a", {"n": 1},
         )  # fmt: skip
         assert (event.correlation_id, event.aggregate_type) == ("story-1", "order")
+        assert event.kseq == 3
         assert event.headers["tenant"] == "north"
         added = await room.store.get("p-1")
         assert added is not None
@@ -315,9 +317,11 @@ class ConsumerContract(ConsumerBatches):
                 raise ValueError("no such customer")
             await room.effect(tx, event.id)
 
+        numbered = {**JSON, "postroom-kseq": "1"}  # by a strict outbox; nobody here waits for it
         await room.wire.send(
-            Sent("a-1", key="a"), Sent("a-2", key="a"), Sent("a-3", key="a"), Sent("b-1", key="b")
-        )
+            Sent("a-1", key="a", headers=numbered), Sent("a-2", key="a"), Sent("a-3", key="a"),
+            Sent("b-1", key="b"),
+        )  # fmt: skip
         retry = RetryPolicy(max_attempts=3, backoff=Constant(0.01))
         async with room.consuming(mode="durable", retry=retry):
             await room.until(lambda: len(room.effects()) == 3)
