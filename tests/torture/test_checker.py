@@ -61,7 +61,7 @@ def test_a_violation_comes_with_the_story_of_its_event():
     told = [
         {"at": 10.0, "process": "nemesis", "what": "fault", "kind": "long ago"},
         {"at": 100.0, "what": "ok", "ids": [event_id, "other"]},
-        {"at": 100.5, "process": "nemesis", "what": "fault", "kind": "kill relay"},
+        {"at": 100.4, "process": "nemesis", "what": "fault", "kind": "kill relay"},
         {"at": 100.7, "what": "ok", "ids": ["other"]},
         {"at": 101.0, "what": "delivered", "process": "relay-1", "ids": [event_id]},
     ]
