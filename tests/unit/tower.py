@@ -46,7 +46,7 @@ class Tower:
         return lane not in self.lost
 
     def admit(self, *records, now=0.0):
-        return self.flight.admit(records, self.may, now)
+        return self.flight.admit(records, {r.lane for r in records if self.may(r.lane)}, now)
 
     def collect(self):
         return self.flight.collect(

@@ -23,22 +23,26 @@ _PROCESSING = str(State.PROCESSING)
 class Run:
     """The events of one key that are under way, in order."""
 
-    __slots__ = (
-        "alone", "closed", "early", "failed", "lane", "lost", "next", "records", "seen",
-        "sent", "since",
-    )  # fmt: skip
+    # Of the class, until something happens to the run: there is one for nearly every event.
+    seen = 0  # how far it had come when it was last looked at
+    next = 0  # index of the first record without an outcome
+    early: dict[int, Outcome] | None = None  # outcomes that came before their turn
+    failed: tuple[Record, Outcome] | None = None
+    alone = False  # a suspect: nothing else may share its fate
+    sent = True  # handed to the destination
+    closed = False  # all outcomes are known; waits for its settle
+    lost = False  # the lane is gone: outcomes no longer count
 
-    def __init__(self, record: Record, since: float, *, alone: bool = False) -> None:
+    def __init__(self, record: Record, since: float) -> None:
         self.records = [record]
         self.lane = record.lane
-        self.since, self.seen = since, 0  # admitted then, or seen to have gone on since
-        self.next = 0  # index of the first record without an outcome
-        self.early: dict[int, Outcome] | None = None  # outcomes that came before their turn
-        self.failed: tuple[Record, Outcome] | None = None
-        self.alone = alone  # a suspect: nothing else may share its fate
-        self.sent = not alone  # handed to the destination
-        self.closed = False  # all outcomes are known; waits for its settle
-        self.lost = False  # the lane is gone: outcomes no longer count
+        self.since = since  # admitted then, or seen to have gone on since
+
+    @classmethod
+    def of_suspect(cls, record: Record, since: float) -> Run:
+        run = cls(record, since)
+        run.alone, run.sent = True, False
+        return run
 
 
 class Ticket(NamedTuple):
@@ -126,10 +130,8 @@ class Flight:
         return run.next < len(run.records) and run.records[run.next].seq in self._begun
 
     # -- in -----------------------------------------------------------------------------------
-    def admit(
-        self, records: Sequence[Record], may_publish: Callable[[int], bool], now: float
-    ) -> list[Record]:
-        """Open the runs of what was read; returns what to publish, in order.
+    def admit(self, records: Sequence[Record], lanes: Collection[int], now: float) -> list[Record]:
+        """Open the runs of what was read in these lanes; returns what to publish, in order.
 
         Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
         becomes a suspect, and its key waits for it. As a follower it is first made pending again,
@@ -137,12 +139,8 @@ class Flight:
         """
         batch: list[Record] = []
         runs, fresh = self._runs, set[bytes]()
-        lane, allowed = -1, False
         for record in records:
-            if record.lane != lane:
-                lane = record.lane
-                allowed = may_publish(lane)
-            if not allowed:
+            if record.lane not in lanes:
                 continue
             key = record.key_hash
             if record.barrier is not None and record.seq > record.barrier:
@@ -169,7 +167,7 @@ class Flight:
         return batch
 
     def _admit_orphan(self, record: Record, now: float) -> None:
-        run = self._runs[record.key_hash] = Run(record, now, alone=True)
+        run = self._runs[record.key_hash] = Run.of_suspect(record, now)
         judgement = self._judge.orphan(record)
         if judgement.sentence is Sentence.BURY:
             self._dead.append(Burial(record, judgement.attempts, judgement.error))
@@ -240,7 +238,7 @@ class Flight:
         """The publish call is over: what was not reported is unknown."""
         unknown = Outcome(Verdict.UNKNOWN, error)
         for key, run in runs:
-            if self._runs.get(key) is run:
+            if not run.closed and self._runs.get(key) is run:
                 for record in run.records[run.next :]:
                     self._note(record, unknown)
         self._on_stir()
@@ -311,7 +309,7 @@ class Flight:
             record = record._replace(attempts=record.attempts + 1)
         for earlier in run.records:
             self._begun.discard(earlier.seq)
-        self._runs[key] = Run(record, run.since, alone=True)
+        self._runs[key] = Run.of_suspect(record, run.since)
         self._open += 1
         self._on_suspect(record)
 

@@ -6,7 +6,7 @@ lost, and lanes to hand over. It never looks at a clock by itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -133,6 +133,10 @@ class LaneKeeper:
         """Return the lanes that may be read now."""
         return [lane for lane in self.held if self.may_publish(lane, now)]
 
-    def drained(self, busy: Collection[int]) -> dict[int, int]:
+    def drained(self, busy: Callable[[], Collection[int]]) -> dict[int, int]:
         """Return lane → token of the lanes to hand over that have nothing in flight any more."""
-        return {n: h.token for n, h in self.held.items() if h.draining and n not in busy}
+        leaving = {lane: held.token for lane, held in self.held.items() if held.draining}
+        if leaving:
+            for lane in busy():
+                leaving.pop(lane, None)
+        return leaving

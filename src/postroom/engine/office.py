@@ -113,7 +113,7 @@ class Office:
 
     async def release_drained(self) -> None:
         """Hand over the lanes that are on their way out and have nothing in flight (L4)."""
-        drained = self.keeper.drained(self.busy_lanes())
+        drained = self.keeper.drained(self.busy_lanes)
         if drained:
             self.keeper.drop(drained)
             await self.store.release(self.stream, self.owner, drained)

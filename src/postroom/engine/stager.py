@@ -12,7 +12,7 @@ from postroom.observer import Woke
 _STEP = 1_000
 _SHORTEST = 0.005
 _SLOWEST = 0.1  # looks that take long make it no slower than this
-_PART = 10  # one part in so many of the time may go into looking
+_PART = 20  # one part in so many of the time may go into looking
 _WATCH_AGAIN = 1.0
 
 

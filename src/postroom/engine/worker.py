@@ -27,7 +27,7 @@ _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
 _STUCK_SECONDS = 1.0  # after which work that hangs no longer counts against what may be read
 _DOUBT_SECONDS = 1.0  # no sooner after a beat: what another group has in flight looks the same
-_DEPTH = 2  # times its fair part is looked at in each lane
+_DEPTH = 1.25  # times its fair part is looked at in each lane
 
 
 class Portion:
@@ -49,7 +49,7 @@ class Portion:
         self._first = (self._first + 7) % LANES
         ordered = sorted(lanes, key=lambda lane: (lane - self._first) % LANES)
         fair = ceil(rows / min(self._busy_lanes, len(ordered)))
-        return ordered, min(rows, fair * _DEPTH)
+        return ordered, min(rows, ceil(fair * _DEPTH))
 
     def learn(self, found: Sequence[Record], rows: int, per_lane: int) -> bool:
         """Adapt to what a read found; True if there was more than it was allowed to bring."""
@@ -189,9 +189,9 @@ class Worker(Service):
             return False
         more = self._portion.learn(found, rows, per_lane)
         now = office.clock.monotonic()
-        batch = flight.admit(
-            found, lambda lane: office.keeper.may_publish(lane, now, tokens[lane]), now
-        )
+        may_publish = office.keeper.may_publish
+        still = {lane for lane, token in tokens.items() if may_publish(lane, now, token)}
+        batch = flight.admit(found, still, now)
         if batch:
             task = asyncio.create_task(self._publish(batch))
             self._publishing.add(task)

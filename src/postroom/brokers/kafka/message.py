@@ -38,6 +38,7 @@ class Message(NamedTuple):
 
 Writer = Callable[[Record, str], Message]
 
+_headers = cast("Callable[[Record, str], Headers]", write_headers)  # here, not for each event
 _message = partial(tuple.__new__, Message)  # Message._make without its Python frame
 
 
@@ -50,7 +51,7 @@ def writer(settings: KafkaSettings) -> Writer:
         need_sdk()
 
     def write(record: Record, outbox_id: str) -> Message:
-        headers = cast("Headers", write_headers(record, outbox_id))
+        headers = _headers(record, outbox_id)
         if source is not None:
             headers = [*_cloudevent(record, source), *headers]
         key = record.id if by_id else record.key
