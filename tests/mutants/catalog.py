@@ -23,6 +23,30 @@ def _no_fence():
     MemoryStore.fence = lambda self, settlement: set(settlement.leases)
 
 
+def _claim_by_row():
+    """Every relay reads all lanes, and what one has read no other one reads for a lease."""
+    from postroom.engine.lanes import LaneKeeper
+    from postroom.record import LANES
+    from postroom.stores.memory.store import MemoryStore
+
+    read, lease_us = MemoryStore.read, 30_000_000
+
+    async def claim(self, question):
+        claims, now = self.__dict__.setdefault("_claims", {}), self.now_us()
+        question = question._replace(owner=None, rows=1_000, per_lane=1_000)
+        found = [r for r in await read(self, question) if claims.get(r.seq, 0) <= now][:10]
+        claims.update((record.seq, now + lease_us) for record in found)
+        return found
+
+    MemoryStore.read = claim
+    MemoryStore.fence = lambda self, settlement: set(settlement.leases)
+    LaneKeeper.may_publish = lambda self, lane, now, token=None: True
+    LaneKeeper.readable = lambda self, now: list(range(LANES))
+    LaneKeeper.tokens = lambda self, lanes=None: dict.fromkeys(
+        range(LANES) if lanes is None else lanes, 1
+    )
+
+
 def _no_fence_sqlite():
     from postroom.stores.sqlite import events
 
@@ -82,10 +106,10 @@ def _filter_at_the_end():
 
     admit = Flight.admit
 
-    def late(self, records, may_publish, now):
+    def late(self, records, lanes, now):
         for key in [key for key, run in self._runs.items() if run.closed]:
             del self._runs[key]
-        return admit(self, records, may_publish, now)
+        return admit(self, records, lanes, now)
 
     Flight.busy_keys = lambda self: []
     Flight.admit = late
@@ -242,9 +266,9 @@ def _park_what_is_processing():
 
     admit = Flight.admit
 
-    def hopeful(self, records, may_publish, now):
+    def hopeful(self, records, lanes, now):
         before = len(self._returned)
-        batch = admit(self, records, may_publish, now)
+        batch = admit(self, records, lanes, now)
         self._parked += self._returned[before:]
         del self._returned[before:]
         return batch
@@ -278,6 +302,10 @@ MUTANTS = {
     "no-fence": Mutant(
         "L2", "a relay past its lease settles all the same", _no_fence,
         sim=("crash", "pause", "slow_store", "fail", "poison"),
+    ),
+    "claim-by-row": Mutant(
+        "G4", "relays share rows, as workers on a queue do, and not lanes", _claim_by_row,
+        sim=("rollback",),
     ),
     "no-fence-sqlite": Mutant(
         "L2", "the same, in SQLite's settle", _no_fence_sqlite, tests=(CONTRACT,)

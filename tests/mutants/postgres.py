@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 FENCE = "tests/scenario/test_postgres_fence.py"
+WRITERS = "tests/scenario/test_postgres_writers.py"
 FLOOR = "tests/scenario/test_postgres_floor.py"
 PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key"
 
@@ -67,7 +68,14 @@ def _key_as_equality():
     _rewrite("p.key_hash >= k.key_hash AND p.key_hash <= k.key_hash", "p.key_hash = k.key_hash")
 
 
+def _numbers_in_advance():
+    _rewrite("IDENTITY (CACHE 1)", "IDENTITY (CACHE 20)")
+
+
 POSTGRES_MUTANTS = {
+    "pg-sequence-cache": Mutant(
+        "W8", "each session takes 20 numbers at a time", _numbers_in_advance, tests=(WRITERS,),
+    ),
     "pg-fence-exists": Mutant(
         "L2", "the fence reads the lease rows without a lock", _fence_without_lock,
         tests=(FENCE,),
