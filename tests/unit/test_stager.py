@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from contextlib import contextmanager
 
 import pytest
 
@@ -16,21 +15,9 @@ from postroom.outbox import Outbox
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
-from tests.sim.loop import SimClock, SimLoop
+from tests.sim.loop import SimClock, virtual_time
 
 HOUR = 3_600.0
-
-
-@contextmanager
-def virtual_time():
-    """Nothing waits here: an hour takes no time at all."""
-    loop = SimLoop()
-    asyncio.set_event_loop(loop)
-    try:
-        yield loop
-    finally:
-        asyncio.set_event_loop(None)
-        loop.close()
 
 
 class Quiet(MemoryStore):

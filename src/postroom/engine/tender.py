@@ -29,10 +29,13 @@ class Tender(Service):
         lease = office.settings.lease_seconds
         while True:
             office.hurry.clear()
+            began = office.clock.monotonic()
             try:
                 await self.beat()
                 office.beat_at, self.error = office.clock.monotonic(), None
-                pause = lease / 10 if office.keeper.hungry else lease / 3
+                # From beginning to beginning: a lease counts from when it was asked for.
+                rest = lease / 3 - (office.beat_at - began)
+                pause = lease / 10 if office.keeper.hungry else max(rest, lease / 10)
             except StoreError as error:
                 self.error = error
                 office.trouble("renewing leases", error)
@@ -48,7 +51,8 @@ class Tender(Service):
         asked_at = office.clock.monotonic()
         hung = self._hung_lanes(asked_at)
         # Work that hangs makes a relay unwell: else it would take back at once what it gives up.
-        healthy = office.breaker.is_closed and not hung
+        # One who leaves is, too: what he gives back is not for him.
+        healthy = office.breaker.is_closed and not hung and not office.stopping
         member = Member(owner, healthy, office.settings.name)
         roster = await office.store.beat(stream, member, lease, keeper.tokens())
         plan = keeper.consider(

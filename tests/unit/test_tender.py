@@ -1,0 +1,83 @@
+"""When a relay beats, and what it says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from postroom.brokers.memory import MemoryBroker
+from postroom.engine.relay import Relay
+from postroom.event import Event
+from postroom.outbox import Outbox
+from postroom.stores.memory import MemoryStore
+from tests.sim.loop import SimClock, virtual_time
+
+LEASE = 30.0
+
+
+class Slow(MemoryStore):
+    """A store whose beats take their time; it remembers them."""
+
+    def __init__(self, loop, beat_seconds):
+        super().__init__(now_us=lambda: 1_800_000_000_000_000 + int(loop.time() * 1_000_000))
+        self.beats = []
+        self._loop, self._beat_seconds = loop, beat_seconds
+
+    async def beat(self, stream, member, lease_seconds, held):
+        self.beats.append((self._loop.time(), member.healthy))
+        await asyncio.sleep(self._beat_seconds)
+        return await super().beat(stream, member, lease_seconds, held)
+
+
+class Hanging(MemoryBroker):
+    """Takes a while for each batch."""
+
+    async def publish(self, batch, desk):
+        await asyncio.sleep(LEASE)
+        await super().publish(batch, desk)
+
+
+def relay_on(store, broker, loop):
+    return Relay(
+        store, broker, clock=SimClock(loop), lease_seconds=LEASE, publish_seconds=2 * LEASE,
+        stop_seconds=2 * LEASE,
+    )  # fmt: skip
+
+
+@pytest.mark.promise("L1")
+@pytest.mark.parametrize(
+    ("takes", "every"), [(0.0, LEASE / 3), (6.0, LEASE / 3), (12.0, 12.0 + LEASE / 10)]
+)
+def test_beats_begin_a_third_of_a_lease_apart_however_long_they_take(takes, every):
+    async def story(loop):
+        store = Slow(loop, takes)
+        async with relay_on(store, MemoryBroker(), loop):
+            await asyncio.sleep(20 * LEASE)
+        begun = [at for at, healthy in store.beats if healthy]
+        gaps = [round(b - a, 6) for a, b in itertools.pairwise(begun)]
+        assert set(gaps[3:]) == {every}
+
+    with virtual_time() as loop:
+        loop.run_until_complete(story(loop))
+
+
+@pytest.mark.promise("L4")
+def test_a_relay_that_is_leaving_is_no_longer_one_to_share_lanes_with():
+    async def story(loop):
+        store = Slow(loop, 0.0)
+        relay = relay_on(store, Hanging(), loop)
+        await relay.start()
+        async with store.transaction() as tx:
+            await Outbox().add(tx, Event("t", id="e1"))
+        await asyncio.sleep(LEASE / 2)  # it is on its way
+        asked_at = loop.time()
+        await relay.stop()
+        assert loop.time() > asked_at + LEASE / 3
+        assert {healthy for at, healthy in store.beats if at < asked_at} == {True}
+        assert {healthy for at, healthy in store.beats if at > asked_at} == {False}
+        assert (await store.get("e1")).state == "done"
+
+    with virtual_time() as loop:
+        loop.run_until_complete(story(loop))
