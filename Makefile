@@ -34,10 +34,10 @@ demo: $(VENV)/.demo  ## the main job on SQLite: orders, a relay killed half-way,
 	@$(BIN)/postroom demo
 
 test: $(VENV)/.dev servers check  ## lint, types, layers, and all tests, on real servers
-	@$(BIN)/python -m pytest -n $(WORKERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-test-fast: $(VENV)/.dev  ## the tests that need no server, under a minute
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not server and not slow" $(NO_SERVERS)
+test-fast: $(VENV)/.dev  ## the tests that need no server, in a minute or two
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not server and not slow" $(NO_SERVERS)
 
 test-pythons: $(VENV)/.dev  ## the tests without servers, on every Python from 3.11 on that is found
 	@for v in 3.11 3.12 3.13 3.14; do \
