@@ -6,7 +6,7 @@ import threading
 from contextlib import contextmanager, suppress
 
 import pymongo
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
@@ -14,6 +14,7 @@ from tests.torture.worlds import SettledRow, Taken, add_and_count
 
 _MAJORITY = WriteConcern("majority")
 _SNAPSHOT = ReadConcern("snapshot")
+_WRITE_CONFLICT = 112
 
 
 class MongoWorld:
@@ -66,6 +67,9 @@ class MongoWorld:
         return self.database["torture_key"].find_one_and_update(
             {"_id": key}, {"$inc": {"n": 1}}, session=self.session, return_document=True
         )["n"]
+
+    def is_conflict(self, error):
+        return isinstance(error, OperationFailure) and error.code == _WRITE_CONFLICT
 
     def known(self, ids):
         return {d["_id"] for d in self.database["torture_log"].find({"_id": {"$in": list(ids)}})}

@@ -94,7 +94,8 @@ class Producer:
             self.history.note("unknown" if committing else "fail", ids=ids, error=str(error)[:200])
             if committing:
                 self.unknown = ids
-            self._leave()
+            if committing or self.world is None or not self.world.is_conflict(error):
+                self._leave()
             return 0
         self.outboxes[is_strict(key)].kick()
         self.history.note("ok", ids=ids)
