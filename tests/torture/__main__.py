@@ -17,6 +17,7 @@ import json
 import signal
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from tests.torture.doom import die_with_parent
@@ -109,8 +110,15 @@ def matrix(args):
     there = args.into.read_text() if args.into and args.into.exists() else ""
     done = {json.loads(line)["cell"] for line in there.splitlines()}
     pairs = [(store, broker) for store in STORES for broker in BROKERS]
-    left = [pair for pair in pairs if " ".join(pair) not in done]
-    return all([run_cell(args, *pair, seed=args.seed) for pair in left])
+    well = True
+    for pair in pairs:
+        if " ".join(pair) not in done:
+            try:
+                well &= run_cell(args, *pair, seed=args.seed)
+            except Exception:  # the others are worth their hours all the same
+                traceback.print_exc()
+                well = False
+    return well
 
 
 def soak(args):

@@ -9,6 +9,7 @@ import uuid
 from tests.torture.worlds import number_of
 
 TOPIC_LIMIT = 400_000  # bytes
+QUIET_SECONDS = 60  # after which nothing more is to be expected
 
 
 class HandlersTap:
@@ -58,7 +59,7 @@ class KafkaTap:
         for partition in range(3):
             consumer.assign([TopicPartition("torture", partition, 0)])
             while True:
-                message = consumer.poll(30)
+                message = consumer.poll(QUIET_SECONDS)
                 if message is None:
                     raise TimeoutError(f"partition {partition} does not end")
                 if message.error():  # the end of the partition
@@ -105,7 +106,7 @@ class RabbitTap:
     async def _do(self, work):
         import aio_pika
 
-        async with asyncio.timeout(60), await aio_pika.connect(self.url) as connection:
+        async with await aio_pika.connect(self.url, timeout=QUIET_SECONDS) as connection:
             return await work(await connection.channel())
 
 
@@ -127,8 +128,13 @@ async def _unbind(channel):
 
 
 async def _drain(channel):
-    queue = await channel.get_queue("torture")
-    found = []
-    while (message := await queue.get(no_ack=True, fail=False)) is not None:
+    """Take all there is: as many as the queue counts, in its order."""
+    queue = await channel.declare_queue("torture", passive=True)
+    found, left = [], queue.declaration_result.message_count
+    arrived = asyncio.Queue()
+    await queue.consume(arrived.put, no_ack=True)
+    while len(found) < left:
+        async with asyncio.timeout(QUIET_SECONDS):
+            message = await arrived.get()
         found.append((message.message_id, *_content(message.body, message.headers)))
     return found
