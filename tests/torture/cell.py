@@ -93,7 +93,11 @@ class Cell:
             self.crew.end()
         violations += self._left_open()
         self._lap("end")
-        violations += self._judge()
+        try:
+            violations += self._judge()
+        except Exception:
+            self._keep_logs()
+            raise
         violations += [f"a producer broke: exit {code}" for code in self.crew.failed_producers]
         violations += self._secrets()
         self._lap("check")
@@ -108,10 +112,19 @@ class Cell:
             "seconds": round(seconds, 1), "laps": self.seconds,
         }  # fmt: skip
         if violations or self.keep:
+            self._keep_logs()
             summary |= {"story": self.story, "logs": str(self.folder)}
         else:
             shutil.rmtree(self.folder)
         return summary
+
+    def _keep_logs(self):
+        """What the servers said about it; they are about to go."""
+        for name in ("store", "broker"):
+            server = getattr(self.ground, name)
+            if server is not None:
+                with suppress(OSError):
+                    shutil.copy(server.folder / "log", self.folder / f"{name}-server.log")
 
     def _lap(self, name):
         now = time.monotonic()
