@@ -124,7 +124,7 @@ class Cell:
             server = getattr(self.ground, name)
             if server is not None:
                 with suppress(OSError):
-                    shutil.copy(server.folder / "log", self.folder / f"{name}-server.log")
+                    shutil.copy(server.log, self.folder / f"{name}-server.log")
 
     def _lap(self, name):
         now = time.monotonic()
