@@ -18,8 +18,9 @@ class RabbitMQ(Server):
     name = "rabbitmq"
     system_user = "rabbitmq"
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, log_level: str = "info", **options: Any) -> None:
         super().__init__(**options)
+        self.log_level = log_level
         self.port = free_port()
         self.management_port = free_port()
         self.distribution_port = free_port()
@@ -38,6 +39,7 @@ class RabbitMQ(Server):
         self.write(
             "rabbitmq.conf",
             f"listeners.tcp.1 = 127.0.0.1:{self.port}\n"
+            f"log.console.level = {self.log_level}\n"
             "management.tcp.ip = 127.0.0.1\n"
             f"management.tcp.port = {self.management_port}\n",
         )
