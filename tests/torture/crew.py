@@ -8,6 +8,7 @@ import sys
 import threading
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 
 END_SECONDS = 30
@@ -104,7 +105,7 @@ class Crew:
             name = f"producer-{n + 1}"
             command = [
                 *self._verb("produce"), url, str(self._history(name)), "--name", name,
-                "--seed", str(seed * 100 + n), "--events", str(events // count),
+                "--seed", str(seed * 100 + n), "--events", str(ceil(events / count)),
                 "--keys", str(keys), "--oversize", str(oversize), "--gate", str(self.gate),
             ]  # fmt: skip
             self.producers.append(self._spawn(name, command))
