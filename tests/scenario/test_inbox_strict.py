@@ -9,7 +9,7 @@ import pytest
 from postroom import Consumer, Event, Handlers
 from postroom.consumers.memory import MemoryQueue, MemorySource
 from postroom.envelope import ID, KEY, KSEQ, OUTBOX, TYPE
-from postroom.errors import ConfigError
+from postroom.errors import ConfigError, Reject
 from postroom.source import Incoming
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
@@ -37,11 +37,13 @@ def numbered(number, key="a", *, outbox="one", kind="order.changed", copy=""):
 class Room:
     def __init__(self, stores, start):
         make, self.store = stores
-        self.queue = MemoryQueue()
+        self.queue, self.poison = MemoryQueue(), set()
         handlers = Handlers(name="payments", strict=start)
 
         @handlers.on("order.changed")
         async def charge(event, tx, context):
+            if event.data["of"] in self.poison:
+                raise Reject("not this one")
             await context.add(Event("payment.made", event.data, id=str(uuid4()), key=event.key))
 
         self.consumer = Consumer(
@@ -63,11 +65,14 @@ class Room:
         await until(there, 20)
 
     async def until_over(self, *ids):
-        async def over():
-            states = await self.states()
-            return all(states.get(f"payments/{each}") == "done" for each in ids)
+        for each in ids:
+            await self.until_state(each, "done")
 
-        await until(over, 20)
+    async def until_state(self, event_id, state):
+        async def there():
+            return (await self.states()).get(f"payments/{event_id}") == state
+
+        await until(there, 20)
 
 
 @pytest.mark.promise("G6", "I4")
@@ -112,6 +117,19 @@ async def test_a_marker_steps_over_its_number(stores):
     room.queue.send(numbered(1), numbered(2, kind="postroom.skipped"), numbered(3))
     async with room.consumer:
         await room.until(["one-a-1", "one-a-3"])
+
+
+@pytest.mark.promise("B6", "I4", "G7")
+@pytest.mark.parametrize("start", ["first", "here"])
+async def test_a_kept_message_can_be_skipped(stores, start):
+    room = Room(stores, start)
+    room.poison.add("one-a-2")
+    room.queue.send(numbered(1), numbered(2), numbered(3))
+    async with room.consumer:
+        await room.until_state("one-a-2", "failed")
+        await room.store.skip("payments/one-a-2", "agreed with the bank")
+        await room.until(["one-a-1", "one-a-3"])
+        await room.until_state("one-a-2", "dead")
 
 
 @pytest.mark.promise("I4")

@@ -173,6 +173,7 @@ async def _serve(
 
 def _spare_the_collector() -> None:
     """What is loaded by now stays, and what a batch leaves behind goes without the collector."""
+    gc.collect()
     gc.freeze()
     gc.set_threshold(_BATCHES_OF_OBJECTS)
 

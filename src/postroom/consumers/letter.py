@@ -117,7 +117,8 @@ def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row
 def restore(kept: Record) -> Record:
     """Return the event of a kept message, with the facts of its handling.
 
-    A row that is no message, such as the marker of a skipped one, is handed on as it is.
+    A row that is no message is handed on as it is. The marker of a skipped one has a type of its
+    own, and the headers of the message: they say whose number it stands for.
     """
     headers = kept.headers
     if ID not in headers:
@@ -126,6 +127,7 @@ def restore(kept: Record) -> Record:
     as_kept = row_id(kept.stream.removeprefix(STREAM), event.id)
     return event._replace(
         id=event.id if kept.id == as_kept else kept.id,  # replayed under a new one: meant to be new
+        type=kept.type,
         seq=kept.seq,
         lane=kept.lane,
         key_hash=kept.key_hash,

@@ -172,7 +172,8 @@ class Trials:
             bench.tell(_attempt(bench.stream, record, outcome))
             if outcome.verdict is Verdict.FAILED and (problem := _undecodable(record)):
                 outcome = Outcome(Verdict.REJECTED, problem)
-            sentence = self._judge.judge(record, outcome, alone=alone)
+            # Strict handlers, who wait for every number, are for durable mode only.
+            sentence = self._judge.judge(record._replace(kseq=None), outcome, alone=alone)
             record, alone = record._replace(attempts=sentence.attempts), False
             match sentence.sentence:
                 case Sentence.BURY:

@@ -209,7 +209,8 @@ class OperatorContract:
     async def test_skip_puts_a_marker_in_the_place_of_the_event(
         self, store: Store, add: Add
     ) -> None:
-        await add(*(event(name, "k") for name in ("1", "2", "3")), strict=True)
+        headed = Event("t", {"name": "1"}, id="1", key="k", headers={"tenant": "north"})
+        await add(headed, *(event(name, "k") for name in ("2", "3")), strict=True)
         hand = await Hand(store).take()
         first = await hand.only("1")
         await hand.fail(first, delay=FAR)
@@ -217,6 +218,7 @@ class OperatorContract:
         marker, *others = await hand.read()
         assert (marker.type, marker.kseq, marker.seq) == ("postroom.skipped", 1, first.seq)
         assert marker.data == {"skipped": "1", "reason": "cannot be"}
+        assert marker.headers == {"tenant": "north"}  # so that it goes where the event would have
         assert (marker.key, marker.topic, marker.key_hash) == (
             first.key,
             first.topic,

@@ -140,7 +140,7 @@ class Oversight:
         stored.row = original._replace(
             id=self._marker_id(stored),
             type=SKIPPED, payload=body, payload_bytes=None, content_type="application/json",
-            size=len(body), headers=None,
+            size=len(body) + len((original.headers or "").encode()),
         )  # fmt: skip
         self.tables.ids[stored.row.id] = stored.seq
         number = None if original.kseq is None else 0
