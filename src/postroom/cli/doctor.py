@@ -186,7 +186,7 @@ def judge_stream(
             "warning",
             f"the destination of stream {stream} is away for {', '.join(unwell)}",
             "events wait and spend no attempts; they go out when it is back",
-            "see the broker, and `breaker` in the log of the relay; one that is stopping shows up so, too",
+            "see the broker, and `breaker` in the relay's log; one that is stopping shows up, too",
         )
     patience = max(60.0, 10 * settings.poll_seconds)
     if alive and stats.lag_seconds > patience:
