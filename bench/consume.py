@@ -31,6 +31,7 @@ from tests.servers.rabbitmq import RabbitMQ
 
 KEYS = 200
 EFFECT = "INSERT INTO effects (message) VALUES (%s)"
+BODY = b'{"total": 10, "note": "' + b"x" * 150 + b'"}'
 
 
 class Watch:
@@ -157,6 +158,16 @@ class RabbitGround:
             await finished.wait()
 
 
+GROUNDS = {"kafka": KafkaGround, "rabbitmq": RabbitGround}
+
+
+def prepare(url):
+    """Make the tables of the inbox, and one for the effects."""
+    asyncio.run(migrate(url))
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("CREATE TABLE effects (n bigserial, message text)")
+
+
 async def in_turn(runs, handle, workers):
     waiting = iter(runs)
 
@@ -220,7 +231,7 @@ async def measure(ground, url, args):
     rates = {kind: [] for kind in kinds}
     for _ in range(args.rounds):
         for kind, run in kinds.items():
-            await ground.fill(args.messages, b'{"total": 10, "note": "' + b"x" * 150 + b'"}')
+            await ground.fill(args.messages, BODY)
             rates[kind].append(await run())
     return {kind: statistics.median(found) for kind, found in rates.items()}
 
@@ -233,15 +244,12 @@ def main():
     parser.add_argument("--workers", type=int, default=10)
     parser.add_argument("--batch", type=int, default=50)
     args = parser.parse_args()
-    grounds = {"kafka": (Kafka, KafkaGround), "rabbitmq": (RabbitMQ, RabbitGround)}
+    servers = {"kafka": Kafka, "rabbitmq": RabbitMQ}
     with ExitStack() as stack:
         url = stack.enter_context(Postgres()).url
-        asyncio.run(migrate(url))
-        with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("CREATE TABLE effects (n bigserial, message text)")
-        for name in [args.broker] if args.broker else grounds:
-            server, ground = grounds[name]
-            made = ground(stack.enter_context(server()).url)
+        prepare(url)
+        for name in [args.broker] if args.broker else GROUNDS:
+            made = GROUNDS[name](stack.enter_context(servers[name]()).url)
             rates = asyncio.run(measure(made, url, args))
             one, many = list(rates.values())[:2]
             print(f"{name} → PostgreSQL, {args.messages} messages, median of {args.rounds}")

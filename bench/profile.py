@@ -144,21 +144,18 @@ def relaying(store, broker, yard):
     return Job(work, ready, events, servers)
 
 
-def consuming(broker, yard, **options):
+def consuming(broker, yard):
     """A consumer with its inbox in PostgreSQL."""
     servers = [yard.server("postgres18"), yard.server(broker)]
     url, events = servers[0].url, yard.size(5_000, 1_000)
-    asyncio.run(migrate(url))
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE effects (n bigserial, message text)")
-    kinds = {"kafka": consume.KafkaGround, "rabbitmq": consume.RabbitGround}
-    ground = kinds[broker](servers[1].url)
+    consume.prepare(url)
+    ground = consume.GROUNDS[broker](servers[1].url)
 
     def work():
-        return asyncio.run(consume.ours(ground, url, events, 10, **options))
+        return asyncio.run(consume.ours(ground, url, events, 10))
 
     def ready():
-        asyncio.run(ground.fill(events, b'{"total": 10, "note": "' + b"x" * 150 + b'"}'))
+        asyncio.run(ground.fill(events, consume.BODY))
 
     return Job(work, ready, events, servers)
 

@@ -4,23 +4,17 @@ import asyncio
 from argparse import Namespace
 from functools import partial
 
-import psycopg
-
 from bench import consume
 from bench.result import beside, versions
 from bench.rounds import say
-from postroom import migrate
 
-GROUNDS = {"kafka": consume.KafkaGround, "rabbitmq": consume.RabbitGround}
 WORKERS = 10
 
 
 def measure(broker, yard):
     url = yard.server("postgres18").url
-    asyncio.run(migrate(url))
-    with psycopg.connect(url, autocommit=True) as connection:
-        connection.execute("CREATE TABLE effects (n bigserial, message text)")
-    ground = GROUNDS[broker](yard.server(broker).url)
+    consume.prepare(url)
+    ground = consume.GROUNDS[broker](yard.server(broker).url)
     messages = yard.size(3_000, 500)
     once = Namespace(messages=messages, workers=WORKERS, rounds=1, batch=50)
     figures = {}
@@ -41,4 +35,4 @@ def measure(broker, yard):
     ]  # fmt: skip
 
 
-PARTS = {broker: partial(measure, broker) for broker in GROUNDS}
+PARTS = {broker: partial(measure, broker) for broker in consume.GROUNDS}

@@ -9,7 +9,7 @@ import uuid
 from tests.torture.worlds import number_of
 
 TOPIC_LIMIT = 400_000  # bytes
-QUIET_SECONDS = 60  # after which nothing more is to be expected
+QUIET_SECONDS = 30  # after which nothing more is to be expected
 
 
 class HandlersTap:

@@ -63,5 +63,5 @@ def admit(tx: AsyncTransaction | SyncTransaction, gate: Gate) -> Steps[bool]:
         return True
     raise GapError(
         f"number {number} of its key came after number {value - 1}: what lies between is missing. "
-        "Replay it at its sender; or bury this message, to go on without"
+        "Replay or skip it at its sender, and bury this message until it is there"
     )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from postroom.stores.mongo import Reconciler
 
 _log = logging.getLogger(LOGGER)
-_BATCHES_OF_OBJECTS = 10_000
+_OBJECTS_BEFORE_A_COLLECTION = 10_000
 
 
 @click.command()
@@ -175,7 +175,7 @@ def _spare_the_collector() -> None:
     """What is loaded by now stays, and what a batch leaves behind goes without the collector."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_BATCHES_OF_OBJECTS)
+    gc.set_threshold(_OBJECTS_BEFORE_A_COLLECTION)
 
 
 def _relay(store: Store, plan: RelayPlan, observers: list[Observer]) -> Relay:

@@ -20,7 +20,7 @@ from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel
 from postroom.brokers.rabbitmq.errand import BLOCKED, Errand, shown
 from postroom.brokers.rabbitmq.letter import Letter, Writer
-from postroom.brokers.rabbitmq.link import AwayError, Link, address, within
+from postroom.brokers.rabbitmq.link import AwayError, Link, address
 from postroom.brokers.rabbitmq.options import RabbitOptions, read_options
 from postroom.errors import ConfigError
 from postroom.record import Record, short_error
@@ -226,7 +226,7 @@ class RabbitBroker:
     async def _prepare(self, link: Link, step: Step) -> None:
         channel = await link.open(confirms=False)
         try:
-            async with within(self.options.connect_seconds, "declaring"):
+            async with link.answering("declaring"):
                 await step(channel, self.options, self.options.exchange)
                 await channel.close()
         except ChannelClosed as error:

@@ -112,10 +112,24 @@ class Link:
             asking.close()
         return True
 
+    @asynccontextmanager
+    async def answering(self, doing: str) -> AsyncIterator[None]:
+        """Wait for an answer no longer than `connect_seconds`. Raises AwayError, with the reason.
+
+        RabbitMQ may block the connection in the middle: then it does not read what was asked.
+        """
+        try:
+            async with within(self._options.connect_seconds, doing):
+                yield
+        except AwayError as error:
+            if self.is_blocked() and not self.is_broken:
+                raise AwayError(f"{doing}: {BLOCKED}") from error
+            raise
+
     async def ready(self) -> None:
         """Make sure that it answers: a round trip to RabbitMQ. Raises AwayError."""
         channel = await self.open(confirms=False)
-        async with within(self._options.connect_seconds, "closing a channel"):
+        async with self.answering("closing a channel"):
             await channel.close()
 
     # -- channels -----------------------------------------------------------------------------
@@ -144,7 +158,7 @@ class Link:
         """Open a channel. Raises AwayError, at once if RabbitMQ would not read what we write."""
         if self.is_blocked():
             raise AwayError(BLOCKED)
-        async with within(self._options.connect_seconds, "opening a channel"):
+        async with self.answering("opening a channel"):
             return await self._connection.channel(
                 publisher_confirms=confirms,
                 on_return_raises=False,
@@ -178,7 +192,7 @@ class Link:
                 continue
             channel = await self.open(confirms=False)
             try:
-                async with within(self._options.connect_seconds, "looking for an exchange"):
+                async with self.answering("looking for an exchange"):
                     if self._options.declare:
                         await topology.declare(channel, self._options, exchange)
                     else:

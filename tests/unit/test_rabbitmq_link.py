@@ -1,0 +1,57 @@
+"""A connection to RabbitMQ that is blocked in the middle of a question."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from postroom.brokers.rabbitmq.link import AwayError, Link
+from postroom.brokers.rabbitmq.options import RabbitOptions
+
+
+class Silent:
+    """An open connection that answers nothing; asked for a channel, RabbitMQ may block it."""
+
+    is_opened = True
+
+    def __init__(self, *, blocks):
+        self._blocks = blocks
+        self._unblocked = asyncio.Event()
+        self._unblocked.set()
+
+    async def ready(self):
+        await self._unblocked.wait()
+
+    async def channel(self, **_):
+        if self._blocks:
+            self._unblocked.clear()
+        await asyncio.Event().wait()
+
+
+async def error_of(connection):
+    link = Link(connection, SimpleNamespace(), RabbitOptions(connect_seconds=0.01))
+    with pytest.raises(AwayError) as raised:
+        await link.open(confirms=True)
+    return str(raised.value)
+
+
+@pytest.mark.req("S5.3")
+@pytest.mark.promise("Q4")
+async def test_no_answer():
+    assert await error_of(Silent(blocks=False)) == "opening a channel: no answer within 0.01 s"
+
+
+@pytest.mark.req("S5.3")
+@pytest.mark.promise("Q4")
+async def test_no_answer_because_rabbitmq_has_blocked_the_connection_meanwhile():
+    error = await error_of(Silent(blocks=True))
+    assert error.startswith("opening a channel: RabbitMQ has blocked this connection")
+
+
+@pytest.mark.promise("Q4")
+async def test_a_lost_connection_is_not_called_blocked():
+    lost = Silent(blocks=True)
+    lost.is_opened = False
+    assert await error_of(lost) == "opening a channel: no answer within 0.01 s"
