@@ -212,7 +212,22 @@ def _transactions_in_parts():
     Connection._attempt, Connection.borrowed = attempt, borrowed
 
 
+def _host_clock():
+    import time
+    from datetime import UTC, datetime, timedelta
+
+    from postroom.stores.mongo import leasing
+
+    leasing._later = lambda seconds: (
+        datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=seconds)
+    )
+
+
 MONGO_MUTANTS = {
+    "mongo-host-clock": Mutant(
+        "L1", "a lease ends by the clock of the relay's host", _host_clock,
+        tests=("tests/scenario/test_wrong_clock.py",),
+    ),
     "mongo-no-fence": Mutant(
         "L2", "no fence, in MongoDB", _no_fence,
         tests=(STORE + "test_a_stale_token_settles_nothing",),

@@ -120,7 +120,26 @@ def _fence_waits_for_nobody():
     events.fence = committed
 
 
+def _host_clock():
+    import time
+    from datetime import UTC, datetime
+
+    from postroom.stores.mysql.session import Session
+
+    execute = Session.execute
+
+    async def by_the_host(self, text):
+        now = datetime.fromtimestamp(time.time(), UTC)
+        await execute(self, text.replace("UTC_TIMESTAMP(6)", f"TIMESTAMP'{now:%F %T.%f}'"))
+
+    Session.execute = by_the_host
+
+
 MYSQL_MUTANTS = {
+    "my-host-clock": Mutant(
+        "L1", "leases are judged by the clock of the relay's host", _host_clock,
+        tests=("tests/scenario/test_wrong_clock.py",),
+    ),
     "my-no-fence": Mutant(
         "L2", "no fence", _no_fence,
         tests=(f"{CONTRACT}::TestMysqlStore::test_operators_take_the_lane_from_its_owner",),

@@ -72,7 +72,27 @@ def _numbers_in_advance():
     _rewrite("IDENTITY (CACHE 1)", "IDENTITY (CACHE 20)")
 
 
+def _host_clock():
+    import time
+
+    from postroom.stores.postgres.database import Session
+
+    execute = Session._execute
+
+    async def by_the_host(self, name, values):
+        query = self._sql[name]
+        now = f"to_timestamp({time.time()})"
+        other = query._replace(sql=query.sql.replace("clock_timestamp()", now))
+        return await execute(Session(self.connection, {name: other}), name, values)
+
+    Session._execute = by_the_host
+
+
 POSTGRES_MUTANTS = {
+    "pg-host-clock": Mutant(
+        "L1", "leases are judged by the clock of the relay's host", _host_clock,
+        tests=("tests/scenario/test_wrong_clock.py",),
+    ),
     "pg-sequence-cache": Mutant(
         "W8", "each session takes 20 numbers at a time", _numbers_in_advance, tests=(WRITERS,),
     ),

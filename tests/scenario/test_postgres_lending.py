@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
 import psycopg
@@ -156,6 +157,21 @@ async def test_slow_handlers_do_not_keep_a_relay_from_its_connections(url):
     async with opened(url + "&pool_size=2") as store, store.transaction(), store.transaction():
         async with asyncio.timeout(10):
             assert len(await store.take("main", "anna", range(64), 60)) == 64
+
+
+@kinds
+@pytest.mark.req("S1.4")
+async def test_connections_that_died_while_they_rested_are_passed_over(url, store, kind):
+    """PostgreSQL was started again: the first handler after it works, and not the tenth."""
+    async with AsyncExitStack() as stack:
+        rested = [await stack.enter_async_context(begin(store, kind)) for _ in range(5)]
+        pids = [handler.tx.info.backend_pid for handler in rested]
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("SELECT pg_terminate_backend(pid, 5000) FROM unnest(%s::int[]) pid", [pids])
+    async with begin(store, kind) as handler:
+        await handler.add("e")
+        assert handler.tx.info.backend_pid not in pids
+    assert names(await Hand(store).read()) == ["e"]
 
 
 async def test_a_handler_that_gets_no_connection_has_done_nothing(url):

@@ -2,6 +2,7 @@
 
 import base64
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -109,10 +110,20 @@ class KafkaCluster(Cluster):
     def url(self) -> str:
         return "kafka://" + ",".join(member.address for member in self.members)
 
+    def leader(self) -> Kafka:
+        """The broker that leads most partitions of the topics there are."""
+        topics = admin(self.url.removeprefix("kafka://")).list_topics(timeout=5).topics.values()
+        leads = Counter(one.leader for topic in topics for one in topic.partitions.values())
+        return max(self.members, key=lambda member: leads[member.node])
+
 
 def brokers(address: str) -> int:
     """Count the brokers that this one knows."""
+    return len(admin(address).list_topics(timeout=2).brokers)
+
+
+def admin(address: str) -> Any:
+    """A client that asks, and does not complain."""
     from confluent_kafka.admin import AdminClient
 
-    settings: dict[str, Any] = {"bootstrap.servers": address, "log_level": 0}
-    return len(AdminClient(settings).list_topics(timeout=2).brokers)
+    return AdminClient({"bootstrap.servers": address, "log_level": 0})

@@ -68,6 +68,12 @@ class MongoCluster(Cluster):
         addresses = ",".join(member.address for member in self.members)
         return f"mongodb://{addresses}/postroom?replicaSet={REPLICA_SET}"
 
+    def leader(self) -> Member:
+        """The primary."""
+        with connect(self.url) as client:
+            address = client.admin.command("hello")["primary"]
+        return next(member for member in self.members if member.address == address)
+
     def wait_ready(self) -> None:
         super().wait_ready()
         self.members[0].wait_for(self.is_whole, "the replica set")

@@ -147,15 +147,16 @@ def shrink(args):
 
 def table(args):
     print(
-        "| store, destination | events | faults | kinds | dead | copies | fenced | takes | seconds |"
+        "| store, destination | events | faults | kinds | dead | copies | unknown | fenced | takes "
+        "| drained in | seconds |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
     lines = [json.loads(line) for line in args.results.read_text().splitlines()]
     for one in sorted(lines, key=lambda one: one["cell"]):
         print(
             f"| {one['cell']} | {one['events']:,} | {one['faults']} | {len(one['kinds'])} | "
-            f"{one['dead']} | {one['copies']} | {one['fenced']} | {one['takes']:,} | "
-            f"{one['seconds']:.0f} |"
+            f"{one['dead']} | {one['copies']} | {one['unknown commits']} | {one['fenced']} | "
+            f"{one['takes']:,} | {one['laps']['drain']:.1f} s | {one['seconds']:.0f} |"
         )
     return not any(one["violations"] for one in lines)
 

@@ -83,7 +83,8 @@ def consume(source, store, path, *, name, lease, mode):
     async def main():
         it = Consumer(
             Watched(load_source(source), history, doom), store, handlers, name=NAME,
-            mode=mode, lease_seconds=lease, max_outage_seconds=2.0, observers=[Recorder(history)],
+            mode=mode, lease_seconds=lease, max_outage_seconds=2.0, misconfigured_seconds=1.0,
+            observers=[Recorder(history)],
         )  # fmt: skip
         explain_on_signal()
         history.note("start")

@@ -9,6 +9,7 @@ from tests.torture.worlds import number_of
 
 handlers = Handlers(concurrency=20)
 SCHEME = os.environ.get("POSTROOM_TORTURE_SCHEME", "sqlite")
+seen = set()
 SQL = "INSERT INTO torture_effect (id, k, n) VALUES (%s, %s, %s)"
 
 
@@ -28,6 +29,15 @@ async def effect(event, tx):
     else:
         async with tx.cursor() as cursor:
             await cursor.execute(SQL, values)
+
+
+@handlers.on("shaky")
+async def effect_at_last(event, tx):
+    """The first time that a process sees it, it fails: its key waits, and it is tried again."""
+    if event.id not in seen:
+        seen.add(event.id)
+        raise RuntimeError("not yet")
+    await effect(event, tx)
 
 
 @handlers.on("poison")

@@ -30,7 +30,8 @@ CONSUMER = (
 )  # fmt: skip
 STORE_SERVER = ("kill store", "freeze store")
 STORE_WIRE = ("cut store", "cut store in a frame", "swallow store", "slow store")
-SQL_SERVER = ("end connections", "long transaction")
+CONNECTIONS = ("end connections",)
+LONG = ("long transaction",)
 STEP_DOWN = ("step down",)
 DISK = ("full disk",)
 BROKER_SERVER = ("kill broker", "freeze broker")
@@ -40,7 +41,7 @@ RABBIT = ("memory alarm", "disk alarm", "unroutable")
 VICTIMS = {
     "relays": (*RELAY, *CLOCK),
     "consumers": CONSUMER,
-    "store": (*STORE_SERVER, *STORE_WIRE, *SQL_SERVER, *STEP_DOWN, *DISK),
+    "store": (*STORE_SERVER, *STORE_WIRE, *CONNECTIONS, *LONG, *STEP_DOWN, *DISK),
     "broker": (*BROKER_SERVER, *BROKER_WIRE, *RABBIT),
 }
 
@@ -53,10 +54,11 @@ def victim(kind):
 def kinds(world_kind, broker_kind, *, wires=(), disk=False):
     """Return the kinds of faults that make sense for a pair."""
     found = [*RELAY, *RELAY]  # relays come and go more often than servers
+    found += LONG
     if world_kind != "sqlite":
         found += [*STORE_SERVER, *CLOCK]
     if world_kind in ("postgresql", "mysql"):
-        found += SQL_SERVER
+        found += CONNECTIONS
     if world_kind == "mongodb":
         found += STEP_DOWN
     if disk:

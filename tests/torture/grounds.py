@@ -18,19 +18,20 @@ from tests.torture.worlds import SECRET
 STORES = ("sqlite", "postgres", "mariadb", "mongo")
 BROKERS = ("handlers", "kafka", "rabbitmq")
 USER = "torture"
-LARGER = ("postgres18", "mongo_cluster", "kafka_cluster")
 
 
 @dataclass
 class Ground:
     """Where a cell takes place: addresses, servers that can be harmed, wires that can be cut.
 
-    store_url         straight to the database, for producers and the checker
-    relay_store_url   as relays and consumers have it: by the wire, under their own `{name}`
+    store_url           straight to the database, for nemesis and checker
+    relay_store_url     as relays and consumers have it: by the wire, under their own `{name}`
+    producer_store_url  as producers have it: by the wire, too
     """
 
     store_url: str
     relay_store_url: str
+    producer_store_url: str
     tap: object
     relay_broker_url: str
     source_url: str | None = None
@@ -67,24 +68,34 @@ def _store(stack, name):
         on = disk and disk.path
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="postroom-", dir=on))
         url = f"sqlite:///{Path(folder) / 'app.db'}"
-        return {"store_url": url, "relay_store_url": url, "disk": disk}
+        return {
+            "store_url": url, "relay_store_url": url, "producer_store_url": url, "disk": disk,
+        }  # fmt: skip
     options = {} if disk is None else {"under": disk.path}
     server = stack.enter_context(SERVERS[name].make(**options))
     found = {"store_url": server.url, "store": server, "disk": disk}
     if name == "mongo_cluster":  # its drivers ask the servers for their own addresses
-        return {**found, "relay_store_url": server.url, "disk": None}  # one disk for all of them
+        return {
+            **found, "relay_store_url": server.url, "producer_store_url": server.url,
+            "disk": None,  # there is one disk for all of them
+        }  # fmt: skip
     wire = stack.enter_context(Proxy(urlsplit(server.url).port))
     url = wire.url_for(server.url)
+    found |= {"store_wire": wire, "producer_store_url": url}
     if name == "mongo":
         add_user(server.url, USER, SECRET)
-        place = url.partition("?")[0].replace("://", f"://{USER}:{SECRET}@")
-        relay_url = f"{place}?directConnection=true&authSource=admin"
-        return {**found, "relay_store_url": relay_url, "store_wire": wire}
+        place = url.partition("?")[0]
+        secret_place = place.replace("://", f"://{USER}:{SECRET}@")
+        relay_url = f"{secret_place}?directConnection=true&authSource=admin"
+        return {
+            **found, "relay_store_url": relay_url,
+            "producer_store_url": f"{place}?directConnection=true",
+        }  # fmt: skip
     if name.startswith("postgres"):  # it trusts us, whatever the password
         relay_url = url.replace("postgres@", f"postgres:{SECRET}@") + "?application_name={name}"
     else:
         relay_url = url.replace("root@", "{name}:" + f"{SECRET}@")
-    return {**found, "relay_store_url": relay_url, "store_wire": wire}
+    return {**found, "relay_store_url": relay_url}
 
 
 def _broker(stack, name):

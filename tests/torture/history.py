@@ -23,10 +23,10 @@ class History:
         os.write(self._file, (json.dumps(line, separators=(",", ":")) + "\n").encode())
 
 
-def read(folder):
+def read(folder, names="*.jsonl"):
     """Return the lines of all histories of a run, in the order of their times."""
     lines = []
-    for path in folder.glob("*.jsonl"):
+    for path in folder.glob(names):
         for line in path.read_text().splitlines():
             try:
                 lines.append(json.loads(line))

@@ -7,11 +7,12 @@ import time
 from contextlib import contextmanager, suppress
 
 import pymongo
+from bson.binary import UUID_SUBTYPE, Binary
 from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from tests.torture.worlds import SettledRow, Taken, add_and_count
+from tests.torture.worlds import GUILTY, SettledRow, Taken, add_and_count
 
 _MAJORITY = WriteConcern("majority")
 _SNAPSHOT = ReadConcern("snapshot")
@@ -30,7 +31,7 @@ class MongoWorld:
         self.database = self.client.get_default_database(
             read_concern=ReadConcern("majority"), write_concern=_MAJORITY
         )
-        self.session = None
+        self.session = self._holding = None
         self._effects, self._counted_at = 0, float("-inf")
 
     def make_tables(self, keys):
@@ -74,6 +75,19 @@ class MongoWorld:
     def is_conflict(self, error):
         return isinstance(error, OperationFailure) and error.code == _WRITE_CONFLICT
 
+    def trace(self):
+        """Its session: MongoDB keeps a transaction for a minute or more after its client died."""
+        return self.session.session_id["id"]
+
+    def clear_up(self, trace):
+        """End what a dead writer has left open, that its keys are not locked for so long."""
+        self.client.admin.command("killSessions", [{"id": Binary(trace, UUID_SUBTYPE)}])
+
+    def hold_back(self):
+        self._holding = self.client.start_session()
+        self._holding.start_transaction(_SNAPSHOT)
+        self.database["torture_key"].find_one({}, session=self._holding)
+
     def known(self, ids):
         return {d["_id"] for d in self.database["torture_log"].find({"_id": {"$in": list(ids)}})}
 
@@ -88,7 +102,7 @@ class MongoWorld:
         }
 
     def innocent(self):
-        return self.database["torture_log"].count_documents({"fate": ""})
+        return self.database["torture_log"].count_documents({"fate": {"$nin": GUILTY}})
 
     def effects_written(self):
         now = time.monotonic()
@@ -110,6 +124,9 @@ class MongoWorld:
         return [(d["id"], d["k"], d["n"]) for d in found]
 
     def close(self):
+        if self._holding is not None:
+            with suppress(PyMongoError):
+                self._holding.end_session()
         self.client.close()
 
 

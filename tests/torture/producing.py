@@ -2,7 +2,7 @@
 
 Of its transactions 15 % are rolled back, 5 % sleep before they commit, in 2 % the process dies. A
 commit whose reply is lost is unknown; it is looked up by id when the database is back. How many
-events it may have written by now stands in a file, so that there is traffic during every fault.
+events it may have written by now stands in a file, so that there is traffic while faults last.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import os
 import random
 import time
 from contextlib import suppress
-from string import ascii_letters
 from uuid import UUID
 
 from postroom import SyncOutbox
 from tests.torture.history import History
-from tests.torture.worlds import is_strict, open_world
+from tests.torture.worlds import is_strict, open_world, padding_of
 
 ROLLS_BACK, SLEEPS, DIES = 0.15, 0.20, 0.22
 PADDINGS = (100, 100, 100, 100, 100, 300, 1_000, 3_000, 10_000)
@@ -61,18 +60,24 @@ class Producer:
         rows = []
         for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
             size = BIG if self.rng.random() < BIG_SHARE else self.rng.choice(PADDINGS)
-            padding, fate, luck = "x" * size, "", self.rng.random()
-            if is_strict(key):  # there, one that is refused blocks its key for good
-                luck = 1.0
-            if luck < FATE_SHARE:
-                fate = "poison"
-            elif luck < 2 * FATE_SHARE and self.oversize:
-                # Too large also when it is compressed.
-                fate = "oversize"
-                padding = "".join(self.rng.choices(ascii_letters, k=self.oversize))
             event_id = str(UUID(int=self.rng.getrandbits(128), version=4))
-            rows.append((event_id, padding, fate))
+            fate = self._fate(key)
+            if fate == "oversize":
+                size = self.oversize
+            rows.append((event_id, padding_of(event_id, size), fate))
         return key, rows
+
+    def _fate(self, key):
+        luck = self.rng.random()
+        if luck < FATE_SHARE:
+            return "shaky"
+        if is_strict(key):  # there, one that is refused blocks its key for good
+            return ""
+        if luck < 2 * FATE_SHARE:
+            return "poison"
+        if luck < 3 * FATE_SHARE and self.oversize:
+            return "oversize"
+        return ""
 
     def _try(self, key, rows, fate):
         ids = [row[0] for row in rows]
@@ -96,6 +101,8 @@ class Producer:
                 self.unknown = ids
             if committing or self.world is None or not self.world.is_conflict(error):
                 self._leave()
+            else:
+                time.sleep(self.rng.uniform(0.005, 0.02))
             return 0
         self.outboxes[is_strict(key)].kick()
         self.history.note("ok", ids=ids)
@@ -105,15 +112,24 @@ class Producer:
         """Let a child write and die within the transaction."""
         self._leave()  # the child must not have our connection
         self.history.note("fail", ids=[row[0] for row in rows], died=True)
+        reader, writer = os.pipe()
         child = os.fork()
         if not child:
             with suppress(BaseException):
                 world = open_world(self.url)
                 with world.transaction():
                     world.write(self.outboxes[is_strict(key)], key, rows)
+                    os.write(writer, world.trace())
                     os._exit(0)
             os._exit(0)
         os.waitpid(child, 0)
+        os.close(writer)
+        trace = os.read(reader, 1_000)
+        os.close(reader)
+        if trace:
+            with suppress(Exception):
+                self.world = self.world or open_world(self.url)
+                self.world.clear_up(trace)
 
     def _look_up(self):
         """Find out what became of a transaction without a reply."""
@@ -123,7 +139,7 @@ class Producer:
         except Exception:
             self._leave()
             return False
-        self.history.note("looked up", ids=self.unknown, committed=bool(known))
+        self.history.note("looked up", ids=self.unknown, committed=len(known))
         self.unknown = []
         return True
 

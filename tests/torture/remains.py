@@ -9,6 +9,7 @@ from postroom.consumers.letter import restore
 from postroom.record import State
 from postroom.store import Filter
 from postroom.wiring import load_store
+from tests.torture.worlds import size_of
 
 PAGE = 1_000
 STREAM = "main"
@@ -31,11 +32,10 @@ async def dead_letters(url):
             page = await store.find(Filter(state=State.DEAD, limit=PAGE, after_seq=after))
             for record in page:
                 data = json.loads(record.payload)
-                found = data["k"], data["n"], len(data["padding"])
-                if record.stream == STREAM:
-                    dead[record.id] = found
-                else:
-                    buried[restore(record).id] = found
+                where, event_id = dead, record.id
+                if record.stream != STREAM:
+                    where, event_id = buried, restore(record).id
+                where[event_id] = data["k"], data["n"], size_of(event_id, data["padding"])
             if len(page) < PAGE:
                 return dead, buried
             after = page[-1].seq

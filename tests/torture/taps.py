@@ -6,7 +6,7 @@ import asyncio
 import json
 import uuid
 
-from tests.torture.worlds import number_of
+from tests.torture.worlds import number_of, size_of
 
 TOPIC_LIMIT = 400_000  # bytes
 QUIET_SECONDS = 30  # after which nothing more is to be expected
@@ -70,12 +70,13 @@ class KafkaTap:
 
 
 def _arrival(headers, body):
-    return headers["postroom-id"].decode(), *_content(body, headers)
+    return _content(headers["postroom-id"].decode(), body, headers)
 
 
-def _content(body, headers):
+def _content(event_id, body, headers):
     data = json.loads(body)
-    return data["k"], number_of(data, headers.get("postroom-kseq")), len(data["padding"])
+    number = number_of(data, headers.get("postroom-kseq"))
+    return event_id, data["k"], number, size_of(event_id, data["padding"])
 
 
 class RabbitTap:
@@ -136,5 +137,5 @@ async def _drain(channel):
     while len(found) < left:
         async with asyncio.timeout(QUIET_SECONDS):
             message = await arrived.get()
-        found.append((message.message_id, *_content(message.body, message.headers)))
+        found.append(_content(message.message_id, message.body, message.headers))
     return found

@@ -11,7 +11,7 @@ from tests.torture.checker import Evidence, check
 from tests.torture.excerpt import excerpt
 from tests.torture.history import History, read
 from tests.torture.shrinking import shrink
-from tests.torture.worlds import SettledRow, Taken
+from tests.torture.worlds import SettledRow, Taken, padding_of, size_of
 
 LANE = lane_of(key_hash(None, "a", ""))
 COMMITTED = {
@@ -100,6 +100,10 @@ def test_all_is_well_without_a_broker():
         ({"leases": [taken(2, "ben", None, None), *TAKEN]}, f"I5 lane main/{LANE}: token 1 after"),
         ({"effects": [*EFFECTS, EFFECTS[0]]}, "I7 took effect more than once: 1 (a1)"),
         ({"effects": EFFECTS[:-1]}, "I7 never took effect: 1 (a2)"),
+        (
+            {"committed": {**COMMITTED, "a2": ("a", 2, 10, "shaky")}, "effects": EFFECTS[:-1]},
+            "I7 never took effect: 1 (a2)",
+        ),
         ({"effects": EFFECTS[1:]}, "I7 acknowledged without an effect: 1 (a1)"),
         ({"dead": {}}, "I8 poison that is not dead in the outbox: 1 (big)"),
         ({"buried": {}}, "I8 poison that is not dead in the inbox: 1 (bad)"),
@@ -116,6 +120,7 @@ def test_each_broken_promise_is_told(changes, told):
     [
         ({"what": "ok", "ids": ["c1"]}, "I0 confirmed but not there"),
         ({"what": "fail", "ids": ["a1"]}, "I0 rolled back but there"),
+        ({"what": "unknown", "ids": ["a1", "c1"]}, "I0 transactions that are there in part: 1"),
         ({"what": "violation", "text": "I9 stuck"}, "I9 stuck"),
         (
             {"what": "delivered", "process": "relay-2", "ids": ["a1"]},
@@ -168,6 +173,20 @@ def test_a_lane_that_its_owner_has_lost_explains_a_copy_of_its_events_at_that_ti
 def test_a_lane_that_was_given_back_explains_no_copy():
     handed_over = [*TAKEN, taken(2, None, "anna", 1.0), taken(3, "ben", None, None)]
     assert found(arrivals=TWICE, leases=handed_over) != []
+
+
+def test_neither_a_clear_refusal_nor_a_new_token_for_the_same_owner_explains_a_copy():
+    again = [*TAKEN, taken(2, "anna", "anna", 1.0)]
+    assert found(arrivals=TWICE, leases=again) != []
+    refused = {"at": 100.5, "process": "relay-1", "what": "attempt", "id": "a2"}
+    assert found({**refused, "verdict": "rejected"}, arrivals=TWICE) != []
+    assert found({**refused, "verdict": "outage"}, arrivals=TWICE) == []
+
+
+def test_a_padding_that_is_not_its_own_is_no_padding():
+    assert size_of("a1", padding_of("a1", 1_000)) == 1_000
+    assert size_of("a1", padding_of("a1", 1_000)[:-1]) == 999
+    assert size_of("a1", padding_of("a2", 1_000)) == -1
 
 
 def test_a_torn_line_of_a_history_is_passed_over(tmp_path):

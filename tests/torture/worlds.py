@@ -9,7 +9,9 @@ moment and, where connections have names, who wrote it.
 from __future__ import annotations
 
 import sqlite3
-from contextlib import contextmanager
+from base64 import b64encode
+from contextlib import contextmanager, suppress
+from hashlib import shake_256
 from typing import NamedTuple
 
 from postroom import Event
@@ -38,6 +40,7 @@ TABLES = (
 LEASE_COLUMNS = "stream, lane, token, owner, old_owner, left_seconds, noted"
 SECRET = "canary-7391"  # a password that must not show in any log
 MOST_PROCESSES = 400
+GUILTY = ("oversize", "poison")  # fates that end as a dead letter
 
 
 class Taken(NamedTuple):
@@ -130,6 +133,10 @@ class SqlWorld:
         del error
         return False
 
+    def trace(self):
+        """What a writer who dies now leaves behind: nothing, its connection closes."""
+        return b""
+
     def known(self, ids):
         """Which of these ids are committed."""
         marks = ", ".join([self.mark] * len(ids))
@@ -146,7 +153,7 @@ class SqlWorld:
 
     def innocent(self):
         """How many committed events have nothing wrong with them."""
-        return self.rows("SELECT count(*) FROM torture_log WHERE fate = ''")[0][0]
+        return self.rows(f"SELECT count(*) FROM torture_log WHERE fate NOT IN {GUILTY}")[0][0]
 
     def effects_written(self):
         return self.rows("SELECT count(*) FROM torture_effect")[0][0]
@@ -243,6 +250,11 @@ class PostgresWorld(SqlWorld):
 
         return psycopg.connect(self.url)
 
+    def hold_back(self):
+        self.run("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        self.run("SELECT txid_current()")  # what was committed later may not be cleared away now
+        super().hold_back()
+
     def strangers(self):
         others = "FROM pg_stat_activity WHERE datname = current_database() "
         return self.rows(f"SELECT count(*) {others} AND pid <> pg_backend_pid()")[0][0]
@@ -302,7 +314,8 @@ class MysqlWorld(SqlWorld):
             "SELECT id FROM information_schema.processlist "
             "WHERE id <> connection_id() AND db = database()"
         ):
-            self.run(f"KILL {number}")
+            with suppress(Exception):  # it has gone by itself
+                self.run(f"KILL {number}")
 
 
 WORLDS = {"sqlite": SqliteWorld, "postgresql": PostgresWorld, "mysql": MysqlWorld}
@@ -323,6 +336,16 @@ def add_and_count(outbox, tx, count, event_id, key, padding, fate):
     return n
 
 
+def padding_of(event_id, size):
+    """Return what an event of this size carries: nobody else's, and hard to compress."""
+    return b64encode(shake_256(event_id.encode()).digest(size))[:size].decode()
+
+
+def size_of(event_id, padding):
+    """Return how much of its padding an event has; -1 if it is not its own."""
+    return len(padding) if padding == padding_of(event_id, len(padding)) else -1
+
+
 def number_of(data, kseq):
     """Return the number of an event: its own, or the one that the outbox gave it."""
     return int(kseq) if data["n"] is None else data["n"]
@@ -330,7 +353,7 @@ def number_of(data, kseq):
 
 def event_of(event_id, key, n, padding, fate):
     data = {"k": key, "n": n, "padding": padding}
-    kind = "poison" if fate == "poison" else "torture"
+    kind = fate if fate in ("poison", "shaky") else "torture"
     return Event(kind, data, id=event_id, key=key, topic="torture")
 
 

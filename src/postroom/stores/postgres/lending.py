@@ -60,10 +60,8 @@ class Lender:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
         """Begin a transaction; committed at the end, rolled back on an error."""
-        connection = await self._take()
+        pool, connection = await self._begin()
         try:
-            with _translated(connection, undone=True):
-                await connection.execute("BEGIN")
             try:
                 yield connection
                 _check_end(connection)
@@ -76,22 +74,15 @@ class Lender:
                 added = await cursor.fetchone()
         finally:
             connection.row_factory = tuple_row  # as it was given
-            assert self._pool is not None
-            await self._pool.putconn(connection)
+            await pool.putconn(connection)
         if added != (0,):
             self._on_add()
 
     @contextmanager
     def sync_transaction(self) -> Iterator[Connection[Any]]:
         """Begin the same for a handler in a thread."""
-        pool = self._open_sync()
+        pool, connection = self._begin_sync()
         try:
-            connection = pool.getconn()
-        except Exception as error:
-            raise translate(error) from error
-        try:
-            with _translated(connection, undone=True):
-                connection.execute("BEGIN")
             try:
                 yield connection
                 _check_end(connection)
@@ -115,21 +106,50 @@ class Lender:
         if sync_pool is not None:
             sync_pool.close(timeout=0)
 
-    async def _take(self) -> AsyncConnection[Any]:
+    async def _begin(self) -> tuple[AsyncConnectionPool[Any], AsyncConnection[Any]]:
+        """Open a transaction, on the first connection that has not died while it rested."""
         if self._pool is None:
             self._pool = AsyncConnectionPool(**self._settings)
             await self._pool.open()
-        try:
-            return await self._pool.getconn()
-        except Exception as error:
-            raise translate(error) from error
+        pool = self._pool
+        for rested in reversed(range(pool.max_size + 1)):  # after so many comes a new one
+            try:
+                connection = await pool.getconn()
+            except Exception as error:
+                raise translate(error) from error
+            try:
+                with _translated(connection, undone=True):
+                    await connection.execute("BEGIN")
+            except BaseException:
+                await pool.putconn(connection)
+                if not (rested and connection.closed):
+                    raise
+            else:
+                return pool, connection
+        raise AssertionError("the last one was returned or raised")
 
-    def _open_sync(self) -> ConnectionPool[Connection[Any]]:
+    def _begin_sync(self) -> tuple[ConnectionPool[Any], Connection[Any]]:
+        """Open the same for a handler in a thread."""
         with self._sync_turn:
             if self._sync_pool is None:
                 self._sync_pool = ConnectionPool(**self._settings)
                 self._sync_pool.open()
-            return self._sync_pool
+            pool = self._sync_pool
+        for rested in reversed(range(pool.max_size + 1)):
+            try:
+                connection = pool.getconn()
+            except Exception as error:
+                raise translate(error) from error
+            try:
+                with _translated(connection, undone=True):
+                    connection.execute("BEGIN")
+            except BaseException:
+                pool.putconn(connection)
+                if not (rested and connection.closed):
+                    raise
+            else:
+                return pool, connection
+        raise AssertionError("the last one was returned or raised")
 
 
 def _check_end(connection: AsyncConnection[Any] | Connection[Any]) -> None:
