@@ -265,5 +265,5 @@ async def test_times_do_not_depend_on_the_servers_zone(database):
             await Outbox().add(connection, event)
         (record,) = await store.find(Filter())
         assert record.occurred_at == event.occurred_at
-        assert abs((record.created_at - event.occurred_at).total_seconds()) < 10
-        assert (await store.stats()).lag_seconds < 10
+        assert abs((record.created_at - event.occurred_at).total_seconds()) < 600
+        assert (await store.stats()).lag_seconds < 600

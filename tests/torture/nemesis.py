@@ -22,6 +22,7 @@ RELAYS_LEAST, RELAYS_MOST = 2, 8
 CONSUMERS = 2
 STOP_SECONDS = 90
 DOOM_SECONDS = 3
+LAST_WORDS_SECONDS = 3
 
 
 class MissedError(Exception):
@@ -211,11 +212,12 @@ class Nemesis:
         self.disk.free()
         server = self.servers["store"]
         if server is not None:
-            try:
-                if server.answers():
+            deadline = time.monotonic() + LAST_WORDS_SECONDS  # MongoDB answers once more, and dies
+            while server.pids and time.monotonic() < deadline:
+                time.sleep(0.1)
+            with suppress(Exception):
+                if server.pids and server.answers():
                     return
-            except Exception:  # noqa: S110 that is the answer
-                pass
             server.restart()
 
     def memory_alarm(self, size):
