@@ -12,8 +12,10 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay import Relay
 from postroom.event import Event
 from postroom.outbox import Outbox
+from postroom.record import key_hash, lane_of
 from postroom.store import Filter, Member
 from postroom.stores.mongo import MongoStore, leasing
+from postroom.stores.mongo.waking import Ear
 from postroom.testing.store_hand import ALL, FAR, Hand, event, names
 from postroom.transactions.pymongo import without_transaction
 from tests.scenario.mongo_harm import (
@@ -255,6 +257,34 @@ async def test_an_operator_gets_through_to_a_relay_that_never_rests(place):
     await task
     assert names(await store.find(Filter(state="dead"))) == ["e0", "e1"]
     await busy.close()
+
+
+async def test_a_commit_wakes_the_relay_that_holds_its_lane_and_no_other(place, monkeypatch):
+    store, heard = place.store, []
+    listen = Ear._listen
+
+    async def listening(self, seconds):
+        found = await listen(self, seconds)
+        heard.extend(found)
+        return found
+
+    monkeypatch.setattr(Ear, "_listen", listening)
+    mine, other = lane_of(key_hash(None, "mine", "")), lane_of(key_hash(None, "other", ""))
+    held = await store.take("main", "anna", [mine], FAR)
+    async with asyncio.timeout(30):
+        while await store.wait_for_change(0.0):
+            pass
+        await place.write_quietly(event("a", key="other"))
+        while not heard:
+            assert await store.wait_for_change(0.1) is False
+        await place.write_quietly(event("b", key="mine"))
+        assert await store.wait_for_change(FAR) is True
+        await store.beat("main", Member("anna", healthy=True), FAR, {**held, other: 1})
+        await place.write_quietly(event("c", key="other"))
+        assert await store.wait_for_change(FAR) is True
+        await store.leave("main", "anna")
+        await place.write_quietly(event("d", key="any"))
+        assert await store.wait_for_change(FAR) is True
 
 
 async def test_a_dropped_change_stream_is_opened_again(place):

@@ -156,13 +156,19 @@ class MongoStore:
     async def beat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Roster:
-        return await leasing.beat(self._opened, stream, member, lease_seconds, held)
+        roster = await leasing.beat(self._opened, stream, member, lease_seconds, held)
+        if self._ear is not None:
+            self._ear.holds(stream, member.owner, held)
+        return roster
 
     @faithful
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        return await leasing.take(self._opened, stream, owner, lanes, lease_seconds)
+        taken = await leasing.take(self._opened, stream, owner, lanes, lease_seconds)
+        if self._ear is not None:
+            self._ear.took(stream, owner, taken)
+        return taken
 
     @faithful
     async def retake(
@@ -177,6 +183,8 @@ class MongoStore:
     @faithful
     async def leave(self, stream: str, owner: str) -> None:
         await leasing.leave(self._opened, stream, owner)
+        if self._ear is not None:
+            self._ear.holds(stream, owner, ())
 
     @faithful
     async def leases(self, stream: str) -> Roster:

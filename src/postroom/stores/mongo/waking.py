@@ -1,12 +1,14 @@
 """Hearing of commits: a change stream that only wakes and never carries.
 
-Under load it is closed: every event would have to pass through it, at the server's cost, to say
-what the relay's own reads tell it anyway.
+It wakes for the lanes that are held here, so that of many relays one reads after a commit and not
+all of them. Under load it is closed: every event would have to pass through it, at the server's
+cost, to say what the relay's own reads tell it anyway.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -25,7 +27,7 @@ _MANY = 100  # news at once: this is load
 _PIPELINE: list[Document] = [
     {"$changeStream": {}},
     {"$match": {"operationType": "insert"}},
-    {"$project": {"_id": 1}},
+    {"$project": {"fullDocument.stream": 1, "fullDocument.lane": 1}},
 ]
 
 
@@ -38,6 +40,23 @@ class Ear:
         self._cursor: Any = 0
         self._finds = 0
         self._heard_at = 0.0
+        self._held: dict[tuple[str, str], set[int]] = {}  # stream and owner → lanes
+
+    def holds(self, stream: str, owner: str, lanes: Iterable[int]) -> None:
+        """Hear of these lanes of a relay. Until any relay has one, it is heard of all."""
+        self._held[stream, owner] = set(lanes)
+
+    def took(self, stream: str, owner: str, lanes: Iterable[int]) -> None:
+        """Hear of these lanes, too."""
+        self._held.setdefault((stream, owner), set()).update(lanes)
+
+    def _concerns(self, change: Document) -> bool:
+        event = change["fullDocument"]
+        stream, lane = event["stream"], event["lane"]
+        return any(
+            held_stream == stream and lane in lanes
+            for (held_stream, _), lanes in self._held.items()
+        )
 
     def found_work(self) -> None:
         """A read has found something: for a while nobody needs to be woken."""
@@ -59,15 +78,17 @@ class Ear:
                 while True:
                     left = deadline - loop.time()
                     news = await self._listen(max(0.0, min(left, _LONGEST_AWAIT)))
+                    if any(self._held.values()):
+                        news = list(filter(self._concerns, news))
                     if news or left <= 0:
                         break
         except BaseException:
             await self._drop()
             raise
         self._heard_at = loop.time()
-        if news >= _MANY:
+        if len(news) >= _MANY:
             await self.close()
-        return news > 0
+        return bool(news)
 
     async def close(self) -> None:
         """Close the cursor on the server; twice is safe."""
@@ -107,8 +128,8 @@ class Ear:
         )
         self._cursor = reply["cursor"]["id"]
 
-    async def _listen(self, seconds: float) -> int:
-        """Ask for news once; returns how many there are."""
+    async def _listen(self, seconds: float) -> list[Document]:
+        """Ask for news once."""
         reply: Document = await self._db.database.command(
             {
                 "getMore": Int64(self._cursor),
@@ -118,4 +139,5 @@ class Ear:
             session=self._session,
         )
         self._cursor = reply["cursor"]["id"]
-        return len(reply["cursor"]["nextBatch"])
+        found: list[Document] = reply["cursor"]["nextBatch"]
+        return found
