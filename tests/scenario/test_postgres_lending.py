@@ -174,6 +174,30 @@ async def test_connections_that_died_while_they_rested_are_passed_over(url, stor
     assert names(await Hand(store).read()) == ["e"]
 
 
+@pytest.mark.promise("H3")
+async def test_a_cancelled_handler_does_not_begin_on_another_connection(url, store):
+    """Its connection is cut while psycopg cancels: it raises that error, not the cancellation."""
+    begun = []
+
+    async def handle():
+        async with through.transaction():
+            begun.append(True)
+
+    with Proxy(urlsplit(url).port) as proxy:
+        async with opened(proxy.url_for(url), migrate=False) as through:
+            async with through.transaction():
+                pass
+            proxy.swallow("replies")
+            handling = asyncio.create_task(handle())
+            await asyncio.to_thread(proxy.wait_swallowed)
+            handling.cancel()
+            await asyncio.sleep(0)
+            proxy.heal()
+            with pytest.raises((StoreError, asyncio.CancelledError)):
+                await handling
+    assert begun == []
+
+
 async def test_a_handler_that_gets_no_connection_has_done_nothing(url):
     async with opened(url + "&pool_size=2&connect_seconds=0.2") as store:
         async with store.transaction(), store.transaction():

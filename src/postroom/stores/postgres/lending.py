@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -120,10 +121,13 @@ class Lender:
             try:
                 with _translated(connection, undone=True):
                     await connection.execute("BEGIN")
+            except PostroomError:
+                await pool.putconn(connection)
+                if not (rested and connection.closed) or _is_cancelled():
+                    raise
             except BaseException:
                 await pool.putconn(connection)
-                if not (rested and connection.closed):
-                    raise
+                raise
             else:
                 return pool, connection
         raise AssertionError("the last one was returned or raised")
@@ -143,13 +147,22 @@ class Lender:
             try:
                 with _translated(connection, undone=True):
                     connection.execute("BEGIN")
-            except BaseException:
+            except PostroomError:
                 pool.putconn(connection)
                 if not (rested and connection.closed):
                     raise
+            except BaseException:
+                pool.putconn(connection)
+                raise
             else:
                 return pool, connection
         raise AssertionError("the last one was returned or raised")
+
+
+def _is_cancelled() -> bool:
+    """Say whether this task was asked to end: psycopg may raise an error of its own instead."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _check_end(connection: AsyncConnection[Any] | Connection[Any]) -> None:
