@@ -7,6 +7,7 @@ far as that is documented: a short poll, big batches, no snapshot.
 import json
 import shutil
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -127,10 +128,11 @@ class Connect(Server):
 def resident_mb(pid):
     """What a process and its children hold in memory now; shared pages count once for each."""
     total = 0.0
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            total += int(line.split()[1]) / 1024
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            total += resident_mb(child)
+    with suppress(OSError):  # it, or one of its threads, has just ended
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS:"):
+                total += int(line.split()[1]) / 1024
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            for child in (task / "children").read_text().split():
+                total += resident_mb(child)
     return total

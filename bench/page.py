@@ -3,11 +3,14 @@
     python -m bench.page results.jsonl                                  print them
     python -m bench.page results.jsonl --into docs/explanation/performance.md
                                         put them between the page's two marks
+    python -m bench.page results.jsonl --into … --plots bench/results
+                                        and the plots of growth into a folder beside the page
 
 The last result of its name counts. Those of quick runs are left out unless they are asked for.
 """
 
 import argparse
+import shutil
 import sys
 from itertools import groupby
 from pathlib import Path
@@ -35,8 +38,8 @@ def latest(results, *, quick=False):
     return sorted(found.values(), key=lambda one: list(TITLES).index(one.suite))
 
 
-def page(results):
-    """All tables, after the machine, the dates and the versions."""
+def page(results, pictures=()):
+    """All tables, after the machine, the dates and the versions; and the pictures of growth."""
     if not results:
         return "No results.\n"
     lines = about(results)
@@ -44,6 +47,9 @@ def page(results):
         lines += ["", f"### {TITLES[suite]}"]
         for part, of_part in groupby(of_suite, key=lambda one: one.part):
             lines += block(part, list(of_part))
+        if suite == "growth":
+            for picture in pictures:
+                lines += ["", f"![{Path(picture).stem.replace('-', ' ')}]({picture})"]
     return "\n".join(lines) + "\n"
 
 
@@ -89,6 +95,16 @@ def span(values):
     return "–".join(number(value) for value in values)
 
 
+def copied(plots, path):
+    """Copy the plots into the folder of the page's name; returns their addresses for the page."""
+    folder = path.with_suffix("")
+    folder.mkdir(exist_ok=True)
+    found = sorted(Path(plots).glob("*.svg"))
+    for plot in found:
+        shutil.copy(plot, folder)
+    return [f"{folder.name}/{plot.name}" for plot in found]
+
+
 def insert(text, tables):
     """Put the tables between the marks of a page."""
     before, begin, rest = text.partition(BEGIN)
@@ -102,14 +118,16 @@ def main(argv=None):
     parser = argparse.ArgumentParser(prog="python -m bench.page")
     parser.add_argument("results", help="the file that --json wrote")
     parser.add_argument("--into", metavar="PAGE", help="a page with the two marks")
+    parser.add_argument("--plots", metavar="FOLDER", help="where `python -m bench` put its plots")
     parser.add_argument("--quick", action="store_true", help="those of quick runs instead")
     args = parser.parse_args(argv)
-    tables = page(latest(load_file(args.results), quick=args.quick))
+    results = latest(load_file(args.results), quick=args.quick)
     if not args.into:
-        print(tables)
+        print(page(results))
         return 0
     path = Path(args.into)
-    path.write_text(insert(path.read_text(), tables))
+    pictures = copied(args.plots, path) if args.plots else ()
+    path.write_text(insert(path.read_text(), page(results, pictures)))
     return 0
 
 

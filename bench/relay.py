@@ -16,8 +16,11 @@ import asyncio
 import signal
 import subprocess
 import sys
+import time
 from contextlib import contextmanager
+from functools import partial
 
+from bench.crew import Crew
 from bench.grounds import open_ground
 from bench.result import append, beside, table, versions
 from bench.rounds import Contest, alternate, say
@@ -31,18 +34,6 @@ CROWDS = {
     "scheduled": ("500,000 scheduled", 500_000),
     "followers": ("100,000 followers of a block", 100_000),
 }
-
-
-class SlowBroker(NullBroker):
-    """A void that takes a moment for each batch, as a real one does."""
-
-    def __init__(self, seconds):
-        super().__init__()
-        self._seconds = seconds
-
-    async def publish(self, batch, desk):
-        await asyncio.sleep(self._seconds)
-        await super().publish(batch, desk)
 
 
 def drain(store, batch, keep_done=0, broker=NullBroker, **options):
@@ -71,43 +62,6 @@ def running(store, broker, *words):
         process.wait(60)
 
 
-class Crew:
-    """Relays in processes of their own, which wait for each round's beginning."""
-
-    def __init__(self, url, count, batch, slow=0.0):
-        command = [sys.executable, "-m", "bench.relay", "--worker", "--store", url]
-        command += ["--batch", str(batch), "--slow", str(slow)]
-        self._processes = [
-            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-            for _ in range(count)
-        ]
-        for process in self._processes:
-            process.stdout.readline()
-
-    def drain(self):
-        for process in self._processes:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        return sum(int(process.stdout.readline()) for process in self._processes)
-
-    def close(self):
-        for process in self._processes:
-            process.stdin.close()
-            process.wait()
-            process.stdout.close()
-
-
-def work(args):
-    """The other side of Crew: drain whenever a line comes."""
-
-    def broker():
-        return SlowBroker(args.slow) if args.slow else NullBroker()
-
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(drain(args.store, args.batch, broker=broker), flush=True)
-
-
 def contests(ground, events, keys, batch):
     """The bare driver, and a relay that deletes and one that keeps; on prepared rows."""
     say(f"preparing {events:,} events")
@@ -117,6 +71,19 @@ def contests(ground, events, keys, batch):
         contest(ground, OURS, lambda: drain(ground.store(), batch), events),
         contest(ground, DEFAULT, lambda: drain(ground.store(), batch, 86_400), events),
     ]
+
+
+def passing(ground, crew, events):
+    """Pour events into an empty outbox; returns the rate from the commit to the last publish."""
+    ground.prepare("empty", 0, 1)
+    ground.reset("empty")
+    with crew:
+        ground.pour(events)
+        began = time.perf_counter()
+        crew.wait(events)
+        rate = events / (time.perf_counter() - began)
+        say(f"shares of the relays: {', '.join(f'{share:,}' for share in crew.shares)}")
+    return rate
 
 
 def contest(ground, name, run, events, prepared="plain"):
@@ -151,15 +118,11 @@ def main(argv=None):
     parser.add_argument("--batch", type=int, default=500)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--broker", help="kafka, or kafka://…: send to it, from PostgreSQL")
-    parser.add_argument("--relays", default="", help="also with so many processes, as 2,4")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--slow", type=float, default=0.0, help=argparse.SUPPRESS)
+    parser.add_argument("--relays", default="", help="also so many processes that run, as 1,2,4")
     parser.add_argument("--growth", action="store_true", help="also with big tables around it")
     parser.add_argument("--dir", help="where SQLite files go (default: the system's)")
     parser.add_argument("--json", help="append the results to this file, one object a line")
     args = parser.parse_args(argv)
-    if args.worker:
-        return work(args)
     if args.broker:
         from bench import relay_kafka
 
@@ -173,12 +136,10 @@ def main(argv=None):
             chosen += grown(ground, *size)
         for count in filter(None, args.relays.split(",")):
             name = f"{count} relay processes, keep_done=0"
-            crews[name] = Crew(ground.url, int(count), args.batch)
-            chosen.append(contest(ground, name, crews[name].drain, args.events))
+            crews[name] = Crew(ground, int(count), args.batch)
+            chosen.append(Contest(name, partial(passing, ground, crews[name], args.events)))
         figures = alternate(chosen, args.rounds)
     finally:
-        for crew in crews.values():
-            crew.close()
         ground.close()
     results = [
         beside(

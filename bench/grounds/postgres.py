@@ -23,7 +23,8 @@ class PostgresGround:
         self.url = url
         asyncio.run(PostgresStore.from_url(url).migrate())
         self._connection = psycopg.connect(url, autocommit=True)
-        self.version = f"PostgreSQL {self._connection.info.server_version // 10000}"
+        number = self._connection.info.server_version
+        self.version = f"PostgreSQL {number // 10000}.{number % 10000}"
 
     def close(self):
         self._connection.close()
@@ -99,10 +100,13 @@ class PostgresGround:
             },
         )  # fmt: skip
 
-    def ready(self):
-        """How many events may be sent."""
-        sql = "SELECT count(*) FROM postroom_outbox WHERE stage = 'ready'"
-        return self._connection.execute(sql).fetchone()[0]
+    def shares(self):
+        """How many lanes each relay holds."""
+        sql = (
+            "SELECT count(*) FROM postroom_lease WHERE owner IS NOT NULL "
+            "AND until > clock_timestamp() GROUP BY owner"
+        )
+        return [held for (held,) in self._connection.execute(sql)]
 
     def size_mb(self):
         """What the outbox takes on disk, with its indexes."""

@@ -28,6 +28,7 @@ def connect(path):
 class SqliteGround:
     name = "bare sqlite3 loop"
     version = f"SQLite {sqlite3.sqlite_version}"
+    EFFECT = "INSERT INTO bench_effect (message) VALUES (?)"
 
     def __init__(self, folder):
         self._folder = tempfile.mkdtemp(prefix="postroom-bench-", dir=folder)
@@ -50,6 +51,7 @@ class SqliteGround:
         connection.execute("BEGIN")
         resolve_sync(connection, "postroom_").insert(list(rows(events, keys, hot)))
         connection.execute("COMMIT")
+        connection.execute("CREATE TABLE bench_effect (n INTEGER PRIMARY KEY, message TEXT)")
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         connection.close()
 
@@ -81,6 +83,27 @@ class SqliteGround:
             sent += len(found)
         connection.close()
         return sent
+
+    def bare_effects(self, batch):
+        """The limit of handlers: the effect and the end of its event in one durable transaction."""
+        connection = connect(self._path)
+        connection.execute("PRAGMA synchronous=FULL")  # as a handler's commit
+        done = 0
+        while True:
+            found = connection.execute(
+                f"SELECT {COLUMNS} FROM postroom_outbox WHERE stage = 'ready' ORDER BY seq LIMIT ?",
+                (batch,),
+            ).fetchall()
+            if not found:
+                break
+            for row in found:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(self.EFFECT, (row[1],))
+                connection.execute("DELETE FROM postroom_outbox WHERE seq = ?", (row[0],))
+                connection.execute("COMMIT")
+            done += len(found)
+        connection.close()
+        return done
 
 
 def _crowd(connection, kind, number):

@@ -8,6 +8,7 @@ import psycopg
 
 from bench import plot, relay
 from bench.connect import resident_mb
+from bench.crew import Crew
 from bench.grounds import open_ground
 from bench.result import beside, versions
 from bench.rounds import Contest, alternate, say
@@ -16,6 +17,7 @@ KEYS = 1_000
 SLOW_SECONDS = 0.001
 STEP = 25_000
 ONE = "1 relay process"
+SHARED = "each relay has its share of the lanes; the order of keys was checked in each of them"
 
 
 def _results(yard, ground, part, figures, reference, names, events, **more):
@@ -81,34 +83,31 @@ def backlog(yard):
     figures = _run(ground, chosen, yard)
     _plot(yard, "backlog", "events in the backlog", {sizes[n]: f for n, f in figures.items()})
     reference = next(name for name, size in sizes.items() if size >= yard.size(50_000, 2_000))
-    names = [name for name in figures if name != reference]
-    return _results(yard, ground, "backlog", figures, reference, names, max(sizes.values()))
+    return [
+        _results(yard, ground, "backlog", figures, reference, [name], size)[0]
+        for name, size in sizes.items()
+        if name != reference
+    ]
 
 
 def relays(yard):
     """One to eight relay processes, to a void and to a destination that takes 1 ms a batch."""
     ground = open_ground(yard.server("postgres18").url)
-    events = yard.size(50_000, 5_000)
-    ground.prepare("plain", events, KEYS)
-    crews, chosen = {}, []
+    events = yard.size(200_000, 10_000)
+    chosen = []
     for slow in (0.0, SLOW_SECONDS):
         for count in yard.size((1, 2, 4, 8), (1, 2)):
             name = ONE if count == 1 else f"{count} relay processes"
             name += ", 1 ms a batch" if slow else ""
-            crews[name] = relay.Crew(ground.url, count, yard.batch, slow)
-            chosen.append(relay.contest(ground, name, crews[name].drain, events))
-    try:
-        figures = _run(ground, chosen, yard)
-    finally:
-        for crew in crews.values():
-            crew.close()
+            crew = Crew(ground, count, yard.batch, slow)
+            chosen.append(Contest(name, partial(relay.passing, ground, crew, events)))
+    figures = _run(ground, chosen, yard)
     results = []
     for name in figures:
-        reference = ONE + name.partition(" processes")[2]
         if not name.startswith(ONE):
             results += _results(
-                yard, ground, "relays", figures, reference, [name], events,
-                relays=int(name.split()[0]),
+                yard, ground, "relays", figures, ONE + name.partition(" processes")[2], [name],
+                events, relays=int(name.split()[0]), note=SHARED,
             )  # fmt: skip
     return results
 
@@ -121,11 +120,13 @@ def open_transaction(yard):
 
     def passing(name):
         curve, done, began = [], 0, time.perf_counter()
-        while done < total:
-            ground.pour(step)
-            before = time.perf_counter()
-            done += _drain(ground, yard)
-            curve.append((done, step / (time.perf_counter() - before)))
+        with Crew(ground, 1, yard.batch) as crew:
+            while done < total:
+                ground.pour(step)
+                before = time.perf_counter()
+                done += step
+                crew.wait(done)
+                curve.append((done, step / (time.perf_counter() - before)))
         curves[name] = curve
         say(f"{name}: {ground.size_mb():,.0f} MB after {time.perf_counter() - began:.0f} s")
         return median(rate for _, rate in curve[-len(curve) // 4 :])
@@ -160,19 +161,15 @@ def soak(yard):
     ground.reset("empty")
     total, step = yard.size(yard.soak_events, 200_000), yard.size(50_000, 10_000)
     rates, memory, sizes, poured = [], [], [], 0
-    size = ["--batch-size", yard.batch, "--max-batch-size", yard.batch]
-    with relay.running(ground.url, "null:", *size) as process:
+    with Crew(ground, 1, yard.batch) as crew:
         ground.pour(step)
         while poured < total:
             began = time.perf_counter()
             ground.pour(step)
             poured += step
-            while ground.ready() > step and process.poll() is None:
-                time.sleep(0.02)
-            if process.poll() is not None:
-                raise RuntimeError(f"the relay ended with {process.returncode}")
+            crew.wait(poured)  # one step behind
             rates.append((poured, step / (time.perf_counter() - began)))
-            memory.append((poured, resident_mb(process.pid)))
+            memory.append((poured, sum(map(resident_mb, crew.pids))))
             sizes.append((poured, ground.size_mb()))
             if poured % (step * 10) == 0:
                 say(f"{poured:,} events, {memory[-1][1]:.0f} MB held, {sizes[-1][1]:.0f} on disk")

@@ -67,7 +67,8 @@ def to_rabbitmq(yard):
         ground.close()
     fields = {
         "suite": "limits", "part": "postgres18-rabbitmq", "events": events, "batch": yard.batch,
-        "quick": yard.quick, "versions": versions(store=ground.version),
+        "quick": yard.quick,
+        "versions": versions(store=ground.version, rabbitmq=yard.server("rabbitmq").version),
         "note": "a durable quorum queue, every message persistent and confirmed",
     }  # fmt: skip
     return [beside(figures, name, AIO_PIKA, **fields) for name in (relay.OURS, relay.DEFAULT)]

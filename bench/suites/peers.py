@@ -18,6 +18,7 @@ from bench.sending import KafkaTopic, RabbitQueue
 from bench.suites.debezium import debezium
 from postroom.brokers.memory import NullBroker
 from tests.servers.install import InstallError
+from tests.servers.programs import KAFKA_VERSION
 
 HAND_BATCH = 100
 BY_HAND = f"by hand, SKIP LOCKED, batch {HAND_BATCH}"
@@ -89,7 +90,8 @@ def _race(yard, ground, part, chosen, peers, events, kafka=None):
         note = "; ".join(["the default settings beside the fastest peer", *missing])
         results.append(beside(figures, relay.DEFAULT, fastest, note=note, **fields))
     if BY_HAND in ours:
-        results.append(beside(figures, relay.OURS, BY_HAND, note=NO_ORDER, **fields))
+        note = "; ".join([NO_ORDER, *(missing if not racers else ())])
+        results.append(beside(figures, relay.OURS, BY_HAND, note=note, **fields))
     if not results:
         raise RuntimeError("; ".join(missing))
     return results
@@ -124,7 +126,8 @@ def kafka_by_hand(yard):
     def work():
         return workers.work(ground.url, HAND_BATCH, topic.sender(topic.plain()))
 
-    return _by_hand(yard, ground, "kafka-by-hand", topic, f"{BY_HAND}, confluent-kafka", work)
+    name = f"{BY_HAND}, confluent-kafka"
+    return _by_hand(yard, ground, "kafka-by-hand", topic, name, work, kafka=KAFKA_VERSION)
 
 
 def rabbitmq_by_hand(yard):
@@ -134,13 +137,14 @@ def rabbitmq_by_hand(yard):
     def work():
         return workers.work_to_rabbit(ground.url, queue.url, HAND_BATCH)
 
-    return _by_hand(yard, ground, "rabbitmq-by-hand", queue, f"{BY_HAND}, aio-pika", work)
+    name, version = f"{BY_HAND}, aio-pika", yard.server("rabbitmq").version
+    return _by_hand(yard, ground, "rabbitmq-by-hand", queue, name, work, rabbitmq=version)
 
 
-def _by_hand(yard, ground, part, place, name, work):
+def _by_hand(yard, ground, part, place, name, work, **servers):
     events = yard.size(20_000, 4_000)
     chosen = workers.contests(ground, place, events, yard.batch, name, work)
-    return _beside_first(yard, ground, part, chosen, events)
+    return _beside_first(yard, ground, part, chosen, events, **servers)
 
 
 def mongo_claims(yard):
@@ -151,7 +155,7 @@ def mongo_claims(yard):
     return _beside_first(yard, ground, "mongo-claims", chosen, events)
 
 
-def _beside_first(yard, ground, part, chosen, events):
+def _beside_first(yard, ground, part, chosen, events, **servers):
     try:
         figures = alternate(chosen, yard.rounds)
     finally:
@@ -160,7 +164,7 @@ def _beside_first(yard, ground, part, chosen, events):
         beside(
             figures, name, chosen[0].name, suite="peers", part=part, events=events,
             batch=yard.batch, quick=yard.quick, note=NO_ORDER,
-            versions=versions(store=ground.version),
+            versions=versions(store=ground.version, **servers),
         )
         for name in (relay.OURS, relay.DEFAULT)
     ]  # fmt: skip

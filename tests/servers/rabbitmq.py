@@ -35,6 +35,10 @@ class RabbitMQ(Server):
         """Where the HTTP API of the management plugin answers."""
         return f"http://guest:guest@127.0.0.1:{self.management_port}/api/"
 
+    @property
+    def version(self) -> str:
+        return self.ctl("version").strip()
+
     def prepare(self) -> None:
         self.write(
             "rabbitmq.conf",

@@ -1,13 +1,17 @@
 """The benchmarks' own parts: results, rounds, plots, resuming. No test here measures anything."""
 
+import asyncio
 import json
+import struct
 import sys
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
 
 from bench import __main__ as front
 from bench import page, plot, suites
+from bench.crew import CountingBroker
 from bench.peers import environment
 from bench.peers.catalog import PEERS
 from bench.peers.scripts.stage import Seen, disorder, events
@@ -259,3 +263,25 @@ def test_results_go_between_the_marks_of_a_page(tmp_path):
 def test_a_page_without_marks_is_left_alone(tmp_path):
     with pytest.raises(SystemExit, match="no place"):
         page.insert("# P\n", "tables")
+
+
+def test_plots_stand_in_a_folder_beside_the_page(tmp_path):
+    file, path, plots = tmp_path / "r.jsonl", tmp_path / "page.md", tmp_path / "plots"
+    append(file, [result(suite="growth"), result(suite="peers")])
+    path.write_text(f"{page.BEGIN}\n{page.END}\n")
+    plots.mkdir()
+    (plots / "soak-memory.svg").write_text("<svg/>")
+    assert page.main([str(file), "--into", str(path), "--plots", str(plots)]) == 0
+    growth, peers = path.read_text().split("### Beside")
+    assert "![soak memory](page/soak-memory.svg)" in growth
+    assert "soak" not in peers
+    assert (tmp_path / "page" / "soak-memory.svg").exists()
+
+
+def test_a_relay_of_a_crew_says_how_many_it_has_sent_and_whether_in_order(tmp_path):
+    counts = tmp_path / "counts"
+    counts.write_bytes(bytes(32))
+    broker = CountingBroker(counts, 1, slow=0.0)
+    batch = [SimpleNamespace(seq=seq, key_hash=b"k") for seq in (1, 2, 4, 3)]
+    asyncio.run(broker.publish(batch, SimpleNamespace(confirm=lambda records: None)))
+    assert struct.unpack("<QQQQ", counts.read_bytes()) == (0, 0, 4, 1)
