@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.engine.worker import Portion
+from postroom.engine.worker import Portion, Restraint
 from postroom.testing.desk import make_record
 
 
@@ -106,3 +106,29 @@ def test_nothing_found_is_no_reason_to_go_on():
     portion = Portion(100, 1_000)
     assert portion.learn([], 100, 100) is False
     assert portion.rows == 100
+
+
+# -- reads that bring little ---------------------------------------------------------------------
+def test_after_a_read_that_brought_little_the_next_one_waits_four_times_as_long_as_it_took():
+    restraint = Restraint()
+    restraint.learn(found=3, rows=100, in_flight=10, took=0.002, now=50.0)
+    assert restraint.holds(in_flight=10, now=50.007)
+    assert not restraint.holds(in_flight=10, now=50.008)
+    assert restraint.until == pytest.approx(50.008)
+
+
+@pytest.mark.promise("P1")
+@pytest.mark.parametrize("in_flight", [5, 1, 0])
+def test_it_does_not_wait_when_half_of_what_was_on_its_way_has_come_to_an_end(in_flight):
+    restraint = Restraint()
+    restraint.learn(found=3, rows=100, in_flight=10, took=1.0, now=50.0)
+    assert not restraint.holds(in_flight=in_flight, now=50.0)
+
+
+@pytest.mark.parametrize("found", [25, 100])
+def test_a_read_that_brought_enough_is_followed_by_another_at_once(found):
+    restraint = Restraint()
+    assert not restraint.holds(in_flight=1_000, now=0.0)
+    restraint.learn(found=0, rows=100, in_flight=10, took=1.0, now=50.0)
+    restraint.learn(found=found, rows=100, in_flight=110, took=1.0, now=50.0)
+    assert not restraint.holds(in_flight=110, now=50.0)

@@ -25,6 +25,8 @@ from postroom.store import Read, Settlement
 _lane = attrgetter("lane")
 _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
+_SHORTEST_REST = 0.0005
+_EVERYTHING = 1 << 62
 _STUCK_SECONDS = 1.0  # after which work that hangs no longer counts against what may be read
 _DOUBT_SECONDS = 1.0  # no sooner after a beat: what another group has in flight looks the same
 _DEPTH = 1.25  # times its fair part is looked at in each lane
@@ -64,6 +66,27 @@ class Portion:
         return full or capped > 0
 
 
+class Restraint:
+    """Keeps a worker from asking the store again and again for little.
+
+    Handlers end one by one, and each outcome would lead to a read that finds the next event of one
+    key. While others are on their way, reads that bring little take a fifth of the time at most.
+    """
+
+    def __init__(self) -> None:
+        self._few = _EVERYTHING
+        self.until = 0.0
+
+    def learn(self, found: int, rows: int, in_flight: int, took: float, now: float) -> None:
+        """Note what a read brought, and what is on its way now."""
+        self._few = in_flight // 2 if found * 4 < rows else _EVERYTHING
+        self.until = now + 4 * took
+
+    def holds(self, in_flight: int, now: float) -> bool:
+        """Say whether to wait `until` then, since not even half of those have come to an end."""
+        return in_flight > self._few and now < self.until
+
+
 class Worker(Service):
     """One group of a relay's lanes. It is the desk that the destination reports to."""
 
@@ -82,6 +105,8 @@ class Worker(Service):
         self._publish_seconds = publish_seconds
         self._stirred = asyncio.Event()
         self._publishing: set[asyncio.Task[None]] = set()
+        self._restraint = Restraint()
+        self._again_at: float | None = None
         self._portion = Portion(office.settings.batch_size, office.settings.max_batch_size)
         self.confirm: Callable[[Sequence[Record]], None]
         self.flight = Flight(
@@ -135,11 +160,13 @@ class Worker(Service):
         return more or flight.wants_settle
 
     async def _rest(self) -> None:
-        """Wait until there is an outcome, a kick, or the breaker lets one try."""
-        pause = None
+        """Wait until there is an outcome, a kick, the breaker lets one try, or a read is due."""
+        pause, now = None, self._office.clock.monotonic()
         if not self._office.breaker.is_closed:
-            until = self._office.breaker.retry_at - self._office.clock.monotonic()
-            pause = max(until, _SHORTEST_PAUSE)
+            pause = max(self._office.breaker.retry_at - now, _SHORTEST_PAUSE)
+        if self._again_at is not None:
+            due = max(self._again_at - now, _SHORTEST_REST)
+            pause = due if pause is None else min(pause, due)
         await wait_for(self._stirred, pause)
 
     async def _linger(self) -> None:
@@ -156,6 +183,10 @@ class Worker(Service):
         """Read and send; True if there is more than was read."""
         office, flight, settings = self._office, self.flight, self._office.settings
         now = office.clock.monotonic()
+        self._again_at = None
+        if self._restraint.holds(flight.waiting_for_outcomes, now):
+            self._again_at = self._restraint.until
+            return False
         wanted = self._portion.rows
         room = wanted - flight.waiting_for_outcomes
         if room < max(1, wanted // 4):  # what hangs must not stall the others (P1)
@@ -188,10 +219,11 @@ class Worker(Service):
             office.breaker.untried(self._group)
             return False
         more = self._portion.learn(found, rows, per_lane)
-        now = office.clock.monotonic()
+        took, now = office.clock.monotonic() - now, office.clock.monotonic()
         may_publish = office.keeper.may_publish
         still = {lane for lane, token in tokens.items() if may_publish(lane, now, token)}
         batch = flight.admit(found, still, now)
+        self._restraint.learn(len(found), rows, flight.waiting_for_outcomes, took, now)
         if batch:
             task = asyncio.create_task(self._publish(batch))
             self._publishing.add(task)

@@ -18,9 +18,9 @@ these bare drivers what shares the event's savepoint shares its commit; use BEGI
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transactions.driver import Values
@@ -31,6 +31,8 @@ from postroom.transactions.steps import Steps, run, run_async
 
 if TYPE_CHECKING:
     import aiosqlite
+
+T = TypeVar("T")
 
 LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 has no name for
 HAS_AUTOCOMMIT = hasattr(sqlite3.Connection, "autocommit")
@@ -106,7 +108,11 @@ class Sqlite3Driver:
 
 
 class AiosqliteDriver:
-    """One aiosqlite.Connection of the caller."""
+    """One aiosqlite.Connection of the caller.
+
+    Every statement is one hop to its thread. By the public API it would be three: one to execute,
+    one to fetch, one to close the cursor.
+    """
 
     dialect = "sqlite"
     style: Style = "qmark"
@@ -127,36 +133,35 @@ class AiosqliteDriver:
         pass
 
     async def change(self, sql: str, values: Values = ()) -> int:
-        async with self.connection.execute(sql, values) as cursor:
-            return cursor.rowcount
+        return await in_its_thread(self.connection, Sqlite3Driver.change, sql, values)
 
     async def change_many(self, sql: str, values: Sequence[Values]) -> int:
-        async with self.connection.executemany(sql, values) as cursor:
-            return cursor.rowcount
+        return await in_its_thread(self.connection, Sqlite3Driver.change_many, sql, values)
 
     async def fetch(self, sql: str, values: Values = ()) -> list[Any]:
-        async with self.connection.cursor() as cursor:
-            cursor.row_factory = None
-            await cursor.execute(sql, values)
-            return list(await cursor.fetchall())
+        return await in_its_thread(self.connection, Sqlite3Driver.fetch, sql, values)
 
     async def autocommit(self) -> int:
         return await aiosqlite_autocommit(self.connection)
 
     async def run(self, sql: str) -> None:
-        async with self.connection.execute(sql):
-            pass
+        await in_its_thread(self.connection, Sqlite3Driver.run, sql)
 
 
 async def aiosqlite_autocommit(connection: aiosqlite.Connection) -> int:
-    """Return True, False, or LEGACY.
-
-    sqlite3 checks the thread when `autocommit` is read, and aiosqlite has no public way to look at
-    it in its own thread.
-    """
+    """Return True, False, or LEGACY. sqlite3 checks the thread when `autocommit` is read."""
     if not HAS_AUTOCOMMIT:
         return LEGACY
-    return await connection._execute(autocommit_of, connection._conn)  # type: ignore[no-any-return, no-untyped-call]
+    return await in_its_thread(connection, Sqlite3Driver.autocommit)
+
+
+async def in_its_thread(
+    connection: aiosqlite.Connection, call: Callable[..., T], *values: Any
+) -> T:
+    """Do something with a connection's inner one, where aiosqlite has no public way to."""
+    inner = Sqlite3Driver(connection._conn)
+    result: T = await connection._execute(call, inner, *values)  # type: ignore[no-untyped-call]
+    return result
 
 
 # -- outbox.transaction(conn): the caller's transaction, opened and ended --------------------------
