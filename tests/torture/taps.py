@@ -29,7 +29,8 @@ class HandlersTap:
 class KafkaTap:
     kind = "kafka"
     oversize = TOPIC_LIMIT * 3 // 2
-    source = "topic=torture&group=torture&session.timeout.ms=6000"
+    # After a kill of the broker a group may wait for ghosts, as long as a member may take to poll.
+    source = "topic=torture&group=torture&session.timeout.ms=6000&max.poll.interval.ms=10000"
 
     def __init__(self, url, replicas=1):
         self.servers = url.removeprefix("kafka://")

@@ -34,6 +34,7 @@ _MOST = 500  # messages handed over at once
 _ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not yet asked for: partitions are paused
 _ANSWER_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_REJOIN_MS = 60_000
 _REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
 _GUARDED = {
     "enable.auto.commit": "offsets are committed after the handlers' commit",
@@ -76,8 +77,12 @@ class KafkaSourceOptions:
                 raise ConfigError(f"Kafka: {name} cannot be set here; {_GUARDED[name]}")
 
     def client(self) -> dict[str, Any]:
+        session = str(self.config.get("session.timeout.ms", ""))
         return {
             "client.id": "postroom",
+            # For so long a group waits for members of its past that do not join again. Polls never
+            # wait for handlers here, so that it need not be the five minutes of librdkafka.
+            "max.poll.interval.ms": max(_REJOIN_MS, int(session) if session.isdigit() else 0),
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "isolation.level": "read_committed",

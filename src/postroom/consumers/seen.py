@@ -16,7 +16,6 @@ from postroom.clock import from_microseconds, host_microseconds
 from postroom.consumers.backlog import tables_of
 from postroom.consumers.trial import Bench
 from postroom.engine.service import Service
-from postroom.errors import StoreError
 from postroom.observer import Trouble
 from postroom.record import short_error
 from postroom.store import Store
@@ -74,7 +73,7 @@ class Forgetter(Service):
             try:
                 while await forget_seen(store, keep) == _STEP:
                     pass
-            except StoreError as error:
+            except Exception as error:  # also the driver's own, from within the transaction
                 said = short_error(error)
                 self._bench.tell(Trouble(self._bench.stream, "forgetting old messages", said))
 
