@@ -61,7 +61,7 @@ format: $(VENV)/.dev  ## put the code into the house's shape
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-mutants: $(VENV)/.dev  ## plant one bug at a time and show which test catches it
+mutants: $(VENV)/.dev servers  ## plant one bug at a time and show which test catches it
 	@$(BIN)/python -m tests.mutants
 
 sim: $(VENV)/.dev  ## the simulation: SEED=1 SECONDS=60
