@@ -50,10 +50,10 @@ def drain(store, batch, keep_done=0, broker=NullBroker, **options):
 
 
 @contextmanager
-def running(store, broker, *words):
+def running(store, broker):
     """A relay in a process of its own, as one runs it; it deletes what is done."""
     command = [sys.executable, "-m", "postroom", "run", "--store", store, "--broker", broker]
-    command += ["--keep-done-seconds", "0", "--log-level", "error", *map(str, words)]
+    command += ["--keep-done-seconds", "0", "--log-level", "error"]
     process = subprocess.Popen(command)
     try:
         yield process

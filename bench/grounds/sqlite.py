@@ -65,13 +65,7 @@ class SqliteGround:
         """The limit: read in order, send all if told to, delete in one statement, commit."""
         connection = connect(self._path)
         sent = 0
-        while True:
-            found = connection.execute(
-                f"SELECT {COLUMNS} FROM postroom_outbox WHERE stage = 'ready' ORDER BY seq LIMIT ?",
-                (batch,),
-            ).fetchall()
-            if not found:
-                break
+        while found := _next(connection, batch):
             if send:
                 send([message(row) for row in found])
             connection.execute("BEGIN IMMEDIATE")
@@ -89,13 +83,7 @@ class SqliteGround:
         connection = connect(self._path)
         connection.execute("PRAGMA synchronous=FULL")  # as a handler's commit
         done = 0
-        while True:
-            found = connection.execute(
-                f"SELECT {COLUMNS} FROM postroom_outbox WHERE stage = 'ready' ORDER BY seq LIMIT ?",
-                (batch,),
-            ).fetchall()
-            if not found:
-                break
+        while found := _next(connection, batch):
             for row in found:
                 connection.execute("BEGIN IMMEDIATE")
                 connection.execute(self.EFFECT, (row[1],))
@@ -104,6 +92,13 @@ class SqliteGround:
             done += len(found)
         connection.close()
         return done
+
+
+def _next(connection, batch):
+    return connection.execute(
+        f"SELECT {COLUMNS} FROM postroom_outbox WHERE stage = 'ready' ORDER BY seq LIMIT ?",
+        (batch,),
+    ).fetchall()
 
 
 def _crowd(connection, kind, number):

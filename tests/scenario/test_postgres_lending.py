@@ -191,7 +191,7 @@ async def test_a_cancelled_handler_does_not_begin_on_another_connection(url, sto
             handling = asyncio.create_task(handle())
             await asyncio.to_thread(proxy.wait_swallowed)
             handling.cancel()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the cancellation reaches psycopg before the cut does
             proxy.heal()
             with pytest.raises((StoreError, asyncio.CancelledError)):
                 await handling

@@ -160,6 +160,37 @@ async def test_a_clock_that_is_set_back_does_not_keep_the_lanes_of_the_dead(
         await until(lambda: ids(broker) == ["e"])
 
 
+async def test_handlers_that_end_one_by_one_do_not_lead_to_a_read_each(memory, monkeypatch):
+    """After a read that brought little, 0.8 s pass here, or half of what is in flight ends."""
+    reads, running, read = [], asyncio.Queue(), memory.store.read
+
+    async def slow(question):
+        reads.append(question)
+        await asyncio.sleep(0.2)
+        return await read(question)
+
+    monkeypatch.setattr(memory.store, "read", slow)
+    handlers = Handlers(transaction=False, concurrency=40)
+
+    @handlers.on("t")
+    async def handle(event, tx):
+        gate = asyncio.Event()
+        running.put_nowait(gate)
+        await gate.wait()
+
+    await memory.write(*(Event("t", id=f"e{n}", key=f"k{n}") for n in range(20)))
+    async with memory.relay(handlers, groups=1, publish_seconds=60.0) as relay:
+        gates = [await running.get() for _ in range(20)]
+        before = len(reads)
+        for done, gate in enumerate(gates[:9], 1):
+            gate.set()
+            await until(lambda done=done: relay.counts.done >= done)
+        assert len(reads) - before < 6
+        for gate in gates:
+            gate.set()
+        await until(lambda: relay.counts.done == 20)
+
+
 # -- hand-over -----------------------------------------------------------------------------------
 async def test_a_relay_whose_work_hangs_gives_its_lanes_to_one_that_is_well(memory):
     """It gave the lane up and took it back in the same breath, several times a second, for ever."""

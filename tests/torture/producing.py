@@ -101,7 +101,7 @@ class Producer:
                 self.unknown = ids
             if committing or self.world is None or not self.world.is_conflict(error):
                 self._leave()
-            else:
+            else:  # as a client does before it repeats, or two of them get in each other's way
                 time.sleep(self.rng.uniform(0.005, 0.02))
             return 0
         self.outboxes[is_strict(key)].kick()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -14,6 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
+from postroom.engine.office import is_cancelled
 from postroom.errors import PostroomError, TransactionError
 from postroom.stores.postgres.connecting import Connector
 from postroom.stores.postgres.failures import is_fatal, translate
@@ -121,13 +121,12 @@ class Lender:
             try:
                 with _translated(connection, undone=True):
                     await connection.execute("BEGIN")
-            except PostroomError:
+            except BaseException as error:
                 await pool.putconn(connection)
-                if not (rested and connection.closed) or _is_cancelled():
+                dead = connection.closed and isinstance(error, PostroomError)
+                # psycopg may raise an error of its own in place of a cancellation.
+                if not (rested and dead) or is_cancelled():
                     raise
-            except BaseException:
-                await pool.putconn(connection)
-                raise
             else:
                 return pool, connection
         raise AssertionError("the last one was returned or raised")
@@ -147,22 +146,13 @@ class Lender:
             try:
                 with _translated(connection, undone=True):
                     connection.execute("BEGIN")
-            except PostroomError:
+            except BaseException as error:
                 pool.putconn(connection)
-                if not (rested and connection.closed):
+                if not (rested and connection.closed and isinstance(error, PostroomError)):
                     raise
-            except BaseException:
-                pool.putconn(connection)
-                raise
             else:
                 return pool, connection
         raise AssertionError("the last one was returned or raised")
-
-
-def _is_cancelled() -> bool:
-    """Say whether this task was asked to end: psycopg may raise an error of its own instead."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 def _check_end(connection: AsyncConnection[Any] | Connection[Any]) -> None:
