@@ -372,16 +372,15 @@ MUTANTS = {
         sim=("store_conflict", "store_lost"),
     ),
     "go-on": Mutant(
-        "B5", "what was confirmed behind a failure is settled", _go_on_after_failure, tests=(
-            "tests/unit/test_flight.py",
-        ),
+        "B5", "what was confirmed behind a failure is settled", _go_on_after_failure,
+        sim=("fail", "poison", "hasty"),
     ),
     "outage-charged": Mutant(
         "P2", "an outage of the broker spends attempts", _outage_is_a_failure, sim=("outage",)
     ),
     "park-processing": Mutant(
         "R2", "what a dead relay left processing behind a block is settled in circles",
-        _park_what_is_processing, tests=("tests/scenario/test_regressions.py",),
+        _park_what_is_processing, sim=("killer", "delay", "poison"),
     ),
     "driver-cancels": Mutant(
         "P2", "a call that the driver cancels ends the relay's own loop",
@@ -389,7 +388,7 @@ MUTANTS = {
     ),
     "try-wasted": Mutant(
         "P2", "after an outage a try that tells nothing uses up the worker's turn", _tries_wasted,
-        tests=("tests/scenario/test_regressions.py",),
+        sim=("outage", "misconfigured"),
     ),
     "unwell-for-ever": Mutant(
         "L4", "a relay that gave its lanes back never asks whether the broker is there again",

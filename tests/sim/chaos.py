@@ -16,6 +16,7 @@ class Chaos:
         "fail": 0.1,
         "unknown_arrived": 0.05,
         "unknown_missing": 0.05,
+        "hasty": 0.5,  # what follows a failure is on its way already, and arrives
         "silent": 0.02,
         "slow_broker": 0.03,
         "cut": 0.02,  # the driver cancels its own future, as when a channel closes

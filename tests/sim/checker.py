@@ -27,7 +27,7 @@ def _nothing_lost(world):
 
 
 def _no_phantom(world):
-    ghosts = set(world.arrived) - world.committed
+    ghosts = (set(world.arrived) | world.hasty) - world.committed
     found = [f"G1 phantom: {sorted(ghosts)[:3]}"] if ghosts else []
     if world.early and not world.chaos.fired["clock"]:
         found.append(f"delayed events came before they were due: {world.early[:3]}")
@@ -80,6 +80,7 @@ NO_COPIES = {
     "store_lost",
     "store_limbo",
     "fail",
+    "hasty",
     "misconfigured",
     "join",
     "leave",

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from postroom.broker import UNSENT, BrokerCapabilities, Outcome, Verdict
+from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Verdict
 from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
 from postroom.errors import StoreConflictError, StoreLostError
 
@@ -123,8 +123,14 @@ class SimBroker:
             desk.report(record, outcome)
             if outcome.verdict is not Verdict.CONFIRMED:
                 for later in run[n + 1 :]:
-                    desk.report(later, UNSENT)
+                    desk.report(later, self._behind_a_failure(later))
                 return
+
+    def _behind_a_failure(self, record):
+        if self._world.broker_down or not self._world.chaos.hit("hasty"):
+            return UNSENT
+        self._world.hasty.add(record.id)
+        return CONFIRMED
 
     async def _one(self, record):
         world, chaos = self._world, self._world.chaos
@@ -148,7 +154,7 @@ class SimBroker:
             world.unsure.add(record.id)
             return None
         await self._process.gate(0.001)
-        return Outcome(Verdict.CONFIRMED)
+        return CONFIRMED
 
 
 def sim_handlers(world, process):

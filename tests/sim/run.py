@@ -24,6 +24,7 @@ def simulate(seed, only=None):
         "keep_done_seconds": rng.choice([0.0, 1.0, 3600.0]),
         "groups": rng.choice([1, 2, 4]),
         "linger_seconds": rng.choice([0.0005, 0.005]),
+        "max_outage_seconds": rng.choice([0.5, 3600.0]),
     }
     world = World(
         rng, chaos, loop, keys=rng.choice([1, 2, 5]), events=rng.choice([15, 40, 100]),

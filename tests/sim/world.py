@@ -61,6 +61,7 @@ class World:
         self.buried: set[str] = set()
         self.replayed: set[str] = set()
         self.unsure: set[str] = set()
+        self.hasty: set[str] = set()  # arrived behind one that failed, out of their turn
         self.arrivals: list[Arrival] = []
         self.arrived = Counter()
         self.broker_down = False
@@ -110,6 +111,7 @@ class World:
         self.circles = max(self.circles, streak)
 
     def arrive(self, record):
+        """Note what the destination has, and had its place to come to (`hasty` has what had not)."""
         now = self.store_time()
         if now < self.delayed.get(record.id, 0):
             self.early.append(record.id)
@@ -198,7 +200,6 @@ class World:
             stop_seconds=5.0,
             prune_seconds=5.0,
             outage_seconds=0.1,
-            max_outage_seconds=0.5,
             misconfigured_seconds=0.3,
             **self.settings,
         )

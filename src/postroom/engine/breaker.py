@@ -64,7 +64,7 @@ class Breaker:
         return 0
 
     def untried(self, who: int) -> None:
-        """The worker had no event to try with; its next one may go."""
+        """The worker found no event to try with, or its end told nothing: the next one may go."""
         self._tried.discard(who)
 
     @property

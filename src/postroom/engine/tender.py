@@ -83,7 +83,8 @@ class Tender(Service):
     async def _ask_destination(self) -> None:
         """Without a lane there is no event to try with: ask, or this relay stays unwell."""
         office = self._office
-        if office.clock.monotonic() >= office.breaker.retry_at:
+        lost_its_try = office.breaker.state == "trying"  # with the lane of what was tried
+        if lost_its_try or office.clock.monotonic() >= office.breaker.retry_at:
             if await office.destination_answers():
                 office.answered()
             else:

@@ -195,6 +195,8 @@ class Worker(Service):
             if room < max(1, wanted // 4):
                 return False
         lanes = [n for n in office.keeper.readable(now) if n % settings.groups == self._group]
+        if not flight.waiting_for_outcomes:  # no suspect is left that might tell
+            office.breaker.untried(self._group)
         rows = office.breaker.room(room, now, self._group) if lanes else 0
         if not rows:
             return False
@@ -216,7 +218,6 @@ class Worker(Service):
             office.breaker.untried(self._group)
             raise
         if office.stopping:  # what is sent now might not be settled any more
-            office.breaker.untried(self._group)
             return False
         more = self._portion.learn(found, rows, per_lane)
         took, now = office.clock.monotonic() - now, office.clock.monotonic()
@@ -244,8 +245,8 @@ class Worker(Service):
             error = await self._send(batch, self._office.broker.publish(batch, self))
         finally:
             self.flight.ended(runs, error)
-            if all(run.closed for _, run in runs):  # nothing is in doubt: if this was a try that
-                self._office.breaker.untried(self._group)  # told nothing, the next one may go
+            if all(run.closed or run.lost for _, run in runs):  # nothing is in doubt: if this was a
+                self._office.breaker.untried(self._group)  # try that told nothing, the next may go
 
     async def publish_alone(self, record: Record) -> None:
         """Try a suspect with nothing beside it (P3)."""
