@@ -78,16 +78,17 @@ class SqliteGround:
         connection.close()
         return sent
 
-    def bare_effects(self, batch):
-        """The limit of handlers: the effect and the end of its event in one durable transaction."""
+    def bare_effects(self, batch, together=1):
+        """The limit of handlers: so many effects and ends of their events in one transaction."""
         connection = connect(self._path)
         connection.execute("PRAGMA synchronous=FULL")  # as a handler's commit
         done = 0
         while found := _next(connection, batch):
-            for row in found:
+            for first in range(0, len(found), together):
                 connection.execute("BEGIN IMMEDIATE")
-                connection.execute(self.EFFECT, (row[1],))
-                connection.execute("DELETE FROM postroom_outbox WHERE seq = ?", (row[0],))
+                for row in found[first : first + together]:
+                    connection.execute(self.EFFECT, (row[1],))
+                    connection.execute("DELETE FROM postroom_outbox WHERE seq = ?", (row[0],))
                 connection.execute("COMMIT")
             done += len(found)
         connection.close()

@@ -8,7 +8,9 @@ from bench.result import beside, versions
 from bench.rounds import alternate
 from postroom import Handlers
 
+TOGETHER = 50
 ONE_BY_ONE = "bare sqlite3 loop: effect, delete, durable commit"
+SHARED = f"bare sqlite3 loop: {TOGETHER} effects and deletes to a durable commit"
 
 
 def measure(store, yard):
@@ -24,38 +26,49 @@ def measure(store, yard):
 
 
 def handlers(yard):
-    """Handlers on SQLite, each with a transaction of its own, beside a loop that has no inbox."""
+    """Handlers on SQLite beside loops without an inbox; alone, and 50 to a transaction."""
     ground = open_ground("sqlite")
     events = yard.size(5_000, 1_000)
-    made = Handlers()
 
-    @made.on("bench")
-    async def effect(event, tx):
-        await tx.execute(ground.EFFECT, (event.id,))
+    def relaying(shared, keep_done=0, *, in_threads=False):
+        made = Handlers(batch=shared)
 
-    def relaying(keep_done):
+        async def effect(event, tx):
+            await tx.execute(ground.EFFECT, (event.id,))
+
+        def sync_effect(event, tx):
+            tx.execute(ground.EFFECT, (event.id,))
+
+        made.on("bench", name="effect")(sync_effect if in_threads else effect)
         return relay.drain(ground.store(), yard.batch, keep_done, lambda: made)
 
+    runs = {
+        ONE_BY_ONE: lambda: ground.bare_effects(yard.batch),
+        SHARED: lambda: ground.bare_effects(yard.batch, together=TOGETHER),
+        relay.OURS: lambda: relaying(1),
+        relay.DEFAULT: lambda: relaying(1, 86_400),
+        "handlers, batch=50": lambda: relaying(TOGETHER),
+        "sync handlers, batch=50": lambda: relaying(TOGETHER, in_threads=True),
+    }
     try:
         ground.prepare("plain", events, 1_000)
-        runs = {
-            ONE_BY_ONE: lambda: ground.bare_effects(yard.batch),
-            relay.OURS: lambda: relaying(0),
-            relay.DEFAULT: lambda: relaying(86_400),
-        }
         chosen = [relay.contest(ground, name, run, events) for name, run in runs.items()]
         figures = alternate(chosen, yard.rounds)
     finally:
         ground.close()
-    return _results(yard, ground, "sqlite-handlers", figures, ONE_BY_ONE, events)
+    _, _, *ours = runs
+    return [
+        *_results(yard, ground, "sqlite-handlers", figures, ONE_BY_ONE, events, ours),
+        *_results(yard, ground, "sqlite-handlers", figures, SHARED, events, ours[2:]),
+    ]
 
 
-def _results(yard, ground, part, figures, reference, events):
+def _results(yard, ground, part, figures, reference, events, names=(relay.OURS, relay.DEFAULT)):
     fields = {
         "suite": "relay", "part": part, "events": events, "batch": yard.batch,
         "quick": yard.quick, "versions": versions(store=ground.version),
     }  # fmt: skip
-    return [beside(figures, name, reference, **fields) for name in (relay.OURS, relay.DEFAULT)]
+    return [beside(figures, name, reference, **fields) for name in names]
 
 
 PARTS = {

@@ -141,6 +141,29 @@ def _batch_one_key_twice():
     Keys.put = each_for_itself
 
 
+def _batch_not_begun():
+    from postroom.brokers.handlers import Handlers
+
+    async def trusting(self, records, desk):
+        async with self._turn_of_store():
+            return list(await self._run_several(records))
+
+    Handlers._handle_several = trusting
+
+
+def _batch_of_events_charged():
+    from postroom.broker import Outcome, Verdict
+    from postroom.brokers.handlers import Handlers
+
+    run_together = Handlers._run_together
+
+    async def blaming(self, records):
+        failed = Outcome(Verdict.FAILED, "something in its batch failed")
+        return await run_together(self, records) or [failed] * len(records)
+
+    Handlers._run_together = blaming
+
+
 def _ack_before_commit():
     from postroom.consumers.trial import Trials
 
@@ -319,6 +342,14 @@ RECEIVING_MUTANTS = {
     "in-batch-trusts-handlers": Mutant(
         "G6", "a batch is committed although a handler has rolled it back",
         _batch_trusts_handlers, tests=(f"{BATCHES}::{ROLLS_BACK}",),
+    ),
+    "batch-not-begun": Mutant(
+        "H1", "the events of a batch run before their attempts are counted", _batch_not_begun,
+        tests=("tests/unit/test_handlers_batch.py",),
+    ),
+    "batch-all-charged": Mutant(
+        "P3", "a batch that fails costs each of its events an attempt", _batch_of_events_charged,
+        tests=("tests/unit/test_handlers_batch.py",),
     ),
     "in-batch-one-key-twice": Mutant(
         "G4", "several messages of a key are in one batch", _batch_one_key_twice,

@@ -204,6 +204,63 @@ class HandlerScenes:
         assert await place.effects() == ["e1"]
         assert (await place.record("e1")).attempts == 1
 
+    # -- several events in one transaction --------------------------------------------------------
+    @pytest.fixture
+    def in_batches(self):
+        return Handlers(batch=10)
+
+    @pytest.mark.promise("G4", "G6", "G7")
+    async def test_poison_in_a_shared_transaction_costs_its_neighbours_nothing(
+        self, place, in_batches
+    ):
+        @in_batches.on("paid")
+        async def charge(event, tx):
+            await place.effect(tx, event.id)
+            if event.id == "e3":
+                raise ValueError("boom")
+
+        await place.write(*(Event("paid", id=f"e{n}", key=f"k{n % 6}") for n in range(12)))
+        async with place.relay(in_batches) as relay:
+            await until(lambda: relay.counts.done == 11)
+        records = {n: await place.record(f"e{n}") for n in range(12)}
+        assert (records[3].state, records[3].attempts) == ("dead", 5)
+        assert {r.attempts for n, r in records.items() if n != 3} == {1}
+        effects = await place.effects()
+        assert sorted(effects) == sorted(f"e{n}" for n in range(12) if n != 3)
+        assert all(effects.index(f"e{n}") < effects.index(f"e{n + 6}") for n in (0, 1, 2, 4, 5))
+
+    @pytest.mark.req("S3.5")
+    @pytest.mark.promise("G6", "H1", "H2", "R2")
+    async def test_killed_in_or_after_a_shared_transaction_every_effect_happens_once(
+        self, place, in_batches
+    ):
+        inside, runs = asyncio.Event(), []
+
+        @in_batches.on("paid")
+        async def charge(event, tx):
+            await place.effect(tx, event.id)
+            runs.append(event.id)
+            if len(runs) == 3:
+                inside.set()
+                await asyncio.Event().wait()
+
+        await place.write(*(Event("paid", id=f"e{n}", key=f"k{n}") for n in range(5)))
+        doomed = place.relay(in_batches, groups=1)
+        await doomed.start()
+        await asyncio.wait_for(inside.wait(), 5)
+        await place.die(doomed)
+        assert await place.effects() == []
+        assert set((await place.states()).values()) == {"processing"}
+        reach, point = Reach(place.another()), Stop(lambda settlement: settlement.done)
+        reach.before["settle"] = point
+        doomed = place.relay(in_batches, groups=1, store=reach)
+        await doomed.start()
+        await asyncio.wait_for(point.reached.wait(), 5)
+        await place.die(doomed)
+        async with place.relay(in_batches, groups=1):
+            await until(place.all_done)
+        assert sorted(await place.effects()) == [f"e{n}" for n in range(5)]
+
     # -- a relay that dies (S3.5, G6) ---------------------------------------------------------
     @pytest.mark.req("S3.5", "S2.5")
     @pytest.mark.promise("G6", "H2", "R2")

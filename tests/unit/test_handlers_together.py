@@ -33,19 +33,19 @@ def charging(database, kind, broken=()):
     return handlers
 
 
-async def together(handlers, kind, *ids):
+async def together(handlers, *ids):
     records = [make_record(n, id=each, key=each) for n, each in enumerate(ids, 1)]
     async with asyncio.timeout(PATIENCE):
-        return await handlers.handle_together(records, kind)
+        return await handlers.handle_together(records)
 
 
 @KINDS
 @pytest.mark.promise("G6", "H2")
 async def test_each_is_accepted_before_its_handler_and_all_are_counted_at_the_end(database, kind):
     handlers = charging(database, kind)
-    assert await together(handlers, kind, "e-2") == [CONFIRMED]
+    assert await together(handlers, "e-2") == [CONFIRMED]
     database.log.clear()
-    assert await together(handlers, kind, "e-1", "e-2", "e-3") == [CONFIRMED, REPEAT, CONFIRMED]
+    assert await together(handlers, "e-1", "e-2", "e-3") == [CONFIRMED, REPEAT, CONFIRMED]
     accept = "accept handlers/charge"
     assert database.log == ["begin", accept, accept, accept, "count", "commit"]
     assert database.rows == [
@@ -59,7 +59,7 @@ async def test_each_is_accepted_before_its_handler_and_all_are_counted_at_the_en
 @pytest.mark.promise("G7")
 async def test_one_that_fails_undoes_all_and_nobody_is_blamed(database, kind):
     handlers = charging(database, kind, broken=["e-2"])
-    assert await together(handlers, kind, "e-1", "e-2", "e-3") is None
+    assert await together(handlers, "e-1", "e-2", "e-3") is None
     accept = "accept handlers/charge"
     assert database.log == ["begin", accept, accept, "rollback"]
     assert database.rows == []
@@ -69,16 +69,16 @@ async def test_one_that_fails_undoes_all_and_nobody_is_blamed(database, kind):
 async def test_a_transaction_that_cannot_be_opened_is_told_to_all(database, kind):
     database.open_error = ConnectionError("no route to host")
     said = Outcome(Verdict.OUTAGE, "opening the transaction: ConnectionError: no route to host")
-    assert await together(charging(database, kind), kind, "e-1", "e-2") == [said, said]
+    assert await together(charging(database, kind), "e-1", "e-2") == [said, said]
 
 
 @KINDS
 async def test_an_accept_or_a_commit_that_fails_says_nothing_of_any(database, kind):
     handlers = charging(database, kind)
     database.commit_error = ConnectionError("gone")
-    assert await together(handlers, kind, "e-1", "e-2") is None
+    assert await together(handlers, "e-1", "e-2") is None
     database.commit_error, database.accept_error = None, ConnectionError("gone")
-    assert await together(handlers, kind, "e-1", "e-2") is None
+    assert await together(handlers, "e-1", "e-2") is None
 
 
 @KINDS
@@ -93,7 +93,7 @@ async def test_a_note_that_is_missing_at_the_end_undoes_all(database, kind):
         forget(event, tx)
 
     handlers.on("order.created", name="charge")(async_forget if kind == "async" else forget)
-    assert await together(handlers, kind, "e-1", "e-2") is None
+    assert await together(handlers, "e-1", "e-2") is None
     assert database.log[-2:] == ["count", "rollback"]
 
 

@@ -26,6 +26,7 @@ from postroom.brokers.handling import (
     run_sync,
     worst_of,
 )
+from postroom.brokers.heads import Company, Heads, Key
 from postroom.brokers.high_water import Start, gate_of
 from postroom.brokers.together import Job, run_together, run_together_in_thread
 from postroom.brokers.turnstile import Floor, Turnstile
@@ -39,7 +40,6 @@ from postroom.transaction import Mark
 SKIPPED_TYPE = "postroom.skipped"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
-Company = Literal["async", "sync"]
 
 
 class TransactionSource(Protocol):
@@ -67,6 +67,11 @@ class Handlers:
     sync_transaction    the same for sync handlers, entered in their thread
     concurrency         so many events at a time, each key in its order. Where the store's own
                         transactions exclude each other (SQLite) it is one at a time
+    batch               so many events of different keys share a transaction, if each has but one
+                        handler and has not failed before; the time limit is for all. If anything
+                        goes wrong it is rolled back and each is handled by itself, so that what a
+                        handler does outside of its database may happen twice. If the process dies,
+                        each has spent an attempt. Of a relay; a consumer has a `batch` of its own
     time_limit_seconds  after it the transaction is rolled back and the event has failed. A thread
                         cannot be stopped: it keeps its place until it ends, but cannot commit.
                         In SQLite's own transactions at most a third of the relay's lease
@@ -89,6 +94,7 @@ class Handlers:
         transaction: AsyncFactory | Literal[False] | None = None,
         sync_transaction: SyncFactory | Literal[False] | None = None,
         concurrency: int = 10,
+        batch: int = 1,
         time_limit_seconds: float = 30.0,
         prefix: str = "postroom_",
         strict: Start | None = None,
@@ -97,6 +103,8 @@ class Handlers:
     ) -> None:
         if concurrency < 1:
             raise ConfigError(f"handlers: concurrency must be 1 or more, not {concurrency}")
+        if batch < 1:
+            raise ConfigError(f"handlers: batch must be 1 or more, not {batch}")
         if not 0 < time_limit_seconds < float("inf"):
             raise ConfigError(
                 f"handlers: time_limit_seconds must be more than 0, not {time_limit_seconds}"
@@ -104,6 +112,7 @@ class Handlers:
         _check_name("the name of handlers", name)
         self.name = name
         self.concurrency = concurrency
+        self.batch = batch
         self.time_limit_seconds = time_limit_seconds
         self._transaction = transaction
         self._sync_transaction = sync_transaction
@@ -204,18 +213,14 @@ class Handlers:
     async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
         """Run the handlers of a batch. After an outage nothing further of it is begun."""
         self._floor.enter()
-        runs: dict[bytes, list[Record]] = {}
-        for record in batch:
-            runs.setdefault(record.key_hash, []).append(record)
-        waiting = iter(runs.values())
-        outage = asyncio.Event()
+        heads = Heads(batch, self._company_of, self.batch, self.places)
 
         async def work() -> None:
-            for run in waiting:
-                await self._publish_run(run, desk, outage)
+            while keys := heads.take():
+                await self._publish_heads(keys, heads, desk)
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(self.concurrency, len(runs))):
+            for _ in range(heads.workers):
                 group.create_task(work())
 
     async def publish_alone(self, record: Record, desk: Desk) -> None:
@@ -243,35 +248,75 @@ class Handlers:
             return None
         return "async" if is_async else "sync"
 
-    async def handle_together(
-        self, records: Sequence[Record], company: Company
-    ) -> Sequence[Outcome] | None:
-        """Handle events of different keys in one transaction, all of them with this company.
+    async def handle_together(self, records: Sequence[Record]) -> Sequence[Outcome] | None:
+        """Handle events of different keys in one transaction, all of them of one company.
 
         None: it was rolled back, at no cost to anybody; each is to be handled by itself.
         """
-        jobs = [self._job(record) for record in records]
-        limit, prefix = self._limit, self._prefix
         self._floor.enter()
         async with self._floor.turnstile.shared(), self._turn_of_store():
-            if company == "async" and (factory := self._factory()):
-                return await run_together(jobs, factory, limit, prefix)
-            if company == "sync" and (sync_factory := self._sync_factory()):
-                threads = self._floor.threads
-                return await run_together_in_thread(jobs, sync_factory, limit, prefix, threads)
-        return None
+            return await self._run_together(records)
 
-    async def _publish_run(self, run: Sequence[Record], desk: Desk, outage: asyncio.Event) -> None:
-        for place, record in enumerate(run):
-            async with self._floor.turnstile.shared():
-                outcome = UNSENT if outage.is_set() else await self._handle(record, desk)
+    async def _publish_heads(self, keys: Sequence[Key], heads: Heads, desk: Desk) -> None:
+        """Handle the first event of each key; those that are confirmed go on."""
+        records = [key.popleft() for key in keys]
+        async with self._floor.turnstile.shared():
+            if heads.outage:
+                outcomes = [UNSENT] * len(records)
+            elif len(records) > 1:
+                outcomes = await self._handle_several(records, desk)
+            else:
+                outcomes = [await self._handle(records[0], desk)]
+            for record, outcome in zip(records, outcomes, strict=True):
                 desk.report(record, outcome)
+        for key, outcome in zip(keys, outcomes, strict=True):
             if outcome.verdict is Verdict.OUTAGE:
-                outage.set()
+                heads.outage = True
             if outcome.verdict is not Verdict.CONFIRMED:
-                for follower in run[place + 1 :]:
+                for follower in key:
                     desk.report(follower, UNSENT)
-                return
+            elif key:
+                heads.put_back(key)
+
+    # -- several events -----------------------------------------------------------------------
+    def _company_of(self, record: Record) -> Company | None:
+        """What has failed before has no company: it might spoil theirs, or die of it."""
+        return None if record.attempts or self.batch == 1 else self.company(record.type)
+
+    async def _handle_several(self, records: Sequence[Record], desk: Desk) -> list[Outcome]:
+        """Handle events of one company together; if that goes wrong, each by itself.
+
+        It is one attempt of each all the same. What has not had its turn by the time limit is given
+        back, so that nobody seems to hang.
+        """
+        async with self._turn_of_store():
+            refusals = await asyncio.gather(*(self._begin(record, desk) for record in records))
+            begun = [r for r, refusal in zip(records, refusals, strict=True) if refusal is None]
+            outcomes = iter(await self._run_several(begun) if begun else ())
+            return [refusal or next(outcomes) for refusal in refusals]
+
+    async def _run_several(self, records: Sequence[Record]) -> Sequence[Outcome]:
+        together = await self._run_together(records)
+        if together is not None:
+            return together
+        loop, outcomes = asyncio.get_running_loop(), list[Outcome]()
+        last_turn = loop.time() + self._limit
+        for record in records:
+            if outcomes and loop.time() > last_turn:
+                break
+            outcomes.append(await self._run(self._job(record).handler, record))
+        return outcomes + [UNSENT] * (len(records) - len(outcomes))
+
+    async def _run_together(self, records: Sequence[Record]) -> Sequence[Outcome] | None:
+        jobs = [self._job(record) for record in records]
+        limit, prefix = self._limit, self._prefix
+        company = self.company(records[0].type)
+        if company == "async" and (factory := self._factory()):
+            return await run_together(jobs, factory, limit, prefix)
+        if company == "sync" and (sync_factory := self._sync_factory()):
+            threads = self._floor.threads
+            return await run_together_in_thread(jobs, sync_factory, limit, prefix, threads)
+        return None
 
     # -- one event ----------------------------------------------------------------------------
     async def _handle(self, record: Record, desk: Desk) -> Outcome:
@@ -287,13 +332,17 @@ class Handlers:
                 f"register one with @handlers.on({record.type!r})",
             )
         async with self._turn_of_store():
-            try:
-                if not await desk.begin(record):
-                    return UNSENT
-            except Exception as error:  # whether it was counted or not: nothing has run
-                return Outcome(Verdict.UNSENT, short_error(error))
+            if refusal := await self._begin(record, desk):
+                return refusal
             outcomes = [(handler, await self._run(handler, record)) for handler in handlers]
         return worst_of(outcomes)
+
+    async def _begin(self, record: Record, desk: Desk) -> Outcome | None:
+        """Have the attempt counted (H1); returns why the handler must not run, if it must not."""
+        try:
+            return None if await desk.begin(record) else UNSENT
+        except Exception as error:  # whether it was counted or not: nothing has run
+            return Outcome(Verdict.UNSENT, short_error(error))
 
     def _turn_of_store(self) -> AbstractAsyncContextManager[None]:
         return self._turn.shared() if self._turn is not None else nullcontext()

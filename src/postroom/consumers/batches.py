@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from postroom.broker import Outcome, Verdict
-from postroom.brokers.handlers import Company, Handlers
+from postroom.brokers.handlers import Handlers
+from postroom.brokers.heads import Company
 from postroom.engine.service import end
 from postroom.record import Record
 from postroom.source import Delivery
@@ -128,7 +129,7 @@ class Batches:
 
     async def _together(self, batch: Sequence[_Waiting]) -> Sequence[Outcome] | None:
         records = [one.record for one in batch]
-        outcomes = await self._handlers.handle_together(records, batch[0].company)
+        outcomes = await self._handlers.handle_together(records)
         if outcomes is None:
             self._counts.split += len(batch)
         elif outcomes[0].verdict is Verdict.CONFIRMED:
