@@ -164,6 +164,18 @@ def _batch_of_events_charged():
     Handlers._run_together = blaming
 
 
+def _cancel_first():
+    from postroom.consumers.rabbitmq import RabbitSource
+
+    async def cancel(self):
+        session = self._session
+        session.leave_the_rest()
+        tag, session._tag = session._tag, None
+        await session._channel.basic_cancel(tag)
+
+    RabbitSource.pause = cancel
+
+
 def _ack_before_commit():
     from postroom.consumers.trial import Trials
 
@@ -354,6 +366,10 @@ RECEIVING_MUTANTS = {
     "in-batch-one-key-twice": Mutant(
         "G4", "several messages of a key are in one batch", _batch_one_key_twice,
         tests=(f"{BATCH}::test_a_batch_is_one_transaction_and_keys_keep_their_order",),
+    ),
+    "in-cancel-first": Mutant(
+        "I3", "who stops makes room for the next consumer with messages in hand", _cancel_first,
+        tests=("tests/scenario/test_consumer_rabbitmq.py",),
     ),
     "in-received-is-done": Mutant(
         "I1", "a message that was received counts as done", _received_is_done, tests=(SQLITE,)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from urllib.parse import urlsplit
 
 import pytest
@@ -72,7 +73,8 @@ async def test_cut_connections_lose_nothing_and_double_nothing(wire, ledger, pro
 
 @pytest.mark.slow
 @pytest.mark.promise("G4", "G6", "I3")
-async def test_a_standby_takes_over_and_keeps_the_order(wire, ledger):
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
+async def test_a_standby_takes_over_and_keeps_the_order(wire, ledger, end):
     keys, each = "abcde", 20
     url = f"{wire.url}?queue={wire.queue}&prefetch=30"
     async with consumer(ledger, url, "--slow", "0.01") as first:
@@ -81,13 +83,45 @@ async def test_a_standby_takes_over_and_keeps_the_order(wire, ledger):
             await second.runs()
             await wire.send(*orders(keys, each))
             await until(lambda: len(ledger.effects()) >= 30)
-            first.signal(9)
+            first.signal(end)
             await until(lambda: len(ledger.effects()) >= 100)
             assert await second.stop() == 0
     assert ledger.by_key() == expected(keys, each)
     processes = {p for (p,) in ledger.run("SELECT DISTINCT process FROM effects")}
     assert processes == {first.pid, second.pid}
     assert await wire.left() == 0
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+@pytest.mark.promise("G4", "I3")
+async def test_who_stops_leaves_nothing_to_the_next_before_it_lets_go(rabbitmq_url, sender, kind):
+    """A consumer that is cancelled makes room for the next one, with messages still in hand."""
+    queue = fresh("handover")
+    await sender.queue(queue, kind=kind, **{"x-single-active-consumer": True})
+    wire = RabbitWire(rabbitmq_url, sender, queue, prefetch=2)
+    await wire.send(*(Sent(f"m-{n}", key="k") for n in range(1, 7)))
+    first, second = wire.source(), wire.source()
+    await first.open()
+    in_hand = await receive(first, 2)
+    await second.open()
+    await first.pause()
+    in_hand[0].ack()
+    await first.close()
+    seen = []
+    while len(seen) < 5:
+        for delivery in await second.receive():
+            seen.append(delivery.message.headers["postroom-id"])
+            delivery.ack()
+    await second.close()
+    assert [delivery.message.headers["postroom-id"] for delivery in in_hand] == ["m-1", "m-2"]
+    assert seen == ["m-2", "m-3", "m-4", "m-5", "m-6"]
+
+
+async def receive(source, number):
+    found = []
+    while len(found) < number:
+        found += await source.receive()
+    return found
 
 
 async def test_a_queue_that_is_not_there_is_told(rabbitmq_url):

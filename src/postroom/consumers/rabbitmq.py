@@ -3,7 +3,8 @@
 Order: RabbitMQ keeps the order of a queue for one consumer. With two of them a key is inverted as
 soon as one of them is slow or dies (I3), so a queue that is declared here has a single active
 consumer; the others stand by. Nothing is ever requeued: what is not acknowledged goes back to its
-place when the channel ends.
+place when the channel ends. And nothing is ever cancelled: RabbitMQ would make the next consumer the
+active one at once, and send it what follows the messages that are still in hand here.
 """
 
 from __future__ import annotations
@@ -115,7 +116,6 @@ class RabbitSource:
         self._tls = self.options.link.tls() if self._url.scheme == "amqps" else None
         self._link: Link | None = None
         self._session: _Session | None = None
-        self._paused = False
 
     @classmethod
     def from_url(cls, url: Url) -> RabbitSource:
@@ -127,18 +127,15 @@ class RabbitSource:
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
-        self._paused = False
         with suppress(AwayError):  # receiving waits for it
             await self._connect()
 
     async def close(self) -> None:
-        self._paused = True
         await self._drop(self._session, flush=True)
 
     async def pause(self) -> None:
-        self._paused = True
         if self._session is not None:
-            await self._session.cancel()
+            self._session.leave_the_rest()
 
     async def health(self) -> None:
         """Make a round trip; raises ConnectionError otherwise."""
@@ -232,6 +229,7 @@ class _Session:
         self._news = asyncio.Event()
         self._to_ack: list[int] = []
         self._acking: asyncio.Task[None] | None = None
+        self._takes = True
         self.is_over = False
         self.why_lost = ""
         channel.closing.add_done_callback(self._closed)
@@ -253,13 +251,10 @@ class _Session:
         self._arrived.clear()
         return taken
 
-    async def cancel(self) -> None:
-        """Receive no more; what is in hand can still be acknowledged."""
-        tag, self._tag = self._tag, None
-        if tag is not None and not self.is_over:
-            with suppress(Exception):
-                async with asyncio.timeout(2.0):
-                    await self._channel.basic_cancel(tag)
+    def leave_the_rest(self) -> None:
+        """Take no more; what was taken can still be acknowledged. The rest waits for the end."""
+        self._takes = False
+        self._arrived.clear()
 
     async def end(self, *, flush: bool) -> None:
         if flush and not self.is_over:
@@ -289,7 +284,7 @@ class _Session:
             self._acking = None
 
     async def _on_message(self, message: DeliveredMessage) -> None:
-        if not self.is_over and message.delivery_tag is not None:
+        if self._takes and not self.is_over and message.delivery_tag is not None:
             self._arrived.append(_Delivery(self, message.delivery_tag, incoming(message)))
             self._news.set()
 
