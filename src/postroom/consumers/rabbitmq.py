@@ -3,8 +3,8 @@
 Order: RabbitMQ keeps the order of a queue for one consumer. With two of them a key is inverted as
 soon as one of them is slow or dies (I3), so a queue that is declared here has a single active
 consumer; the others stand by. Nothing is ever requeued: what is not acknowledged goes back to its
-place when the channel ends. And nothing is ever cancelled: RabbitMQ would make the next consumer the
-active one at once, and send it what follows the messages that are still in hand here.
+place when the channel ends. And nothing is ever cancelled: RabbitMQ would make the next consumer
+the active one at once, and send it what follows the messages that are still in hand here.
 """
 
 from __future__ import annotations
