@@ -63,6 +63,9 @@ class Desk(Protocol):
     async def begin(self, record: Record) -> bool:
         """Count an attempt, durably, before an effect starts. False: the lane is lost, do not."""
 
+    def may_go_on(self, record: Record) -> bool:
+        """Say whether what was begun, and waited for others, may start now. From any thread."""
+
 
 class Broker(Protocol):
     """A destination for records."""

@@ -381,6 +381,7 @@ MUTANTS = {
     "park-processing": Mutant(
         "R2", "what a dead relay left processing behind a block is settled in circles",
         _park_what_is_processing, sim=("killer", "delay", "poison"),
+        tests=("tests/scenario/test_regressions.py",),
     ),
     "driver-cancels": Mutant(
         "P2", "a call that the driver cancels ends the relay's own loop",

@@ -7,6 +7,8 @@ from tests.mutants.mutant import Mutant
 CONSUMER = "tests/contract/test_consumer_memory.py"
 BATCH = f"{CONSUMER}::TestMemory"
 BATCHES = "tests/scenario/test_consumer_batches.py"
+EVENTS_TOGETHER = "tests/unit/test_handlers_batch.py"
+REGRESSIONS = "tests/scenario/test_regressions.py"
 POISONED = "test_poison_in_a_batch_costs_its_neighbours_nothing"
 COMMITS = "test_a_handler_that_commits_commits_nothing_that_has_not_happened"
 ROLLS_BACK = "test_a_handler_that_rolls_back_takes_nothing_from_its_neighbours"
@@ -142,11 +144,13 @@ def _batch_one_key_twice():
 
 
 def _batch_not_begun():
+    from postroom.broker import UNSENT
     from postroom.brokers.handlers import Handlers
 
     async def trusting(self, records, desk):
         async with self._turn_of_store():
-            return list(await self._run_several(records))
+            ends = await self._run_together(records, desk.may_go_on)
+        return ends or [UNSENT] * len(records)
 
     Handlers._handle_several = trusting
 
@@ -157,11 +161,34 @@ def _batch_of_events_charged():
 
     run_together = Handlers._run_together
 
-    async def blaming(self, records):
+    async def blaming(self, records, may_go_on):
         failed = Outcome(Verdict.FAILED, "something in its batch failed")
-        return await run_together(self, records) or [failed] * len(records)
+        return await run_together(self, records, may_go_on) or [failed] * len(records)
 
     Handlers._run_together = blaming
+
+
+def _batch_lanes_unasked():
+    from postroom.engine.worker import Worker
+
+    Worker.may_go_on = lambda self, record: True
+
+
+def _batch_together_again():
+    from postroom.brokers.turnstile import Floor
+
+    Floor.part = lambda self, ids: None
+
+
+def _batch_thread_forgotten():
+    from postroom.brokers import handlers
+
+    run = handlers.run_together_in_thread
+
+    async def forgetful(*args):
+        return await run(*args[:-1], set())
+
+    handlers.run_together_in_thread = forgetful
 
 
 def _cancel_first():
@@ -357,11 +384,23 @@ RECEIVING_MUTANTS = {
     ),
     "batch-not-begun": Mutant(
         "H1", "the events of a batch run before their attempts are counted", _batch_not_begun,
-        tests=("tests/unit/test_handlers_batch.py",),
+        tests=(EVENTS_TOGETHER,),
     ),
     "batch-all-charged": Mutant(
         "P3", "a batch that fails costs each of its events an attempt", _batch_of_events_charged,
-        tests=("tests/unit/test_handlers_batch.py",),
+        tests=(EVENTS_TOGETHER,),
+    ),
+    "batch-lanes-unasked": Mutant(
+        "L6", "events of a batch start although their lane is another's", _batch_lanes_unasked,
+        tests=(f"{REGRESSIONS}::test_of_a_batch_nothing_starts_in_a_lane_that_is_lost",),
+    ),
+    "batch-together-again": Mutant(
+        "G7", "events whose batch failed are handled together again", _batch_together_again,
+        tests=(EVENTS_TOGETHER,),
+    ),
+    "batch-thread-forgotten": Mutant(
+        "G7", "who shared a transaction with a thread that hangs is charged for it",
+        _batch_thread_forgotten, tests=(EVENTS_TOGETHER,),
     ),
     "in-batch-one-key-twice": Mutant(
         "G4", "several messages of a key are in one batch", _batch_one_key_twice,

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from postroom.brokers import handlers as handlers_module
 from postroom.brokers.handlers import Handlers
 from postroom.errors import Reject, Retry
 from postroom.event import Event
@@ -204,14 +205,26 @@ class HandlerScenes:
         assert await place.effects() == ["e1"]
         assert (await place.record("e1")).attempts == 1
 
-    # -- several events in one transaction --------------------------------------------------------
+    # -- several events in one transaction ----------------------------------------------------
     @pytest.fixture
     def in_batches(self):
-        return Handlers(batch=10)
+        return Handlers(batch=10, concurrency=1)
+
+    @pytest.fixture
+    def shared(self, monkeypatch):
+        """How many events were begun together, each time."""
+        sizes, run_together = [], handlers_module.run_together
+
+        async def watched(jobs, *args):
+            sizes.append(len(jobs))
+            return await run_together(jobs, *args)
+
+        monkeypatch.setattr(handlers_module, "run_together", watched)
+        return sizes
 
     @pytest.mark.promise("G4", "G6", "G7")
     async def test_poison_in_a_shared_transaction_costs_its_neighbours_nothing(
-        self, place, in_batches
+        self, place, in_batches, shared
     ):
         @in_batches.on("paid")
         async def charge(event, tx):
@@ -220,8 +233,9 @@ class HandlerScenes:
                 raise ValueError("boom")
 
         await place.write(*(Event("paid", id=f"e{n}", key=f"k{n % 6}") for n in range(12)))
-        async with place.relay(in_batches) as relay:
+        async with place.relay(in_batches, groups=1) as relay:
             await until(lambda: relay.counts.done == 11)
+        assert shared[0] == 6
         records = {n: await place.record(f"e{n}") for n in range(12)}
         assert (records[3].state, records[3].attempts) == ("dead", 5)
         assert {r.attempts for n, r in records.items() if n != 3} == {1}
@@ -230,9 +244,9 @@ class HandlerScenes:
         assert all(effects.index(f"e{n}") < effects.index(f"e{n + 6}") for n in (0, 1, 2, 4, 5))
 
     @pytest.mark.req("S3.5")
-    @pytest.mark.promise("G6", "H1", "H2", "R2")
-    async def test_killed_in_or_after_a_shared_transaction_every_effect_happens_once(
-        self, place, in_batches
+    @pytest.mark.promise("G6", "H1", "R2")
+    async def test_killed_in_a_shared_transaction_nothing_of_it_is_there(
+        self, place, in_batches, shared
     ):
         inside, runs = asyncio.Event(), []
 
@@ -251,14 +265,36 @@ class HandlerScenes:
         await place.die(doomed)
         assert await place.effects() == []
         assert set((await place.states()).values()) == {"processing"}
+        async with place.relay(in_batches, groups=1):
+            await until(place.all_done)
+        assert sorted(await place.effects()) == [f"e{n}" for n in range(5)]
+        assert shared == [5]  # after that each of them is tried alone
+        assert {(await place.record(f"e{n}")).attempts for n in range(5)} == {2}
+
+    @pytest.mark.req("S3.5")
+    @pytest.mark.promise("G6", "H2")
+    async def test_killed_between_a_shared_commit_and_its_settle_effects_happen_once(
+        self, place, in_batches, shared
+    ):
+        runs = []
+
+        @in_batches.on("paid")
+        async def charge(event, tx):
+            runs.append(event.id)
+            await place.effect(tx, event.id)
+
+        await place.write(*(Event("paid", id=f"e{n}", key=f"k{n}") for n in range(5)))
         reach, point = Reach(place.another()), Stop(lambda settlement: settlement.done)
         reach.before["settle"] = point
         doomed = place.relay(in_batches, groups=1, store=reach)
         await doomed.start()
         await asyncio.wait_for(point.reached.wait(), 5)
         await place.die(doomed)
+        assert sorted(await place.effects()) == [f"e{n}" for n in range(5)]
         async with place.relay(in_batches, groups=1):
             await until(place.all_done)
+        assert shared == [5]
+        assert sorted(runs) == [f"e{n}" for n in range(5)]
         assert sorted(await place.effects()) == [f"e{n}" for n in range(5)]
 
     # -- a relay that dies (S3.5, G6) ---------------------------------------------------------

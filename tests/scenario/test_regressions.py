@@ -135,6 +135,57 @@ async def test_after_an_outage_misconfigured_events_do_not_stand_before_the_othe
         await until(lambda: ids(broker) == ["good"])
 
 
+async def test_a_try_whose_lane_was_lost_is_followed_by_another(memory, broker):
+    """Its end told nothing, and nobody tried again until the longest pause was over."""
+    await memory.write(Event("t", id="e", key="k"))
+    lane = (await memory.record("e")).lane
+    broker.go_down()
+    pauses = {"outage_seconds": 0.02, "max_outage_seconds": 3_600.0}
+    async with memory.relay(broker, groups=1, lease_seconds=0.6, **pauses) as relay:
+        await until(lambda: not relay._office.breaker.is_closed)
+        broker.lose_replies(lambda record: len(broker.messages) == 1)
+        hold = broker.hold()
+        broker.come_back()
+        await hold.reached.wait()
+        relay._office.lose([lane])
+        hold.release()
+        await until(memory.all_done)
+    assert ids(broker) == ["e", "e"]
+
+
+async def test_a_relay_that_lost_its_lanes_in_a_try_asks_the_broker(memory, broker):
+    """It had no event left to try with, and was unwell until the longest pause was over."""
+    broker.go_down()
+    pauses = {"outage_seconds": 0.02, "max_outage_seconds": 3_600.0}
+    await memory.write(Event("t", id="e"))
+    async with memory.relay(broker, groups=1, lease_seconds=0.3, **pauses) as relay:
+        await until(lambda: not relay._office.breaker.is_closed)
+        hold = broker.hold()
+        broker.come_back()
+        await hold.reached.wait()
+        async with memory.relay(MemoryBroker(), lease_seconds=0.3):
+            relay._office.lose(list(relay._office.keeper.held))
+            await until(lambda: relay._office.breaker.is_closed)
+            hold.release()
+
+
+async def test_of_a_batch_nothing_starts_in_a_lane_that_is_lost(memory):
+    handlers, ran = Handlers(batch=10, concurrency=1), []
+
+    @handlers.on("t")
+    async def handle(event, tx):
+        ran.append(event.id)
+        if len(ran) == 1:
+            relay._office.lose(list(relay._office.keeper.held))
+
+    await memory.write(*(Event("t", id=f"e{n}", key=f"k{n}") for n in range(3)))
+    relay = memory.relay(handlers, groups=1, lease_seconds=0.6)
+    async with relay:
+        await until(memory.all_done)
+    assert len(ran) == 4  # the first one twice: what it had done was rolled back
+    assert ran.count(ran[0]) == 2
+
+
 async def test_lanes_are_found_again_in_a_store_that_was_set_back(memory, broker):
     """Restored, or failed over to a replica that lagged behind: its tokens are lower than ours."""
     async with memory.relay(broker, lease_seconds=0.6):

@@ -30,7 +30,7 @@ def simulate(seed, only=None):
         rng, chaos, loop, keys=rng.choice([1, 2, 5]), events=rng.choice([15, 40, 100]),
         relays=rng.choice([1, 1, 2, 3]), settings=settings,
         handlers=rng.random() < 0.4, strict=rng.random() < 0.3, streams=rng.choice([1, 1, 2]),
-        batch=rng.choice([1, 1, 4]),
+        sharing={"concurrency": rng.choice([1, 2, 10]), "batch": rng.choice([1, 4])},
     )  # fmt: skip
     asyncio.set_event_loop(loop)
     try:

@@ -31,8 +31,6 @@ def test_a_seed_is_always_the_same_world():
         pytest.param(("outage", "store_conflict"), id="a try without an event"),
         # A relay that gave up its lanes during an outage had no event left to find the broker with.
         pytest.param(("outage", "join", "leave", "pause"), id="unwell without a lane"),
-        # A lane was lost with the one event that was tried: for the longest pause nobody tried again.
-        pytest.param(("outage", "store_lost", "pause"), id="a try that was lost"),
         # The one event that could be tried closed the channel each time, and was never charged.
         pytest.param(("outage", "breaker", "fail"), id="only poison to try"),
     ],

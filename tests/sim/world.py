@@ -35,12 +35,12 @@ class World:
 
     strict      keyed events are numbered, and their writers are not coordinated
     streams     each has relays of its own
-    batch       so many events share a handlers' transaction
+    sharing     of handlers: how many at a time, and how many in one transaction
     """
 
     def __init__(
         self, rng, chaos, loop, *, keys, events, relays, settings, handlers=False, strict=False,
-        streams=1, batch=1,
+        streams=1, sharing=None,
     ):  # fmt: skip
         self.rng, self.chaos, self.loop = rng, chaos, loop
         self.clock_offset_us = 0
@@ -52,7 +52,7 @@ class World:
         self.settings = settings
         self.handlers = handlers
         self.strict = strict
-        self.batch = batch
+        self.sharing = sharing or {}
         self.streams = [f"s{n}" for n in range(streams)]
         self.committed: set[str] = set()
         self.delayed: dict[str, int] = {}  # id → when it is due, on the store's clock

@@ -1,11 +1,13 @@
 """What a relay's batch becomes when events of different keys may share a transaction."""
 
 import asyncio
+import threading
 
 import pytest
 
 from postroom.broker import CONFIRMED, UNSENT, Outcome, Verdict
 from postroom.brokers.handlers import Handlers
+from postroom.brokers.handling import REPEAT
 from postroom.errors import ConfigError
 from postroom.testing.desk import RecordingDesk, make_record
 from tests.sim.loop import virtual_time
@@ -88,16 +90,24 @@ async def test_one_at_a_time_is_the_default(database, desk):
 
 @KINDS
 @pytest.mark.promise("G7", "P3")
-async def test_who_spoils_it_is_found_and_the_others_are_done_in_the_same_attempt(
-    database, desk, kind
-):
-    batch = records_of("a1", "b1", "c1", "b2", "c2")
-    outcomes = await publish(charging(database, kind, broken=["b1"]), batch, desk)
-    assert outcomes == {
-        "a1": CONFIRMED, "b1": BOOM, "c1": CONFIRMED, "b2": UNSENT, "c2": CONFIRMED,
-    }  # fmt: skip
-    assert sorted(desk.begun) == ["a1", "b1", "c1", "c2"]
-    assert [row[1] for row in database.effects()] == ["a1", "c1", "c2"]
+async def test_who_spoils_it_is_found_when_each_is_handled_by_itself(database, kind):
+    handlers, batch = charging(database, kind, broken=["b1"]), records_of("a1", "b1", "c1", "b2")
+    assert set((await publish(handlers, batch, RecordingDesk())).values()) == {UNSENT}
+    assert database.rows == []
+    database.log.clear()
+    outcomes = await publish(handlers, batch, RecordingDesk())
+    assert outcomes == {"a1": CONFIRMED, "b1": BOOM, "c1": CONFIRMED, "b2": UNSENT}
+    alone = ["begin", ACCEPT]
+    assert database.log == [*alone, "commit", *alone, "rollback", *alone, "commit"]
+    database.log.clear()
+    await publish(handlers, records_of("a2", "c2"), RecordingDesk())  # their keys are not to blame
+    assert database.log == ["begin", ACCEPT, ACCEPT, "count", "commit"]
+
+
+async def test_only_so_many_are_remembered_to_be_handled_by_themselves(database):
+    handlers = charging(database)
+    handlers._floor.part(str(n) for n in range(10_010))
+    assert list(handlers._floor.parted)[:2] == ["10", "11"]
 
 
 @pytest.mark.promise("G7")
@@ -148,44 +158,99 @@ async def test_after_an_outage_nothing_further_is_begun(database, desk):
     assert desk.begun == ["a1", "b1"]
 
 
+@pytest.mark.promise("L6", "G4")
+@KINDS
+async def test_what_may_no_longer_start_does_not_and_all_are_given_back(database, desk, kind):
+    """The lane of the third is lost while the first is handled."""
+    handlers = made(database, batch=10, concurrency=1)
+
+    def charge(event, tx):
+        tx.rows.append(("effect", event.id))
+        desk.lost = {"c1"}
+
+    async def async_charge(event, tx):
+        charge(event, tx)
+
+    handlers.on("order.created", name="charge")(async_charge if kind == "async" else charge)
+    outcomes = await publish(handlers, records_of("a1", "b1", "c1", "d1"), desk)
+    assert set(outcomes.values()) == {UNSENT}
+    assert database.log == ["begin", ACCEPT, ACCEPT, "rollback"]
+    assert database.rows == []
+
+
 @pytest.mark.promise("G6")
-async def test_a_commit_that_nobody_knows_of_is_looked_up(database, desk):
-    """The effects are there: alone, each is a repeat."""
+async def test_a_commit_that_nobody_knows_of_is_looked_up(database):
     database.commit_error = ConnectionError("gone")
     handlers, batch = charging(database), records_of("a1", "b1")
-    database.rows = [("inbox", "handlers/charge", record.id) for record in batch]
-    ask = database.transaction
-
-    def one_lost_reply():
-        tx = ask()
-        database.log.append("asked")
-        if database.log.count("asked") > 1:
-            database.commit_error = None
-        return tx
-
-    handlers._transaction = one_lost_reply
-    outcomes = await publish(handlers, batch, desk)
-    assert {outcome.verdict for outcome in outcomes.values()} == {Verdict.CONFIRMED}
+    assert set((await publish(handlers, batch, RecordingDesk())).values()) == {UNSENT}
+    database.commit_error = None
+    database.rows = [("inbox", "handlers/charge", record.id) for record in batch]  # it was done
+    outcomes = await publish(handlers, batch, RecordingDesk())
+    assert set(outcomes.values()) == {REPEAT}
     assert database.effects() == []
 
 
-@pytest.mark.promise("H1")
-def test_who_has_no_turn_within_the_limit_is_given_back(database, desk):
-    """Together they take longer than the limit, and so do two of them one after the other."""
+@pytest.mark.promise("G7")
+def test_those_that_take_too_long_together_are_handled_by_themselves(database, desk):
     handlers = made(database, batch=10, concurrency=1, time_limit_seconds=2.0)
 
     @handlers.on("order.created", name="charge")
     async def charge(event, tx):
         tx.rows.append(("effect", event.id))
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(0.9)
 
+    batch = records_of("a1", "b1", "c1", "d1")
     with virtual_time() as loop:
-        outcomes = loop.run_until_complete(
-            publish(handlers, records_of("a1", "b1", "c1", "d1", "c2"), desk)
-        )
-    done = ["a1", "b1"]
-    assert outcomes == {**dict.fromkeys(done, CONFIRMED), "c1": UNSENT, "d1": UNSENT, "c2": UNSENT}
-    assert [row[1] for row in database.effects()] == done
+        outcomes = loop.run_until_complete(publish(handlers, batch, desk))
+        assert set(outcomes.values()) == {UNSENT}
+        assert loop.time() == 2.0
+        outcomes = loop.run_until_complete(publish(handlers, batch, RecordingDesk()))
+    assert set(outcomes.values()) == {CONFIRMED}
+
+
+@pytest.mark.promise("G7")
+async def test_those_whose_notes_a_hanging_thread_holds_wait_and_are_not_charged(database):
+    handlers = made(database, batch=10, concurrency=2, time_limit_seconds=1.0)
+    hang = threading.Event()
+
+    @handlers.on("order.created", name="charge")
+    def charge(event, tx):
+        tx.rows.append(("effect", event.id))
+        if event.id == "c1":
+            hang.wait(PATIENCE)
+
+    batch, desk = records_of("a1", "b1", "c1", "d1"), RecordingDesk()
+    outcomes = await publish(handlers, [*batch, *records_of("e1", "f1", "g1", "h1")], desk)
+    assert [outcomes[name[0] + "1"].verdict for name in "abcd"] == [Verdict.UNSENT] * 4
+    again = RecordingDesk()
+    outcomes = await publish(handlers, [batch[0], batch[1], batch[3]], again)
+    assert (outcomes["a1"].verdict, outcomes["b1"].verdict) == (Verdict.MISCONFIGURED,) * 2
+    assert "a handler hangs in its thread" in outcomes["a1"].error
+    assert outcomes["d1"] == CONFIRMED
+    assert again.begun == ["d1"]
+    hang.set()
+    async with asyncio.timeout(PATIENCE):
+        while handlers._floor.held:
+            await asyncio.sleep(0.01)
+    outcomes = await publish(handlers, batch[:2], RecordingDesk())
+    assert set(outcomes.values()) == {CONFIRMED}
+    assert sorted(row[1] for row in database.effects()) == [
+        "a1", "b1", "d1", "e1", "f1", "g1", "h1",
+    ]  # fmt: skip
+
+
+async def test_a_handler_that_is_registered_meanwhile_parts_them(database, desk):
+    handlers = charging(database)
+    begin = desk.begin
+
+    async def late(record):
+        if not desk.begun:
+            handlers.on("order.created", name="second")(lambda event, tx: None)
+        return await begin(record)
+
+    desk.begin = late
+    outcomes = await publish(handlers, records_of("a1", "b1"), desk)
+    assert set(outcomes.values()) == {UNSENT}
 
 
 @pytest.mark.parametrize("batch", [0, -1])

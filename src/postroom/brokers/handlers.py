@@ -69,9 +69,10 @@ class Handlers:
                         transactions exclude each other (SQLite) it is one at a time
     batch               so many events of different keys share a transaction, if each has but one
                         handler and has not failed before; the time limit is for all. If anything
-                        goes wrong it is rolled back and each is handled by itself, so that what a
-                        handler does outside of its database may happen twice. If the process dies,
-                        each has spent an attempt. Of a relay; a consumer has a `batch` of its own
+                        goes wrong it is rolled back, and each is handled by itself the next time:
+                        what a handler does outside of its database may happen more than once. If
+                        the process dies, each has spent an attempt. They are shared out among
+                        `concurrency` handlers. Of a relay; a consumer has a `batch` of its own
     time_limit_seconds  after it the transaction is rolled back and the event has failed. A thread
                         cannot be stopped: it keeps its place until it ends, but cannot commit.
                         In SQLite's own transactions at most a third of the relay's lease
@@ -249,13 +250,13 @@ class Handlers:
         return "async" if is_async else "sync"
 
     async def handle_together(self, records: Sequence[Record]) -> Sequence[Outcome] | None:
-        """Handle events of different keys in one transaction, all of them of one company.
+        """Handle messages of different keys in one transaction, all of them of one company.
 
         None: it was rolled back, at no cost to anybody; each is to be handled by itself.
         """
         self._floor.enter()
         async with self._floor.turnstile.shared(), self._turn_of_store():
-            return await self._run_together(records)
+            return await self._run_together(records, lambda _: True)
 
     async def _publish_heads(self, keys: Sequence[Key], heads: Heads, desk: Desk) -> None:
         """Handle the first event of each key; those that are confirmed go on."""
@@ -266,6 +267,7 @@ class Handlers:
             elif len(records) > 1:
                 outcomes = await self._handle_several(records, desk)
             else:
+                self._floor.parted.pop(records[0].id, None)
                 outcomes = [await self._handle(records[0], desk)]
             for record, outcome in zip(records, outcomes, strict=True):
                 desk.report(record, outcome)
@@ -280,42 +282,41 @@ class Handlers:
 
     # -- several events -----------------------------------------------------------------------
     def _company_of(self, record: Record) -> Company | None:
-        """What has failed before has no company: it might spoil theirs, or die of it."""
-        return None if record.attempts or self.batch == 1 else self.company(record.type)
+        """What has failed before, or was in company that failed, is handled by itself."""
+        if self.batch == 1 or record.attempts or record.id in self._floor.parted:
+            return None
+        return self.company(record.type)
 
     async def _handle_several(self, records: Sequence[Record], desk: Desk) -> list[Outcome]:
-        """Handle events of one company together; if that goes wrong, each by itself.
+        """Handle events of one company together; if that goes wrong, give all of them back.
 
-        It is one attempt of each all the same. What has not had its turn by the time limit is given
-        back, so that nobody seems to hang.
+        They are read again, and handled by themselves then, each with an attempt of its own.
         """
         async with self._turn_of_store():
             refusals = await asyncio.gather(*(self._begin(record, desk) for record in records))
             begun = [r for r, refusal in zip(records, refusals, strict=True) if refusal is None]
-            outcomes = iter(await self._run_several(begun) if begun else ())
-            return [refusal or next(outcomes) for refusal in refusals]
+            outcomes = await self._run_together(begun, desk.may_go_on) if begun else []
+        if outcomes is None:
+            self._floor.part(record.id for record in begun)
+            outcomes = [UNSENT] * len(begun)
+        told = iter(outcomes)
+        return [refusal or next(told) for refusal in refusals]
 
-    async def _run_several(self, records: Sequence[Record]) -> Sequence[Outcome]:
-        together = await self._run_together(records)
-        if together is not None:
-            return together
-        loop, outcomes = asyncio.get_running_loop(), list[Outcome]()
-        last_turn = loop.time() + self._limit
-        for record in records:
-            if outcomes and loop.time() > last_turn:
-                break
-            outcomes.append(await self._run(self._job(record).handler, record))
-        return outcomes + [UNSENT] * (len(records) - len(outcomes))
-
-    async def _run_together(self, records: Sequence[Record]) -> Sequence[Outcome] | None:
+    async def _run_together(
+        self, records: Sequence[Record], may_go_on: Callable[[Record], bool]
+    ) -> Sequence[Outcome] | None:
+        company = self.company(records[0].type)
+        if company is None or any(self.company(record.type) != company for record in records):
+            return None  # another handler was registered meanwhile
         jobs = [self._job(record) for record in records]
         limit, prefix = self._limit, self._prefix
-        company = self.company(records[0].type)
         if company == "async" and (factory := self._factory()):
-            return await run_together(jobs, factory, limit, prefix)
+            return await run_together(jobs, factory, limit, prefix, may_go_on)
         if company == "sync" and (sync_factory := self._sync_factory()):
-            threads = self._floor.threads
-            return await run_together_in_thread(jobs, sync_factory, limit, prefix, threads)
+            floor = self._floor
+            return await run_together_in_thread(
+                jobs, sync_factory, limit, prefix, may_go_on, floor.threads, floor.held
+            )
         return None
 
     # -- one event ----------------------------------------------------------------------------
@@ -331,6 +332,8 @@ class Handlers:
                 f"no handler for type {record.type!r}; "
                 f"register one with @handlers.on({record.type!r})",
             )
+        if record.id in self._floor.held:
+            return _HELD
         async with self._turn_of_store():
             if refusal := await self._begin(record, desk):
                 return refusal
@@ -435,6 +438,11 @@ async def _nothing(event: Record, tx: Any) -> None:
     pass
 
 
+_HELD = Outcome(
+    Verdict.MISCONFIGURED,
+    "a handler hangs in its thread, past its time limit, and holds the transaction that this event "
+    "shared with it; give its calls a time limit of their own, or restart the process",
+)
 _STEP_OVER = Handler("skipped", _nothing, is_async=True)
 
 

@@ -6,11 +6,16 @@ commits, against all advice, then commits no row of a message whose effect has n
 If anything goes wrong the whole transaction is rolled back and nobody is to blame: which of them
 failed shows when each is handled by itself. Deadlocks and other conflicts end that way too, so that
 the next try holds the locks of one event only.
+
+A thread cannot be stopped. One that hangs past the limit keeps its transaction open, and in it the
+notes of those that it accepted before: `held` are their ids, for as long as that lasts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from postroom import transactions
@@ -40,29 +45,31 @@ class Job(NamedTuple):
 
 
 class _PartedError(Exception):
-    """A handler has ended the transaction that others share: their effects may be gone."""
-
-    def __init__(self) -> None:
-        super().__init__("a handler rolled back the transaction of the batch")
+    """What was begun together cannot end together."""
 
 
 async def run_together(
-    jobs: Sequence[Job], factory: AsyncFactory, limit_seconds: float, prefix: str
+    jobs: Sequence[Job],
+    factory: AsyncFactory,
+    limit_seconds: float,
+    prefix: str,
+    may_go_on: Callable[[Record], bool],
 ) -> list[Outcome] | None:
     """Run async handlers in one transaction, in this order; the limit is for all of them.
 
-    None: it was rolled back, or its end is unknown; handle each event by itself. If the transaction
-    could not be opened, nothing has run, and each event has that outcome.
+    Before each of them `may_go_on` is asked: its lane may be another's by now. None: it was rolled
+    back, or its end is unknown; handle each event by itself. If the transaction could not be
+    opened, nothing has run, and each event has that outcome.
     """
     run, ends = Run(), list[Outcome]()
 
     async def work(tx: Any) -> None:
         for handler, record, mark in jobs:
+            _check(may_go_on(record), "what was begun may not go on")
             await effect(run, handler, record, mark, tx, prefix)
             ends.append(run.outcome())
         done = await transactions.resolve(tx, prefix=prefix).count_done(_marks(jobs))
-        if done != len(jobs):
-            raise _PartedError
+        _check(done == len(jobs), "a handler rolled back what it shared")
 
     return _ends(run, await run_once(run, work, factory, limit_seconds), jobs, ends)
 
@@ -72,20 +79,43 @@ async def run_together_in_thread(
     factory: SyncFactory,
     limit_seconds: float,
     prefix: str,
+    may_go_on: Callable[[Record], bool],
     threads: Threads,
+    held: set[str],
 ) -> list[Outcome] | None:
     """Do in a thread what `run_together` does."""
-    run, ends = Run(), list[Outcome]()
+    run, ends, over = Run(), list[Outcome](), threading.Event()
 
     def work(tx: Any) -> None:
         for handler, record, mark in jobs:
+            _check(may_go_on(record), "what was begun may not go on")
             effect_sync(run, handler, record, mark, tx, prefix)
             ends.append(run.outcome())
         done = transactions.resolve_sync(tx, prefix=prefix).count_done(_marks(jobs))
-        if done != len(jobs):
-            raise _PartedError
+        _check(done == len(jobs), "a handler rolled back what it shared")
 
-    return _ends(run, await run_in_thread(run, work, factory, limit_seconds, threads), jobs, ends)
+    @contextmanager
+    def watched() -> Iterator[Any]:
+        try:
+            with factory() as tx:
+                yield tx
+        finally:
+            over.set()
+            held.difference_update(ids)
+
+    ids = frozenset[str]()
+    outcome = await run_in_thread(run, work, watched, limit_seconds, threads)
+    if outcome.verdict is not Verdict.CONFIRMED and run.phase is not Phase.OPENING:
+        ids = frozenset(job.record.id for job in jobs[: len(ends)])  # not the one that hangs
+        held |= ids
+        if over.is_set():
+            held -= ids
+    return _ends(run, outcome, jobs, ends)
+
+
+def _check(holds: bool, otherwise: str) -> None:
+    if not holds:
+        raise _PartedError(otherwise)
 
 
 def _marks(jobs: Sequence[Job]) -> list[Mark]:

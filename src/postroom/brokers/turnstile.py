@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 from postroom.brokers.threads import Threads
@@ -97,14 +97,29 @@ class Turnstile:
         return True
 
 
+_MOST_PARTED = 10_000
+
+
 class Floor:
-    """Where handlers run: the limits that all twins of one Handlers share, on one event loop."""
+    """Where handlers run: the limits that all twins of one Handlers share, on one event loop.
+
+    parted      ids of events whose company failed: they are handled by themselves the next time
+    held        ids of events whose notes a thread holds that hangs past its limit
+    """
 
     def __init__(self, concurrency: int, name: str) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._concurrency = concurrency
         self._name = name
+        self.parted: dict[str, None] = {}
+        self.held: set[str] = set()
         self._renew()
+
+    def part(self, ids: Iterable[str]) -> None:
+        """Remember these; the oldest are forgotten when there are too many of them."""
+        self.parted |= dict.fromkeys(ids)
+        for oldest in list(self.parted)[: len(self.parted) - _MOST_PARTED]:
+            del self.parted[oldest]
 
     def enter(self) -> None:
         """Begin afresh on another event loop: what the last one left undone is gone with it."""

@@ -128,3 +128,6 @@ class _Unpacking:
 
     async def begin(self, record: Record) -> bool:
         return await self._desk.begin(self._kept[record.seq])
+
+    def may_go_on(self, record: Record) -> bool:
+        return self._desk.may_go_on(self._kept[record.seq])

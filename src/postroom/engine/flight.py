@@ -126,6 +126,11 @@ class Flight:
     def hung_lanes(self, before: float) -> set[int]:
         return {run.lane for run in self.stuck(before) if run.sent}  # others wait for their turn
 
+    def is_begun(self, record: Record) -> bool:
+        """Say whether its start was counted, and its lane has not been lost since."""
+        run = self._runs.get(record.key_hash)
+        return run is not None and not run.lost and record.seq in self._begun
+
     def _is_begun(self, run: Run) -> bool:
         return run.next < len(run.records) and run.records[run.next].seq in self._begun
 
@@ -277,13 +282,13 @@ class Flight:
 
     def _end(self, key: bytes, run: Run) -> None:
         """All outcomes of a run are known."""
+        if run.failed is not None and run.failed[1].verdict is Verdict.OUTAGE:
+            self._on_outage(run.failed[1].error)
         if run.lost:
             self._drop(key, run)
             return
         if run.failed is not None:
             record, outcome = run.failed
-            if outcome.verdict is Verdict.OUTAGE:
-                self._on_outage(outcome.error)
             judgement = self._judge.judge(record, outcome, alone=run.alone)
             _, attempts, delay, error, _ = judgement
             if outcome.verdict is not Verdict.UNSENT:

@@ -87,7 +87,7 @@ class Tender(Service):
         if lost_its_try or office.clock.monotonic() >= office.breaker.retry_at:
             if await office.destination_answers():
                 office.answered()
-            else:
+            elif not office.breaker.is_closed:  # what was tried may have told better meanwhile
                 office.breaker.failed_again(office.clock.monotonic())
 
     async def _take(self, lanes: list[int]) -> None:

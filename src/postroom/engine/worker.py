@@ -129,6 +129,11 @@ class Worker(Service):
     async def begin(self, record: Record) -> bool:
         return not self._office.stopping and await self.flight.start(record)
 
+    def may_go_on(self, record: Record) -> bool:
+        office = self._office
+        still_ours = self.flight.is_begun(record) and office.may_publish(record.lane)
+        return still_ours and not office.stopping
+
     # -- the loop -----------------------------------------------------------------------------
     async def loop(self) -> None:
         office = self._office

@@ -90,6 +90,9 @@ class RecordingDesk:
         self.begun.append(record.id)
         return True
 
+    def may_go_on(self, record: Record) -> bool:
+        return record.id not in self.lost
+
     # -- questions ----------------------------------------------------------------------------
     def outcome(self, record: Record) -> Outcome:
         """Return the one outcome of a record; fails if it has none or several."""

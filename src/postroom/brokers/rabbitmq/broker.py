@@ -261,6 +261,9 @@ class _Note:
     async def begin(self, _: Record) -> bool:
         return True
 
+    def may_go_on(self, _: Record) -> bool:
+        return True
+
 
 def _report_outage(batch: Sequence[Record], desk: Desk, error: AwayError) -> None:
     """Nothing has left. The first of each key says why; the others stay behind it."""
