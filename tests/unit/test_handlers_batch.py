@@ -106,7 +106,10 @@ async def test_who_spoils_it_is_found_when_each_is_handled_by_itself(database, k
 
 async def test_only_so_many_are_remembered_to_be_handled_by_themselves(database):
     handlers = charging(database)
-    handlers._floor.part(str(n) for n in range(10_010))
+    handlers._floor.part(str(n) for n in range(9_000))
+    handlers._floor.part(["one more"])
+    assert len(handlers._floor.parted) == 9_001
+    handlers._floor.part(str(n) for n in range(9_000, 10_009))
     assert list(handlers._floor.parted)[:2] == ["10", "11"]
 
 
@@ -176,6 +179,9 @@ async def test_what_may_no_longer_start_does_not_and_all_are_given_back(database
     assert set(outcomes.values()) == {UNSENT}
     assert database.log == ["begin", ACCEPT, ACCEPT, "rollback"]
     assert database.rows == []
+    fifth = RecordingDesk()
+    fifth.may_go_on = lambda record: False  # lost as soon as it was begun: nobody's outage
+    assert set((await publish(handlers, records_of("e1", "f1"), fifth)).values()) == {UNSENT}
 
 
 @pytest.mark.promise("G6")

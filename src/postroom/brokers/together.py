@@ -64,6 +64,7 @@ async def run_together(
     run, ends = Run(), list[Outcome]()
 
     async def work(tx: Any) -> None:
+        run.phase = Phase.ACCEPTING
         for handler, record, mark in jobs:
             _check(may_go_on(record), "what was begun may not go on")
             await effect(run, handler, record, mark, tx, prefix)
@@ -87,6 +88,7 @@ async def run_together_in_thread(
     run, ends, over = Run(), list[Outcome](), threading.Event()
 
     def work(tx: Any) -> None:
+        run.phase = Phase.ACCEPTING
         for handler, record, mark in jobs:
             _check(may_go_on(record), "what was begun may not go on")
             effect_sync(run, handler, record, mark, tx, prefix)

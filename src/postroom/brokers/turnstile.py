@@ -118,8 +118,8 @@ class Floor:
     def part(self, ids: Iterable[str]) -> None:
         """Remember these; the oldest are forgotten when there are too many of them."""
         self.parted |= dict.fromkeys(ids)
-        for oldest in list(self.parted)[: len(self.parted) - _MOST_PARTED]:
-            del self.parted[oldest]
+        while len(self.parted) > _MOST_PARTED:
+            del self.parted[next(iter(self.parted))]
 
     def enter(self) -> None:
         """Begin afresh on another event loop: what the last one left undone is gone with it."""
