@@ -298,7 +298,7 @@ async def test_handlers_without_a_transaction_do_not_share(shop):
 async def test_a_bug_in_a_batch_stops_the_consumer(shop, monkeypatch):
     charging(shop)
 
-    async def broken(self, records, company):
+    async def broken(self, records):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(Handlers, "handle_together", broken)

@@ -282,13 +282,13 @@ class Flight:
 
     def _end(self, key: bytes, run: Run) -> None:
         """All outcomes of a run are known."""
-        if run.failed is not None and run.failed[1].verdict is Verdict.OUTAGE:
-            self._on_outage(run.failed[1].error)
         if run.lost:
             self._drop(key, run)
             return
         if run.failed is not None:
             record, outcome = run.failed
+            if outcome.verdict is Verdict.OUTAGE:
+                self._on_outage(outcome.error)
             judgement = self._judge.judge(record, outcome, alone=run.alone)
             _, attempts, delay, error, _ = judgement
             if outcome.verdict is not Verdict.UNSENT:
