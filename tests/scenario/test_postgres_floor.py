@@ -80,6 +80,17 @@ async def test_once_all_is_sent_reads_begin_after_the_last_number(url, store):
     assert floor_of(store, 7) == records[-1].seq + 1
 
 
+@pytest.mark.promise("R6")
+async def test_a_slow_read_of_some_lanes_raises_the_floors_of_all_that_its_reader_has(url, store):
+    """A relay reads its lanes in groups, and fast reads of one hid the slow ones of the other."""
+    await add(url, event("e", KEY))
+    anna, bert = await Owner(store, "anna").take((7, 8)), await Owner(store, "bert").take((9,))
+    (record,) = await anna.read((7,))
+    assert [floor_of(store, lane) for lane in (7, 8, 9)] == [record.seq, record.seq + 1, 0]
+    await bert.read((9,))
+    assert floor_of(store, 9) == record.seq + 1
+
+
 @pytest.mark.promise("R1", "R6", "G2")
 async def test_the_floor_waits_for_every_writer_that_has_a_number(url, store):
     anna = await Owner(store).take()

@@ -169,24 +169,28 @@ class Floors:
         return proof.number
 
     async def _raise(self, db: Database, question: Read, number: int) -> None:
-        """Set the floors of a read's lanes: at the lowest ready event, at most after the number."""
+        """Set the floors of a reader's lanes: at the lowest ready event, at most after the number.
+
+        All of them, not only those of this read: another group's are as slow, and each fast read
+        in between would make the slow ones seem to be exceptions.
+        """
         if self._moving:
             return
-        moves = self._moves
+        moves, known = self._moves, self._streams.get(question.stream, {})
+        tokens = {n: lane.token for n, lane in known.items() if lane.owner == question.owner}
         async with db.change() as session:
             rows = await session.rows(
                 "floor_lowest",
                 stream=question.stream,
-                lanes=numbers(question.lanes),
-                floors=self.under(question),
+                lanes=numbers(tokens),
+                floors=self.of(question.stream, list(tokens)),
                 epoch=self.epoch,
             )
         if self._moving or self._moves != moves:
             return
-        known = self._streams.get(question.stream, {})
         for n, lowest in rows:
             lane = known.get(n)
-            if lane and lane.token == question.tokens.get(n) and not lane.fixed:
+            if lane and lane.token == tokens[n] and not lane.fixed:
                 lane.floor = number + 1 if lowest is None else min(number + 1, lowest)
 
 
