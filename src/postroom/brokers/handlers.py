@@ -28,7 +28,7 @@ from postroom.brokers.handling import (
 )
 from postroom.brokers.heads import Company, Heads, Key
 from postroom.brokers.high_water import Start, gate_of
-from postroom.brokers.together import Job, run_together, run_together_in_thread
+from postroom.brokers.together import HELD, Job, run_together, run_together_in_thread
 from postroom.brokers.turnstile import Floor, Turnstile
 from postroom.context import Context, SyncContext
 from postroom.errors import ConfigError, EventError
@@ -333,7 +333,7 @@ class Handlers:
                 f"register one with @handlers.on({record.type!r})",
             )
         if record.id in self._floor.held:
-            return _HELD
+            return HELD
         async with self._turn_of_store():
             if refusal := await self._begin(record, desk):
                 return refusal
@@ -438,11 +438,6 @@ async def _nothing(event: Record, tx: Any) -> None:
     pass
 
 
-_HELD = Outcome(
-    Verdict.MISCONFIGURED,
-    "a handler hangs in its thread, past its time limit, and holds the transaction that this event "
-    "shared with it; give its calls a time limit of their own, or restart the process",
-)
 _STEP_OVER = Handler("skipped", _nothing, is_async=True)
 
 

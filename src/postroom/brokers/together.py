@@ -35,6 +35,12 @@ from postroom.brokers.threads import Threads
 from postroom.record import Record
 from postroom.transaction import Mark
 
+HELD = Outcome(
+    Verdict.MISCONFIGURED,
+    "a handler hangs in its thread, past its time limit, and holds the transaction that this event "
+    "shared with it; give its calls a time limit of their own, or restart the process",
+)
+
 
 class Job(NamedTuple):
     """An event and its only handler."""
