@@ -7,7 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from postroom.brokers.rabbitmq.link import AwayError, Link
+from postroom.brokers.rabbitmq import RabbitBroker
+from postroom.brokers.rabbitmq.link import AwayError, Link, TCPTransportFactory, _Transport
 from postroom.brokers.rabbitmq.options import RabbitOptions
 
 
@@ -55,3 +56,57 @@ async def test_a_lost_connection_is_not_called_blocked():
     lost = Silent(blocks=True)
     lost.is_opened = False
     assert await error_of(lost) == "opening a channel: no answer within 0.01 s"
+
+
+class EndedTransport:
+    """A TLS transport after its end, as asyncio of Python 3.11.2 has it."""
+
+    def abort(self):
+        raise AttributeError("'NoneType' object has no attribute 'abort'")
+
+
+class EndedWriter:
+    """A connection that ended during its handshake."""
+
+    def __init__(self):
+        self.transport = EndedTransport()
+
+    def write(self, data):
+        raise ConnectionResetError("the server hung up")
+
+    def can_write_eof(self):
+        return False
+
+    def is_closing(self):
+        return True
+
+    def close(self):
+        pass
+
+    async def wait_closed(self):
+        pass
+
+
+async def test_a_transport_that_has_ended_can_be_aborted(monkeypatch):
+    async def create(self, url, **options):
+        return asyncio.StreamReader(), EndedWriter()
+
+    monkeypatch.setattr(TCPTransportFactory, "create", create)
+    broker = RabbitBroker("amqp://localhost")
+    with pytest.raises(AwayError, match="connecting to localhost:5672: ConnectionResetError"):
+        await broker.health()
+    await broker.close()
+
+
+async def test_a_link_whose_transport_has_ended_can_be_closed():
+    class Gone:
+        is_opened = False
+
+        async def close(self, error):
+            raise error
+
+    transport = _Transport(tls=True)
+    transport._writer = EndedWriter()
+    link = Link(Gone(), transport, RabbitOptions())
+    link.abort()
+    await link.close()
