@@ -43,6 +43,8 @@ def identify(
         found = next((message.headers[n] for n in _CLOUD_IDS if message.headers.get(n)), None)
     if found:
         return MessageId(_fit(found))
+    if message.problem and message.offset is not None:
+        return MessageId(_fit(message.offset))
     match missing_id:
         case "offset" if message.offset is not None:
             return MessageId(_fit(message.offset))

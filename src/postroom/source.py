@@ -19,6 +19,8 @@ class Incoming(NamedTuple):
     headers     text by name, the broker's own properties among them under the names of
                 `postroom.envelope`
     offset      the place in the broker's log, unique and stable, where there is one
+    problem     why it cannot be handled, if something of it could not be read: it becomes a dead
+                letter with whatever there is
     """
 
     topic: str
@@ -26,6 +28,7 @@ class Incoming(NamedTuple):
     headers: Mapping[str, str]
     key: str | None = None
     offset: str | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)

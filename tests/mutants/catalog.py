@@ -12,6 +12,7 @@ from tests.mutants.mysql import MYSQL_MUTANTS
 from tests.mutants.operations import OPERATIONS_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.receiving import RECEIVING_MUTANTS
+from tests.mutants.strangers import STRANGER_MUTANTS
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
@@ -401,5 +402,6 @@ MUTANTS = {
     **MYSQL_MUTANTS,
     **MONGO_MUTANTS,
     **RECEIVING_MUTANTS,
+    **STRANGER_MUTANTS,
     **OPERATIONS_MUTANTS,
 }  # fmt: skip

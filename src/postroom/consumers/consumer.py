@@ -311,25 +311,26 @@ class Consumer:
         letters: list[Letter] = []
         for delivery in deliveries:
             message = delivery.message
+            problem = message.problem
             try:
                 record, from_body = read(message, self.settings.missing_id)
             except EventError as error:
-                record, problem = to_record(message), str(error)
+                record, problem = to_record(message), problem or str(error)
             else:
                 bench.counts.hashed_ids += from_body
-                if bench.handlers.handles(record.type):
-                    # A number of its own in this process, by which a suspect is known again.
-                    record = record._replace(seq=next(self._numbers))
-                    letters.append(Letter(delivery, record))
-                    continue
-                if self.settings.unhandled == "ignore":
-                    bench.counts.ignored += 1
-                    delivery.ack()
-                    continue
-                problem = (
-                    f"no handler for type {record.type!r}; register one and replay this message, "
-                    "or set unhandled='ignore'"
-                )
+            if not problem and bench.handlers.handles(record.type):
+                # A number of its own in this process, by which a suspect is known again.
+                record = record._replace(seq=next(self._numbers))
+                letters.append(Letter(delivery, record))
+                continue
+            if not problem and self.settings.unhandled == "ignore":
+                bench.counts.ignored += 1
+                delivery.ack()
+                continue
+            problem = problem or (
+                f"no handler for type {record.type!r}; register one and replay this message, "
+                "or set unhandled='ignore'"
+            )
             bench.tell(Alarm(bench.stream, f"message {record.id}", problem))
             if await bench.bury(Letter(delivery, record), problem):
                 delivery.ack()

@@ -15,12 +15,13 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
+from postroom.consumers.kafka_message import incoming
 from postroom.consumers.offsets import Partition
 from postroom.errors import ConfigError
 from postroom.record import short_error
@@ -401,24 +402,3 @@ class _Delivery:
 
     def ack(self) -> None:
         self._partition.done(self._offset)
-
-
-def incoming(message: Message) -> Incoming:
-    """Return a message of Kafka as the same message that every broker gives."""
-    headers: dict[str, str] = {}
-    for name, value in cast("Sequence[tuple[str, Any]]", message.headers() or ()):
-        if value is not None:  # of several with one name the first counts, as ours come first
-            text = value if isinstance(value, str) else value.decode(errors="replace")
-            headers.setdefault(name, text)
-    key = message.key()
-    return Incoming(
-        message.topic() or "",
-        _bytes(message.value()),
-        headers,
-        None if key is None else _bytes(key).decode(errors="replace"),
-        f"{message.topic()}/{message.partition()}/{message.offset()}",
-    )
-
-
-def _bytes(value: bytes | str | None) -> bytes:
-    return value.encode() if isinstance(value, str) else value or b""

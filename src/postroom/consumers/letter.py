@@ -28,9 +28,13 @@ _LATEST_US = 7_258_118_400_000_000  # the year 2200
 _to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
-def to_record(message: Incoming, missing_id: MissingId = "hash") -> Record:
-    """Return the event that a message carries, as `read` does."""
-    return read(message, missing_id)[0]
+def to_record(message: Incoming, missing_id: MissingId | None = None) -> Record:
+    """Return the event that a message carries, as `read` does.
+
+    Without `missing_id` it always gets an id: its place in the log if there is one, so that two
+    dead letters with the same body are two, else the hash.
+    """
+    return read(message, missing_id or ("hash" if message.offset is None else "offset"))[0]
 
 
 def read(message: Incoming, missing_id: MissingId) -> tuple[Record, bool]:

@@ -111,6 +111,6 @@ def _incoming(message: StreamMessage[Any]) -> Incoming:
             if value:
                 headers.setdefault(header, str(value))
         return Incoming(raw.routing_key or "", raw.body, headers)
-    from postroom.consumers.kafka import incoming
+    from postroom.consumers.kafka_message import incoming
 
     return incoming(raw)
