@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import ItemsView, Iterator, Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import NamedTuple
 
 from postroom.clock import from_microseconds, to_microseconds
+from postroom.errors import EventError
 from postroom.record import Record
 
 ID = "postroom-id"
@@ -34,7 +35,11 @@ _LONE = re.compile(r"[\ud800-\udfff]")
 
 
 def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
-    """Return the headers of an event, ours first; what it does not have is left out."""
+    """Return the headers of an event, ours first; what it does not have is left out.
+
+    Raises EventError for what no message can hold. `add` checks it all, but a row may come from a
+    trigger, from a script, or from another language.
+    """
     headers = [
         (ID, record.id),
         *_kind(record.type, record.content_type, record.schema_version),
@@ -53,7 +58,7 @@ def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
     if record.kseq is not None:  # the outbox' id with it: a restored database counts afresh
         headers += [(KSEQ, str(record.kseq)), (OUTBOX, outbox_id)]
     if record.headers_json is not None:
-        headers.extend(json.loads(record.headers_json).items())
+        headers.extend(_own(record.headers_json))
     return headers
 
 
@@ -100,10 +105,30 @@ def _kind(kind: str, content_type: str, schema_version: int) -> tuple[tuple[str,
     return (TYPE, kind), (CONTENT_TYPE, content_type), (SCHEMA_VERSION, str(schema_version))
 
 
+def _own(text: str) -> ItemsView[str, str]:
+    """Return the user's own headers, or say what is wrong with them."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise EventError("headers", "must be an object of JSON, text by name")
+    for name, value in found.items():
+        if not isinstance(value, str):
+            raise EventError("headers", f"must be text; {name!r} is {type(value).__name__}")
+    if "\\ud" in text.lower() and _LONE.search("".join([*found, *found.values()])):
+        raise EventError("headers", "hold half of a character (a lone surrogate)")
+    return found.items()
+
+
 def _written(microseconds: int) -> str:
     """Return an instant in ISO 8601. Most events share their second with others: it is kept."""
     seconds, rest = divmod(microseconds, 1_000_000)
-    text = _second(seconds)
+    try:
+        text = _second(seconds)
+    except OverflowError:
+        said = f"cannot be written: it is {seconds} seconds after 1970"
+        raise EventError("occurred_at", said) from None
     return f"{text}.{rest:06}+00:00" if rest else f"{text}+00:00"
 
 

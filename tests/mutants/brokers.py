@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 KAFKA = "tests/scenario/test_kafka_rules.py::"
+KAFKA_QUEUE = "tests/scenario/test_kafka_queue.py::"
 KAFKA_LIMITS = "tests/scenario/test_kafka_limits.py::"
 KAFKA_LANES = "tests/scenario/test_kafka_lanes.py::"
 RABBIT = "tests/scenario/test_rabbitmq_rules.py::"
@@ -29,6 +30,41 @@ def _kafka_message_timeout():
 
 def _kafka_other_partitioner():
     _kafka_setting("partitioner", "consistent_random")
+
+
+def _kafka_goes_on_with_a_stopped_key():
+    from postroom.brokers.kafka.parcel import Parcel
+
+    class Never(set):
+        def add(self, _):
+            pass
+
+    make = Parcel.__init__
+
+    def careless(self, records, desk):
+        make(self, records, desk)
+        self.stopped = Never()
+
+    Parcel.__init__ = careless
+
+
+def _kafka_full_queue_overtaken():
+    """What meets a full queue goes later; what is behind it goes as soon as there is room."""
+    from postroom.brokers.kafka.session import Session
+
+    def post(self, parcel, indices):
+        self.parcels.add(parcel)
+        self._produce(self._producer, parcel, indices)
+        self._wanted.set()
+
+    def go_on(self):
+        for parcel, indices in [self._waiting.popleft() for _ in range(len(self._waiting))]:
+            half = len(indices) // 2
+            for part in (indices[half:], indices[:half]):
+                self._produce(self._producer, parcel, part)
+        self._wanted.set()
+
+    Session.post, Session._go_on = post, go_on
 
 
 def _kafka_batch_buried():
@@ -241,6 +277,16 @@ BROKER_MUTANTS = {
     "kafka-gapless-off": Mutant(
         "K1", "what follows a failed message in its partition passes it", _kafka_gapless_off,
         tests=(KAFKA + "test_nothing_passes_a_refused_message_within_its_partition",),
+    ),
+    "kafka-goes-on-with-a-stopped-key": Mutant(
+        "B5", "the session goes on with a key of which an event was not taken",
+        _kafka_goes_on_with_a_stopped_key,
+        tests=(f"{KAFKA_QUEUE}test_what_follows_an_event_that_cannot_go_stays_behind_it",),
+    ),
+    "kafka-full-queue-overtaken": Mutant(
+        "G4", "events that wait for room in the producer's queue are passed by later ones",
+        _kafka_full_queue_overtaken,
+        tests=(f"{KAFKA_QUEUE}test_a_full_queue_inverts_no_key_and_needs_no_new_producer",),
     ),
     "kafka-message-timeout": Mutant(
         "K1", "librdkafka gives messages up by a timer of its own", _kafka_message_timeout,

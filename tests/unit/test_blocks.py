@@ -56,6 +56,21 @@ def test_unsent_and_outage_spend_nothing_whatever_the_circumstances(
 
 
 @pytest.mark.promise("P2")
+def test_an_event_that_is_never_sent_is_not_tried_without_a_pause():  # E-4
+    decide = judge()
+    found = [decide.judge(record(2), Outcome(Verdict.UNSENT), alone=False) for _ in range(40)]
+    assert [(f.sentence, f.delay) for f in found[:6]] == [
+        (BACK, 0.0), (BACK, 0.0), (LATER, 0.1), (LATER, 0.2), (LATER, 0.4), (LATER, 0.8),
+    ]  # fmt: skip
+    assert found[-1].delay == 30.0
+    assert {f.attempts for f in found} == {2}
+    assert all(f.alarm and f.error for f in found[2:])
+    decide.judge(record(2), Outcome(Verdict.MISCONFIGURED, "no topic"), alone=False)
+    again = decide.judge(record(2), Outcome(Verdict.UNSENT), alone=False)
+    assert again.sentence is BACK
+
+
+@pytest.mark.promise("P2")
 @pytest.mark.parametrize(("alone", "strict", "policy", "at_start", "attempts"), EVERY_CIRCUMSTANCE)
 def test_a_wrong_configuration_waits_and_alarms_and_spends_nothing(
     alone, strict, policy, at_start, attempts

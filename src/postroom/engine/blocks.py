@@ -10,6 +10,10 @@ from postroom.broker import Outcome, Verdict
 from postroom.record import Record
 from postroom.retry import MAX_WAIT_SECONDS, RetryPolicy
 
+_UNSENT_AT_ONCE = 3  # times in a row; from then on with a pause, and an alarm
+_UNSENT_SECONDS, _LONGEST_UNSENT = 0.1, 30.0
+_REMEMBERED = 10_000
+
 
 class Sentence(Enum):
     """What happens to an event that was not confirmed."""
@@ -46,12 +50,17 @@ class Judge:
         self.suspect_limit = suspect_limit
         self.misconfigured_seconds = misconfigured_seconds
         self._unknown_alone: dict[int, int] = {}
+        self._unsent_times: dict[int, int] = {}
 
     def judge(self, record: Record, outcome: Outcome, *, alone: bool) -> Judgement:
         """Decide about one event that was not confirmed."""
         verdict = outcome.verdict
+        if verdict is not Verdict.UNSENT and self._unsent_times:
+            self._unsent_times.pop(record.seq, None)
         match verdict:
-            case Verdict.UNSENT | Verdict.OUTAGE:
+            case Verdict.UNSENT:
+                return self._unsent(record, outcome)
+            case Verdict.OUTAGE:  # the breaker makes it wait
                 return Judgement(Sentence.GIVE_BACK, record.attempts, error=outcome.error)
             case Verdict.MISCONFIGURED:
                 return Judgement(
@@ -93,6 +102,22 @@ class Judge:
             self._unknown_alone[record.seq] = times
             return Judgement(Sentence.TRY_ALONE, record.attempts, error=outcome.error)
         return self._charge(record, outcome)
+
+    def _unsent(self, record: Record, outcome: Outcome) -> Judgement:
+        """Decide about an event that nothing of its key stood before, and yet was not sent.
+
+        It may happen when a connection or a lane changes hands. Again and again, it must not be
+        tried without a pause: nothing else would ever stop that.
+        """
+        times = self._unsent_times.pop(record.seq, 0) + 1
+        self._unsent_times[record.seq] = times
+        while len(self._unsent_times) > _REMEMBERED:
+            del self._unsent_times[next(iter(self._unsent_times))]
+        if times < _UNSENT_AT_ONCE:
+            return Judgement(Sentence.GIVE_BACK, record.attempts, error=outcome.error)
+        delay = min(_UNSENT_SECONDS * 2 ** min(times - _UNSENT_AT_ONCE, 20), _LONGEST_UNSENT)
+        error = outcome.error or "the destination did not send it, and gave no reason"
+        return Judgement(Sentence.TRY_LATER, record.attempts, delay, error, alarm=True)
 
     def _charge(self, record: Record, outcome: Outcome, *, hopeless: bool = False) -> Judgement:
         attempts = record.attempts + 1

@@ -31,6 +31,18 @@ from postroom.testing.desk import (
     needs,
 )
 
+UNSENDABLE: list[dict[str, Any]] = [
+    {"headers_json": '{"retries": 1}'},
+    {"headers_json": '{"none": null}'},
+    {"headers_json": '{"nested": {"a": []}}'},
+    {"headers_json": '["no", "object"]'},
+    {"headers_json": "no JSON"},
+    {"headers_json": '{"half": "\\ud800"}'},
+    {"headers_json": '{"\\udfff": "half"}'},
+    {"occurred_us": 2**62},
+]
+"""What a row may hold that `add` did not write: there is no message for it."""
+
 Build = Callable[..., list[Record]]
 Arrived = Callable[[], Awaitable[list[Arrival]]]
 Refuse = Callable[[Record], Record]
@@ -196,6 +208,30 @@ class BrokerContract:
         assert [desk.verdict(r) for r in others] == [Verdict.CONFIRMED] * 9
         assert desk.verdict(batch[3]) is not Verdict.CONFIRMED
         assert {a.id for a in await arrived()} == {r.id for r in others}
+
+    @pytest.mark.promise("G4", "G7", "P2")
+    async def test_an_event_that_no_message_can_hold_costs_itself_alone(  # E-4, X-H3
+        self, broker: Broker, desk: RecordingDesk, records: Build, arrived: Arrived
+    ) -> None:
+        keys = [f"bad-{n}" for n in range(len(UNSENDABLE))]
+        first, bad, later = (records(len(keys), keys) for _ in range(3))
+        bad = [r._replace(**facts) for r, facts in zip(bad, UNSENDABLE, strict=True)]
+        good = records(9, ["good"])
+        batch = [*good[:3], *first, *good[3:6], *bad, *good[6:], *later]
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await broker.publish(batch, desk)
+        assert {desk.verdict(r) for r in [*good, *first]} == {Verdict.CONFIRMED}
+        for record, follower in zip(bad, later, strict=True):
+            if desk.verdict(record) is Verdict.CONFIRMED:
+                continue  # some destinations do not look at it
+            assert desk.verdict(record) in (Verdict.REJECTED, Verdict.FAILED), record
+            assert desk.outcome(record).error
+            assert desk.verdict(follower) in (Verdict.UNSENT, Verdict.UNKNOWN)
+            alone = RecordingDesk()
+            await broker.publish_alone(record, alone)
+            assert alone.verdict(record) in (Verdict.REJECTED, Verdict.FAILED), record
+        confirmed = {r.id for r in batch if desk.verdict(r) is Verdict.CONFIRMED}
+        assert {a.id for a in await arrived()} == confirmed
 
     @needs("hold")
     @pytest.mark.promise("P1")

@@ -177,7 +177,19 @@ class KafkaBroker:
             return
         outbox_id = parcel.desk.outbox_id
         record = parcel.records[0]
-        messages = [self._write(parcel.records[i], outbox_id) for i in first]
+        messages = []
+        for i in first:
+            if parcel.records[i].key_hash in parcel.stopped:
+                parcel.lose(i, verdicts.NEVER_LEFT)
+                continue
+            try:
+                messages.append(self._write(parcel.records[i], outbox_id))
+            except Exception as error:
+                parcel.lose(i, verdicts.unwritable(error))
+        first = [i for i in first if i not in parcel.losses]
+        if not first:
+            parcel.judge(lambda _, loss: verdict(loss, "", ""))
+            return
         assert way.lanes is not None
         try:
             losses = await way.lanes.send(
@@ -188,6 +200,7 @@ class KafkaBroker:
             raise
         if losses is None:
             parcel.confirmed(first)
+            parcel.judge(lambda _, loss: verdict(loss, "", ""))
             return
         away = await way.reason(losses)
         for i, loss in zip(first, losses, strict=True):
@@ -217,7 +230,10 @@ class KafkaBroker:
             limit = standing.max_bytes
             if limit is None or len(record.payload) + MOST_BESIDES <= limit:
                 return None
-            size = self._write(record, outbox_id).size
+            try:
+                size = self._write(record, outbox_id).size
+            except Exception as error:
+                return verdicts.in_a_batch(verdicts.unwritable(error))
             if size <= limit:
                 return None
             # Compressed it may still fit: the broker decides, and nobody shares its batch (K2).
@@ -257,8 +273,9 @@ class _Way:
 
     async def reason(self, losses: Sequence[Loss]) -> str:
         """Return why nothing can be sent at all, if that is so."""
-        if not losses[0].left:
-            return f"no transaction could be begun: {losses[0].error}"
+        others = [loss for loss in losses if loss.verdict is None]
+        if others and not others[0].left:
+            return f"no transaction could be begun: {others[0].error}"
         try:
             await self.topics.ask()
         except AwayError as away:

@@ -22,12 +22,13 @@ from confluent_kafka import Message as Delivered
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Message
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.verdicts import FENCED, REFUSED, WRONG_TOPIC, Loss
+from postroom.brokers.kafka.verdicts import FENCED, REFUSED, WRONG_TOPIC, Loss, outgrows_queue
 
 MOST_AT_ONCE = 16
 MOST_LANES = 64
 ABORT_SECONDS = 5.0
 _GRAVE = 2  # of librdkafka's log: nobody listens to a lane that has nothing to send
+_ROOM_SECONDS = 0.1
 _TELLING = REFUSED | WRONG_TOPIC
 
 
@@ -84,7 +85,17 @@ class LaneProducer:
             producer.begin_transaction()
             for i, (topic, value, key, headers) in enumerate(messages):
                 report = partial(_reported, problems, i)
-                producer.produce(topic, value, key, on_delivery=report, headers=headers)
+                while True:
+                    try:
+                        producer.produce(topic, value, key, on_delivery=report, headers=headers)
+                        break
+                    except BufferError:  # its queue is full: reports make room
+                        if not len(producer):
+                            problems[i] = outgrows_queue(messages[i].size)
+                            raise
+                        if monotonic() >= deadline:
+                            raise
+                        producer.poll(_ROOM_SECONDS)
             _repeat(producer.commit_transaction, deadline)
         except Exception as error:
             # Even after an abort its sequence has a gap; the next life of this id starts afresh.

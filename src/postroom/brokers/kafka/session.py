@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from time import monotonic
@@ -20,8 +21,13 @@ from confluent_kafka import Message as Delivered
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Writer
 from postroom.brokers.kafka.parcel import Parcel
-from postroom.brokers.kafka.verdicts import NEVER_LEFT, Loss
-from postroom.record import short_error
+from postroom.brokers.kafka.verdicts import (
+    NEVER_LEFT,
+    Loss,
+    not_taken,
+    outgrows_queue,
+    unwritable,
+)
 
 POLL_SECONDS = 0.1
 IDLE_SECONDS = 0.2
@@ -62,6 +68,8 @@ class Session:
         self._gone = asyncio.Event()
         self._ending = False
         self._given_up: set[Parcel] = set()
+        self._on_its_way = 0  # the producer has it, and has not reported it
+        self._waiting: deque[tuple[Parcel, Sequence[int]]] = deque()  # for room in its queue
         self._landed: list[_Report] = []
         self._wanted = threading.Event()
         own = {"error_cb": self._noticed, "logger": lines}
@@ -70,42 +78,77 @@ class Session:
 
     # -- out ----------------------------------------------------------------------------------
     def post(self, parcel: Parcel, indices: Sequence[int]) -> None:
-        """Hand messages to the producer, in order. What it does not take is lost at once."""
+        """Hand messages to the producer, in order. What it does not take is lost at once.
+
+        While its queue is full they wait here: reports make room, and they go on in their order.
+        """
         producer = self._producer
         if producer is None or self._ending:
             for i in indices:
                 parcel.lose(i, NEVER_LEFT)
             return
         self.parcels.add(parcel)
+        if self._waiting:
+            self._waiting.append((parcel, indices))
+        else:
+            self._produce(producer, parcel, indices)
+        self._wanted.set()  # not before: two threads would fight for the interpreter's lock
+
+    def _go_on(self) -> None:
+        """Hand over what has waited for room in the queue."""
+        waiting, self._waiting = self._waiting, deque()
+        while waiting and not self._waiting and self._producer is not None:
+            self._produce(self._producer, *waiting.popleft())
+        self._waiting.extend(waiting)
+        self._wanted.set()
+
+    def _produce(self, producer: Producer, parcel: Parcel, indices: Sequence[int]) -> None:
         produce, write = producer.produce, self._write
         records, outbox_id, stopped = parcel.records, parcel.desk.outbox_id, parcel.stopped
         landed = partial(_land, self._landed.append, parcel)
-        for i in indices:
+        for n, i in enumerate(indices):
             record = records[i]
             if stopped and record.key_hash in stopped:
                 parcel.lose(i, NEVER_LEFT)
                 continue
             try:
-                topic, value, key, headers = write(record, outbox_id)
+                topic, value, key, headers = message = write(record, outbox_id)
                 produce(topic, value, key, on_delivery=partial(landed, i), headers=headers)
+            except BufferError:  # its queue is full
+                if self._on_its_way:
+                    self._waiting.append((parcel, indices[n:]))
+                    return
+                parcel.lose(i, outgrows_queue(message.size))
             except KafkaException as error:
-                problem = error.args[0]
-                parcel.lose(i, Loss(problem.code(), problem.str(), left=False))
-            except Exception as error:  # its queue is full, or a header is no text
-                parcel.lose(i, Loss(KafkaError._FAIL, short_error(error), left=False))
-        self._wanted.set()  # not before: two threads would fight for the interpreter's lock
+                parcel.lose(i, not_taken(error.args[0]))
+            except Exception as error:  # there is no message that could hold it
+                parcel.lose(i, unwritable(error))
+            else:
+                self._on_its_way += 1
 
     def withdraw(self, parcel: Parcel) -> None:
         """A call is over; the last one of a retired session ends it."""
         self.parcels.discard(parcel)
         self._given_up.discard(parcel)
+        self._send_no_more(parcel)
         self._end_if_idle()
 
     def give_up(self, parcel: Parcel) -> None:
         """A call has waited long enough: it only learns its outcomes by the session's end."""
         self.parcels.discard(parcel)
         self._given_up.add(parcel)
+        self._send_no_more(parcel)
         self._end_if_idle()
+
+    def _send_no_more(self, parcel: Parcel | None = None) -> None:
+        """What waits for room in the queue, of one call or of all, does not go any more."""
+        waiting, self._waiting = self._waiting, deque()
+        for each, indices in waiting:
+            if parcel is None or each is parcel:
+                for i in indices:
+                    each.lose(i, NEVER_LEFT)
+            else:
+                self._waiting.append((each, indices))
 
     # -- the end ------------------------------------------------------------------------------
     def retire(self, grace_seconds: float) -> None:
@@ -126,6 +169,7 @@ class Session:
             return
         self._ending = True
         self.away = away
+        self._send_no_more()
         self._wanted.set()
         if self._producer is not None:
             self._producer.purge(blocking=False)
@@ -192,6 +236,7 @@ class Session:
 
     # -- on the event loop again --------------------------------------------------------------
     def _take(self, reports: list[_Report]) -> None:
+        self._on_its_way -= len(reports)
         arrived: dict[Parcel, list[int]] = {}
         for parcel, i, loss in reports:
             if loss is None:
@@ -203,6 +248,8 @@ class Session:
         for parcel, i, loss in reports:
             if loss is not None:
                 parcel.lose(i, loss)
+        if self._waiting and not self._ending:
+            self._go_on()
 
     def _shook(self) -> None:
         self.shaken = True

@@ -90,7 +90,8 @@ class Sessions:
             session.post(parcel, first)
             in_time = parcel.accounted.done() or await self._await(session, parcel)
             if parcel.losses:
-                self._give_up(session)
+                if any(loss.harms_session for loss in parcel.losses.values()):
+                    self._give_up(session)
                 away, ailing = session.away, _WELL
                 if not in_time and not away:
                     away, ailing = await self._ailing(parcel)

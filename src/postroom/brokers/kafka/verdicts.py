@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
-from postroom.broker import UNSENT, Outcome, Verdict
+from postroom.broker import Outcome, Verdict
+from postroom.record import short_error
 
 _E = KafkaError
 
@@ -41,12 +42,43 @@ FENCED = frozenset({_E._FENCED, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH})
 
 
 class Loss(NamedTuple):
-    """A message without a confirm: why, and whether it may have left."""
+    """A message without a confirm: why, and whether it may have left.
+
+    verdict     what it means, if it was decided on this side, before the producer took it. Then
+                the producer is none the worse for it
+    """
 
     code: int
     error: str
     partition: int | None = None
     left: bool = True
+    verdict: Verdict | None = None
+
+    @property
+    def harms_session(self) -> bool:
+        """The producer met trouble, or may have: a new one is needed."""
+        return self.verdict is None and self != NEVER_LEFT
+
+
+def unwritable(error: Exception) -> Loss:
+    """Return the loss of an event that no message can be made of: it can never go."""
+    said = short_error(error).removeprefix("EventError: ")
+    return Loss(_E._INVALID_ARG, said, left=False, verdict=Verdict.REJECTED)
+
+
+def not_taken(problem: KafkaError) -> Loss:
+    """Return the loss of a message that the producer itself refused, with a code."""
+    verdict = Verdict.FAILED if problem.code() == _E._INVALID_ARG else None
+    return Loss(problem.code(), problem.str(), left=False, verdict=verdict)
+
+
+def outgrows_queue(size: int) -> Loss:
+    """Return the loss of an event that the empty queue of the producer does not take."""
+    said = (
+        f"the producer's own queue is too small for it ({size} bytes): raise "
+        "queue.buffering.max.kbytes, or leave it at its default"
+    )
+    return Loss(_E._QUEUE_FULL, said, left=False, verdict=Verdict.MISCONFIGURED)
 
 
 NEVER_LEFT = Loss(_E._STATE, "held back behind an earlier event of its key", left=False)
@@ -59,6 +91,8 @@ def in_a_batch(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
     away    why the cluster gives no answer to anything, if it does not
     ailing  what is wrong with its partition, while the cluster answers
     """
+    if loss.verdict is not None:
+        return Outcome(loss.verdict, loss.error)
     if loss.code in WRONG_TOPIC:
         return Outcome(Verdict.MISCONFIGURED, loss.error)
     if loss.code in REFUSED:  # perhaps for a neighbour's sake: it is tried alone
@@ -66,7 +100,7 @@ def in_a_batch(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
     if away and loss.code != _E._PURGE_INFLIGHT:
         return Outcome(Verdict.OUTAGE, away)
     if not loss.left:
-        return UNSENT
+        return Outcome(Verdict.UNSENT, loss.error)
     if ailing:
         return Outcome(Verdict.MISCONFIGURED, ailing)
     # `Purged in queue` is no proof that it never left: what was in flight when a connection broke
@@ -76,6 +110,8 @@ def in_a_batch(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
 
 def alone(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
     """Judge an event that shared its batch with no other: what the broker refuses is its fault."""
+    if loss.verdict is not None:
+        return Outcome(loss.verdict, loss.error)
     if loss.code in REFUSED:
         return Outcome(Verdict.REJECTED, loss.error)
     if away:

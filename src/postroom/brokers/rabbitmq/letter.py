@@ -8,7 +8,7 @@ from typing import NamedTuple
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.rabbitmq.options import HEADER, RabbitOptions
 from postroom.envelope import write_headers
-from postroom.record import Record
+from postroom.record import Record, short_error
 
 _MAX_KEY = 255
 
@@ -52,7 +52,10 @@ class Writer:
 
     def write(self, record: Record, outbox_id: str) -> Letter | Outcome:
         """Return the letter, or why there can be none."""
-        routing_key = self._routing_key(record)
+        try:
+            routing_key = self._routing_key(record)
+        except Exception as error:  # its headers are no headers
+            return Outcome(Verdict.REJECTED, short_error(error))
         if routing_key is None:
             return Outcome(
                 Verdict.MISCONFIGURED,
@@ -64,10 +67,13 @@ class Writer:
                 f"the event's {self._what} is no routing key: it has more than {_MAX_KEY} bytes",
             )
         headers: dict[str, str] = {}
-        for name, value in write_headers(record, outbox_id):
-            headers.setdefault(name, value)  # ours come first and stay
-        if self._cloud is not None:
-            headers |= self._cloud(record)
+        try:
+            for name, value in write_headers(record, outbox_id):
+                headers.setdefault(name, value)  # ours come first and stay
+            if self._cloud is not None:
+                headers |= self._cloud(record)
+        except Exception as error:  # there is no message that could hold it
+            return Outcome(Verdict.REJECTED, short_error(error))
         seconds = record.occurred_us // 1_000_000
         return Letter(
             record,
