@@ -33,10 +33,10 @@ def program(name: str) -> Path:
     raise NotInstalledError(name)
 
 
-def packaged(package: str, tail: str) -> Path:
+def packaged(package: str, tail: str, mode: int = os.X_OK) -> Path:
     """Find the file of a Debian package whose path ends like this."""
     for line in _files_of(package):
-        if line.endswith(tail) and os.access(line, os.X_OK):
+        if line.endswith(tail) and os.access(line, mode):
             return Path(line)
     raise NotInstalledError(package)
 
@@ -65,6 +65,11 @@ def postgres_bin() -> Path:
 def rabbitmq_bin() -> Path:
     """Give the folder with RabbitMQ's own scripts; those on the PATH change the user."""
     return packaged("rabbitmq-server", "/rabbitmq/bin/rabbitmq-server").parent
+
+
+def nss_wrapper() -> Path:
+    """Give the library that, preloaded, makes a process read a hosts file of its own."""
+    return packaged("libnss-wrapper", "/libnss_wrapper.so", os.R_OK)
 
 
 def postgres18_home() -> Path:
