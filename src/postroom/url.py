@@ -19,10 +19,12 @@ _SHAPE = re.compile(r"([a-z][a-z0-9.-]*)(?:\+([a-z0-9_.-]+))?:(.*)", re.IGNORECA
 _BAD = re.compile(r"[\x00-\x20\x7f-\x9f]")
 _SECRET = re.compile(
     r"pass(word|wd|phrase)?$|pwd|secret|token|credential|api.?key|private.?key|(^|[._-])key\.pem$"
-    r"|authmechanismproperties|sasl\.jaas",
+    r"|authmechanismproperties|sasl\.jaas|oauthbearer\.config",
     re.IGNORECASE,
 )
-_URL_WITH_PASSWORD = re.compile(r"://[^/@]*:[^/@]*@")
+_HOLDS_SECRET = re.compile(
+    r"://[^/@]*:[^/@]*@|(password|passwd|passphrase|pwd|secret|token)\w*\s*=", re.IGNORECASE
+)
 _ENCODE_HINT = "In a user name or password write @ : / ? # and % as %40 %3A %2F %3F %23 and %25"
 
 
@@ -94,6 +96,8 @@ class Url:
         if "#" in rest:
             raise self._error(f"holds a #. {_ENCODE_HINT}")
         body, mark, query = rest.partition("?")
+        if "@" in body and not body.startswith("//"):  # `user:password@host`: it is not repeated
+            raise ConfigError("not a URL: it begins with no scheme, as postgresql://… does")
         authority, slash, path = "", "", body
         if body.startswith("//"):
             authority, slash, path = body[2:].partition("/")
@@ -225,7 +229,7 @@ class Url:
 
 def is_secret(name: str, value: str = "") -> bool:
     """Say whether an option must not be printed."""
-    return bool(_SECRET.search(name) or _URL_WITH_PASSWORD.search(value))
+    return bool(_SECRET.search(name) or _HOLDS_SECRET.search(value))
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:

@@ -161,6 +161,39 @@ def test_the_command(tmp_path, sqlite_place):
     assert "s3cret" not in str(told)
 
 
+@pytest.mark.parametrize(
+    "broker",
+    ["handlers:evil:h", "kafka://127.0.0.1:1?plugin.library.paths=./evil.so"],
+    ids=["handlers", "plugin"],
+)
+def test_it_runs_no_code_that_only_the_current_folder_asks_for(tmp_path, sqlite_place, broker):
+    # X-M6
+    sqlite_place.migrate()
+    (tmp_path / "evil.py").write_text(
+        "open('ran', 'w')\nfrom postroom import Handlers\nh = Handlers()"
+    )
+    (tmp_path / "postroom.toml").write_text(
+        f'broker = "{broker}"\n[[consumer]]\nsource = "{broker.replace("?", "?topic=t&group=g&")}"\n'
+        'handlers = "handlers:evil:h"\n'
+        if "kafka" in broker
+        else f'broker = "{broker}"\n'
+    )
+    store = ("--store", sqlite_place.url)
+    done = call("doctor", *store, "--json", cwd=tmp_path)
+    told = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {finding["level"] for finding in told} == {"info"}
+    assert all("was not checked" in finding["what"] for finding in told)
+    assert {f["fix"] for f in told} == {"if you trust it: postroom --config postroom.toml doctor"}
+    assert not (tmp_path / "ran").exists()
+    if "handlers" in broker:
+        named = call("--config", "postroom.toml", "doctor", *store, cwd=tmp_path)
+        assert named.returncode == 0
+        assert (tmp_path / "ran").exists()
+        (tmp_path / "ran").unlink()
+        call("doctor", *store, cwd=tmp_path, POSTROOM_BROKER=broker)
+        assert (tmp_path / "ran").exists()
+
+
 def test_health_finds_the_relay_of_this_host(tmp_path, sqlite_place):
     sqlite_place.migrate()
     store = ("--store", sqlite_place.url)

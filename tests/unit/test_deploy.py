@@ -79,6 +79,10 @@ def test_the_unit_is_sound(tmp_path):
         checked = run("systemd-analyze", "verify", str(tmp_path / "postroom.service"), cwd=tmp_path)
         assert [line for line in checked.stderr.splitlines() if "postroom" in line] == []
         assert checked.returncode == 0, checked.stderr
+    lines = unit.splitlines()
+    for hardening in ("CapabilityBoundingSet=", "NoNewPrivileges=yes", "PrivateUsers=yes",
+                      "SystemCallFilter=@system-service", "ProtectSystem=strict", "UMask=0077"):  # fmt: skip
+        assert hardening in lines
     stop = int(re.search(r"TimeoutStopSec=(\d+)", unit)[1])
     assert stop > Configuration(Source(), {}).relays({})[0].settings.stop_seconds
 
@@ -89,7 +93,9 @@ def manifests():
 
 def test_the_manifests_have_probes_and_time_to_stop():
     kinds = {manifest["kind"]: manifest for manifest in manifests()}
-    assert set(kinds) == {"ConfigMap", "Job", "Deployment", "PodDisruptionBudget"}
+    assert set(kinds) == {
+        "ConfigMap", "Job", "Deployment", "PodDisruptionBudget", "NetworkPolicy",
+    }  # fmt: skip
     pod = kinds["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
@@ -98,6 +104,29 @@ def test_the_manifests_have_probes_and_time_to_stop():
     (tmp,) = [kinds["ConfigMap"]["data"]["postroom.toml"]]
     stop = int(re.search(r"stop_seconds = (\d+)", tmp)[1])
     assert pod["terminationGracePeriodSeconds"] > stop + int(seconds)
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment"])
+def test_no_container_has_more_rights_than_it_needs(kind):
+    (manifest,) = [m for m in manifests() if m["kind"] == kind]
+    pod = manifest["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert container["resources"]["limits"]["memory"]
+
+
+def test_the_metrics_port_is_for_monitoring_alone():
+    (policy,) = [m["spec"] for m in manifests() if m["kind"] == "NetworkPolicy"]
+    (rule,) = policy["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [9464]
+    assert rule["from"]
 
 
 def test_their_settings_are_settings(tmp_path):

@@ -142,3 +142,17 @@ def test_the_migration_can_be_shown_for_mongosh():
     assert "postroom_" not in text
     assert '_id: "schema_version"' in text
     assert MongoStore("mongodb://h/d").migration_sql(after=1) == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "authMechanismProperties=s3cret",
+        "authMechanismProperties=SERVICE_NAME:mongodb,s3cret:s3cret",
+        "tls=true&tlsCertificateKeyFile=/nowhere/s3.pem&tlsCertificateKeyFilePassword=s3cret",
+    ],
+)
+def test_a_url_that_is_wrong_is_refused_without_its_secrets(options):  # X-M7
+    with pytest.raises(ConfigError, match="MongoDB URL: ") as caught:
+        read_address(f"mongodb://h/d?{options}")
+    assert "s3cret" not in str(caught.value)

@@ -144,6 +144,9 @@ def test_files_that_are_none(text, hint):
             "mongodb://h?authMechanismProperties=***",
         ),
         ("x://h?proxy=http://ann:s3c@p:8080", "x://h?proxy=***"),
+        # X-M7
+        ("kafka://h?sasl.oauthbearer.config=s3c", "kafka://h?sasl.oauthbearer.config=***"),
+        ("postgresql://h/d?options=-c%20app.password=s3c", "postgresql://h/d?options=***"),
         (
             "kafka://h?message.key=plain&sslpassword=s3c",
             "kafka://h?message.key=plain&sslpassword=***",
@@ -176,6 +179,8 @@ def test_secrets_are_masked_wherever_a_url_is_printed(text, shown):
         "postgresql://ann:s3cret@,/shop",
         "postgresql://ann:s3cret@[::1/shop",
         "host=db password=s3cret",
+        "ann:s3cret@db/shop",  # X-M7: the scheme was forgotten
+        "ann:s3cret@db:77/shop?x=1",
         "s3cret",
         "postgresql://ann:s3cret\n@db",
     ],

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
+from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _PATIENCE_SECONDS = 15.0
 _DAY = 86_400
+_RUNS_CODE = re.compile(r"^plugin\.|^ssl\.(engine|providers)|\.cmd$", re.IGNORECASE)
 
 
 def checks_of(thing: object) -> ModuleType | None:
@@ -37,6 +40,27 @@ def checks_of(thing: object) -> ModuleType | None:
         if error.name != f"{package}.checks":
             raise
         return None
+
+
+def refuse_code(setting: Setting, unnamed_file: Path | None) -> Finding | None:
+    """Return a finding instead of a check that would run code chosen by the current folder.
+
+    Handlers are imported, and librdkafka loads plugins and runs commands that its options name. A
+    person who only wants to look may stand in a folder of somebody else.
+    """
+    url: Url | None = setting.value
+    if url is None or unnamed_file is None or not setting.source.startswith(str(unnamed_file)):
+        return None
+    code = [name for name, _ in url.query if _RUNS_CODE.search(name)]
+    if url.scheme != "handlers" and not code:
+        return None
+    what = f"option {code[0]!r} of {url}" if code else str(url)
+    return Finding(
+        "info",
+        f"{setting.source}: {what} was not checked",
+        "checking it runs code, and nobody named this file: it was found in the current folder",
+        f"if you trust it: postroom --config {unnamed_file} doctor",
+    )
 
 
 async def check_broker(

@@ -95,7 +95,9 @@ def audit(store: Url, limit: int, as_json: bool) -> None:
             del facts["at_us"]
             print_json({"at": at, **facts}, lines=True)
         else:
-            click.echo(f"{str(at)[:19]}Z  {deed.what:<6}  {deed.how_many:>7,}  {cut(deed.who, 41)}")
+            click.echo(
+                f"{str(at)[:19]}Z  {cut(deed.what, 6):<6}  {deed.how_many:>7,}  {cut(deed.who, 41)}"
+            )
             click.echo(f"    {cut(deed.about, 76)}")
     if not deeds and not as_json:
         click.echo("nobody has done anything yet", err=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import click
 
-from postroom.cli.brokers import check_broker, check_source, checks_of
+from postroom.cli.brokers import check_broker, check_source, checks_of, refuse_code
 from postroom.cli.exits import ExitCode, one_line
 from postroom.cli.options import (
     json_option,
@@ -39,16 +40,19 @@ def doctor(ctx: click.Context, store: Url, as_json: bool) -> int:
     """Look for what is wrong, or will be: each finding says why it matters and what to do.
 
     Looks at the store and the rights there, at the relays that serve it, and at the brokers and
-    sources of the configuration (POSTROOM_BROKER, postroom.toml). Changes nothing. Exit code 1 if
-    there is an error; 0 with warnings.
+    sources of the configuration (POSTROOM_BROKER, postroom.toml). Changes nothing, and runs no code
+    that only a file in the current folder asks for: handlers and plugins are checked if --config or
+    a variable names them. Exit code 1 if there is an error; 0 with warnings.
 
     \b
     Examples:
       postroom doctor
+      postroom --config postroom.toml doctor
       postroom doctor --store postgresql://app@db/shop --json
     """  # noqa: D301 - click knows the sign
-    configuration = mode_of(ctx).configuration
-    found = asyncio.run(_examine(store, configuration.relays({}), configuration.consumers))
+    mode = mode_of(ctx)
+    plans, consumers = mode.configuration.relays({}), mode.configuration.consumers
+    found = asyncio.run(_examine(store, plans, consumers, mode.unnamed_file))
     found.sort(key=lambda finding: _ORDER[finding.level])
     if as_json:
         for finding in found:
@@ -61,7 +65,10 @@ def doctor(ctx: click.Context, store: Url, as_json: bool) -> int:
 
 
 async def _examine(
-    url: Url, plans: list[RelayPlan], consumers: Sequence[Mapping[str, Setting]]
+    url: Url,
+    plans: list[RelayPlan],
+    consumers: Sequence[Mapping[str, Setting]],
+    unnamed_file: Path | None,
 ) -> list[Finding]:
     store = shared_store(url)
     topics: dict[str, set[str]] = {}
@@ -76,11 +83,14 @@ async def _examine(
         finally:
             await store.close()
     for plan in plans:
-        if plan.broker is not None:
+        if refused := refuse_code(plan.values["broker"], unnamed_file):
+            found.append(refused)
+        elif plan.broker is not None:
             stream = plan.settings.stream
             found += await check_broker(plan.broker, plan.settings, topics.get(stream, ()))
     for section in consumers:
-        found += await check_source(section)
+        refused = refuse_code(section["source"], unnamed_file)
+        found += [refused] if refused else await check_source(section)
     return list(dict.fromkeys(found))
 
 

@@ -51,7 +51,7 @@ def health(
     else:
         click.echo("healthy" if facts["healthy"] else "not healthy")
         for line in (*facts["problems"], *(f"warning: {w}" for w in facts["warnings"])):
-            click.echo(f"  {line}")
+            click.echo(f"  {one_line(line)}")
     return ExitCode.OK if facts["healthy"] else ExitCode.BROKEN
 
 

@@ -45,6 +45,11 @@ class Mode:
             self.loaded = load(self.config, os.environ)
         return self.loaded
 
+    @property
+    def unnamed_file(self) -> Path | None:
+        """The file with settings, if it was found in the current folder and nobody named it."""
+        return self.configuration.source.path if self.config is None else None
+
 
 def mode_of(ctx: click.Context) -> Mode:
     """Return how this call behaves."""

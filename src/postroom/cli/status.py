@@ -144,7 +144,7 @@ def render(streams: list[StreamSeen]) -> list[str]:
             ("relays alive", str(alive)),
             ("", ""),
         ]
-        lines += [f"stream {seen.stream}"]
+        lines += [f"stream {one_line(seen.stream)}"]
         lines += [
             f"  {state:<12}{count:>14,}      {name:<14}{value:>14}".rstrip()
             for (state, count), (name, value) in zip(seen.counts.items(), facts, strict=True)

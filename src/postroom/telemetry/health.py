@@ -99,8 +99,8 @@ class Health:
                 continue
             told |= vitals._asdict() | {"silent_seconds": round(vitals.silent_seconds, 3)}
             if vitals.silent_seconds > _LEASES * relay.settings.lease_seconds:
-                error = self._sampler.errors.get(stream, "")
-                problems.append(f"the store does not answer the relay of stream {stream}: {error}")
+                # The driver's error names hosts and users: it is in the log, not on this port.
+                problems.append(f"the store does not answer the relay of {stream}; see its log")
             if vitals.breaker != "closed":
                 warnings.append(f"the destination of stream {stream} is away")
             self._sampled(stream, told, warnings)

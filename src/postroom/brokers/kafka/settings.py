@@ -155,7 +155,7 @@ class KafkaSettings:
     def mask(self, text: str) -> str:
         """Return a text, with whatever is secret in it replaced."""
         for name, value in self.config.items():
-            if isinstance(value, str) and len(value) > 3 and _is_secret(name, value):
+            if isinstance(value, str) and len(value) > 3 and is_secret(name, value):
                 text = text.replace(value, MASK)
         return text
 
@@ -169,7 +169,7 @@ class KafkaSettings:
             if name not in ("servers", "config") and getattr(self, name) != plain[name].default
         ]
         if self.config:
-            masked = {n: MASK if _is_secret(n, str(v)) else v for n, v in self.config.items()}
+            masked = {n: MASK if is_secret(n, str(v)) else v for n, v in self.config.items()}
             parts.append(f"config={masked}")
         return ", ".join(parts)
 
@@ -247,7 +247,3 @@ def _choice(name: str, value: object, words: tuple[str, ...]) -> None:
 
 def _milliseconds(value: float) -> int:
     return max(10, round(value * 1_000))
-
-
-def _is_secret(name: str, value: str) -> bool:
-    return is_secret(name, value) or name == "sasl.oauthbearer.config"

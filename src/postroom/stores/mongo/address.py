@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import split_options
 
 from postroom.errors import ConfigError
-from postroom.url import Url
+from postroom.url import MASK, Url, is_secret
 
 OWN = ("prefix", "transactions", "embedded")
 
@@ -49,8 +50,18 @@ def read_address(text: str | Url, database: str | None = None) -> Address:
     parts = [part for part in query.split("&") if part and part.partition("=")[0] not in OWN]
     try:
         given = split_options("&".join(parts), validate=True, warn=False) if parts else {}
-    except (PyMongoError, ValueError, TypeError) as error:
-        raise ConfigError(f"MongoDB URL: {error}") from None
+    except (PyMongoError, ValueError, TypeError, OSError) as error:
+        problem = _masked(str(error), url)
+        raise ConfigError(f"MongoDB URL: {problem}") from None
     taken = {option.lower() for option in given}
     options = {n: value for n, value in _DEFAULTS.items() if n.lower() not in taken}
     return Address(f"{head}?{'&'.join(parts)}" if parts else head, options, name)
+
+
+def _masked(text: str, url: Url) -> str:
+    """Return the driver's message without the secret options that it quotes, whole or in parts."""
+    for option, value in url.query:
+        if is_secret(option, value):
+            for part in {value, *re.split("[,;:]", value)}:
+                text = text.replace(part, MASK) if len(part) > 3 else text
+    return text
