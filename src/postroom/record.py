@@ -14,6 +14,11 @@ from postroom.codec import JSON, decode_json
 
 LANES = 64
 MAX_ERROR_CHARS = 2_000
+UNREADABLE = "unreadable"
+"""The `state` of what a read has found and cannot make a record of; `last_error` says why.
+
+It is never stored and never sent: the owner of its lane treats it as rejected by the destination.
+"""
 
 
 class State(StrEnum):

@@ -283,7 +283,9 @@ class Store(Protocol):
     async def read(self, question: Read) -> list[Record]:
         """Return what may be sent now, from the lowest `seq` of each lane, in one snapshot.
 
-        The answer is in the order of `seq`. Rows of a blocked key carry its `barrier`.
+        The answer is in the order of `seq`. Rows of a blocked key carry its `barrier`. A row that
+        cannot become a record (a field is missing, or of another type) does not raise: it comes
+        with placeholders, in the state UNREADABLE, and `settle` can bury it and delay it.
         """
 
     async def settle(self, settlement: Settlement) -> set[int]:

@@ -8,6 +8,7 @@ from tests.mutants.mutant import Mutant
 STORE = "tests/contract/test_store_mongo.py::TestReplicaSetOfOne::"
 WRITES = "tests/contract/test_transactions_pymongo.py::"
 FAULTS = "tests/scenario/test_mongo_faults.py::"
+HOSTILE = "tests/scenario/test_mongo_hostile.py::"
 EMBEDDED = "tests/scenario/test_mongo_embedded.py::"
 RECONCILER = "tests/scenario/test_mongo_reconciler.py::"
 PARTS = "tests/unit/test_mongo_parts.py::"
@@ -223,7 +224,36 @@ def _host_clock():
     )
 
 
+def _believes_documents():
+    from postroom.stores.mongo import oversight, people, reading
+
+    reading.sound = people.sound = oversight.sound = lambda document: document
+
+
+def _lanes_made_once():
+    from postroom.stores.mongo import leasing
+
+    make = leasing._make_lanes
+
+    async def once(db, stream):
+        if not getattr(db, "made", None):
+            db.made = True
+            await make(db, stream)
+
+    leasing._make_lanes = once
+
+
 MONGO_MUTANTS = {
+    "mongo-believes-documents": Mutant(
+        "G7", "a document with a missing field is believed to be an event", _believes_documents,
+        tests=(
+            HOSTILE + "test_a_document_that_cannot_be_read_becomes_a_dead_letter_and_costs_nobody",
+        ),
+    ),
+    "mongo-lanes-once": Mutant(
+        "L1", "leases that were deleted are not made anew", _lanes_made_once,
+        tests=(HOSTILE + "test_leases_that_were_deleted_are_made_anew",),
+    ),
     "mongo-host-clock": Mutant(
         "L1", "a lease ends by the clock of the relay's host", _host_clock,
         tests=("tests/scenario/test_wrong_clock.py",),

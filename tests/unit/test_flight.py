@@ -30,6 +30,33 @@ def test_lanes_that_may_not_be_published_are_left_out():
     assert tower.flight.busy_keys() == [b.key_hash]
 
 
+# T-B3
+@pytest.mark.promise("G7", "G4")
+def test_what_cannot_be_read_is_never_sent_and_is_rejected_at_its_turn():
+    tower = Tower()
+    one, two, three = keyed(1, 2, 3)
+    odd = two._replace(state="unreadable", last_error="topic is missing")
+    other = make_record(4, key="other")
+    assert tower.admit(one, odd, three, other) == [one, other]
+    tower.flight.confirm([one, other])
+    settlement, _ = tower.settle()
+    assert (settlement.done, settlement.dead) == ([one, other], [])
+    assert tower.admit(odd, three) == []
+    settlement, _ = tower.settle()
+    assert settlement.dead == [Burial(odd, 1, "topic is missing")]
+    assert tower.admit(three) == [three]
+
+
+# T-B3
+def test_what_cannot_be_read_is_not_parked_behind_a_barrier():
+    tower = Tower()
+    (odd,) = keyed(6, barrier=5)
+    odd = odd._replace(state="unreadable", last_error="topic is missing")
+    assert tower.admit(odd) == []
+    settlement, _ = tower.settle()
+    assert (settlement.parked, [burial.record for burial in settlement.dead]) == ([], [odd])
+
+
 @pytest.mark.promise("R3", "B5")
 def test_a_busy_key_is_not_admitted_again():
     tower = Tower()

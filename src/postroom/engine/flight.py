@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.blocks import Judge, Sentence
-from postroom.record import Record, State
+from postroom.record import UNREADABLE, Record, State
 from postroom.store import Burial, Failure, Settlement
 
 _PROCESSING = str(State.PROCESSING)
@@ -140,7 +140,8 @@ class Flight:
 
         Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
         becomes a suspect, and its key waits for it. As a follower it is first made pending again,
-        since what is processing cannot be parked, and would be read for ever.
+        since what is processing cannot be parked, and would be read for ever. What cannot be read
+        is rejected at its turn, without being sent.
         """
         batch: list[Record] = []
         runs, fresh = self._runs, set[bytes]()
@@ -148,6 +149,11 @@ class Flight:
             if record.lane not in lanes:
                 continue
             key = record.key_hash
+            if record.state == UNREADABLE:
+                fresh.discard(key)
+                if key not in runs:
+                    self._reject_unreadable(record, now)
+                continue
             if record.barrier is not None and record.seq > record.barrier:
                 if key not in runs or key in fresh:
                     aside = self._returned if record.state == _PROCESSING else self._parked
@@ -170,6 +176,11 @@ class Flight:
             batch.append(record)
         self._open += len(batch)
         return batch
+
+    def _reject_unreadable(self, record: Record, now: float) -> None:
+        self._runs[record.key_hash] = Run.of_suspect(record, now)
+        self._open += 1
+        self._note(record, Outcome(Verdict.REJECTED, record.last_error or UNREADABLE))
 
     def _admit_orphan(self, record: Record, now: float) -> None:
         run = self._runs[record.key_hash] = Run.of_suspect(record, now)

@@ -222,7 +222,11 @@ class SchedulingContract:
             event("late", available_at=now + timedelta(hours=1)),
         )
         hand = Hand(store)
-        await until(hand.stage)
+
+        async def is_staged() -> bool:  # or was due before it was written, on a slow machine
+            return await hand.stage() > 0 or bool(await hand.read())
+
+        await until(is_staged)
         assert datetime.now(UTC) >= now + timedelta(milliseconds=150)
         assert names(await hand.read()) == ["soon"]
 

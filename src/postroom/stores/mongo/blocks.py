@@ -227,7 +227,8 @@ def _lookups(db: Connection) -> list[Document]:
 def block_of(found: Document) -> Block:
     """Return a block as `_lookups` brings it."""
     barrier = seq_of(found)
-    live = any(head["stage"] in LIVE and seq_of(head) == barrier for head in found.get("heads", ()))
+    heads = found.get("heads", ())
+    live = any(head.get("stage") in LIVE and seq_of(head) == barrier for head in heads)
     parked = [(seq_of(one), one["_id"]) for one in found.get("parked", ())]
     return Block(found["key_hash"], barrier, found["head"], live, parked)
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pymongo.errors import ExecutionTimeout
+
 from postroom.clock import host_microseconds
 from postroom.finding import Finding
+from postroom.record import short_error
 from postroom.stores.mongo.collecting import index_command
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import microseconds
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 
 _CLOCK_SECONDS = 1.0
 _OLDEST = (5, 0)
+_SHOWN = 5  # ids in one finding
+_LOOK_MS = 5_000
 _GREAT = {
     "__system", "root", "restore", "clusterAdmin", "clusterManager", "hostManager", "userAdmin",
 }  # fmt: skip
@@ -34,6 +39,7 @@ async def examine(store: MongoStore) -> list[Finding]:
             *check_version(server),
             *check_kind(hello, transactions=db.transactions),
             *await _check_indexes(db, store.embedded),
+            *await _check_documents(db),
             *check_clock(microseconds(await _now(db)), host_microseconds()),
         ]
 
@@ -99,6 +105,30 @@ async def _check_indexes(db: Connection, embedded: tuple[str, ...]) -> list[Find
                     )
                 )
     return findings
+
+
+async def _check_documents(db: Connection) -> list[Finding]:
+    """Look for documents that a person has edited so that no event can be made of them."""
+    commands = [c for migration in load_migrations(db.prefix) for c in migration.commands]
+    (validator,) = [c["validator"] for c in commands if c.get("create") == db.outbox.name]
+    odd = db.outbox.find({"$nor": [validator]}, {"_id": 1}).limit(_SHOWN + 1)
+    try:
+        found = [one["_id"] async for one in odd.max_time_ms(_LOOK_MS)]
+    except ExecutionTimeout:  # a walk over the whole collection: what fits in this time
+        return []
+    if not found:
+        return []
+    who = short_error(", ".join(map(str, found[:_SHOWN])))
+    more = " and others" if len(found) > _SHOWN else ""
+    return [
+        Finding(
+            "warning",
+            f"documents that cannot be read: {who}{more}",
+            "a field is missing or of another type: the relay makes dead letters of them, but "
+            "never finds those without stage, stream or lane",
+            "correct the fields (docs: reference/tables.md), then `postroom replay`",
+        )
+    ]
 
 
 async def examine_rights(store: MongoStore) -> list[Finding]:

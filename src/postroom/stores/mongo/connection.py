@@ -21,10 +21,12 @@ from pymongo.read_concern import ReadConcern
 from postroom.errors import StoreConflictError, StoreLostError
 from postroom.stores.mongo.documents import CODEC, Document
 from postroom.stores.mongo.troubles import (
+    UNFIT,
     UNKNOWN_COMMIT,
     is_transient,
     translate,
     translated,
+    unfit,
 )
 from postroom.transactions.pymongo import (
     CLOCK,
@@ -152,6 +154,8 @@ class Connection:
             except PyMongoError as error:
                 if not (more and is_transient(error)):
                     raise translate(error, harmless=True) from error
+            except UNFIT as error:
+                raise unfit(error) from error
             await asyncio.sleep(pause * (0.5 + random.random()))
             pause = min(pause * 2, _LONGEST_PAUSE)
         raise StoreConflictError("MongoDB: the transaction met a conflict each time")

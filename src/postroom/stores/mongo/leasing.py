@@ -51,7 +51,10 @@ async def beat(
         roster, gone = await _look(db, stream, long_ago)
         if gone:
             await db.member.delete_many({"_id": {"$in": gone}})
-        return roster
+        if len(roster.leases) < LANES:  # somebody has deleted some: they are made anew
+            db.streams.discard(stream)
+            await _make_lanes(db, stream)
+        return _whole(roster)
 
 
 async def take(
@@ -150,6 +153,11 @@ async def leave(db: Connection, stream: str, owner: str) -> None:
 async def leases(db: Connection, stream: str) -> Roster:
     with translated(harmless=True):
         roster, _ = await _look(db, stream, DatetimeMS(0))
+    return _whole(roster)
+
+
+def _whole(roster: Roster) -> Roster:
+    """Return it with all lanes: one without a document is free."""
     there = {lease.lane: lease for lease in roster.leases}
     free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
     return Roster(roster.members, tuple(there.get(lease.lane, lease) for lease in free))
@@ -217,7 +225,7 @@ async def _make_lanes(db: Connection, stream: str) -> None:
 async def _look(db: Connection, stream: str, long_ago: Any) -> tuple[Roster, list[Document]]:
     """Return what is there, and the members that nobody needs to remember."""
     live = {"$gt": ["$until", "$$NOW"]}
-    members = [
+    of_members = [
         {"$match": {"stream": stream}},
         {
             "$project": {
@@ -233,14 +241,18 @@ async def _look(db: Connection, stream: str, long_ago: Any) -> tuple[Roster, lis
         [
             {"$match": {"stream": stream}},
             {"$project": {"_id": 0, "lane": 1, "owner": 1, "token": 1, "live": live}},
-            {"$unionWith": {"coll": db.member.name, "pipeline": members}},
+            {"$unionWith": {"coll": db.member.name, "pipeline": of_members}},
         ]
     )
     seen = await cursor.to_list()
-    lanes = [Lease(s["lane"], s["owner"], int(s["token"]), s["live"]) for s in seen if "lane" in s]
+    lanes = [
+        Lease(s["lane"], s.get("owner"), int(s["token"]), s["live"]) for s in seen if "lane" in s
+    ]
     alive = [s for s in seen if s.get("member") and s["live"]]
     roster = Roster(
-        tuple(sorted(Member(s["member"], s["healthy"], s["name"]) for s in alive)),
+        tuple(
+            sorted(Member(s["member"], s.get("healthy", True), s.get("name", "")) for s in alive)
+        ),
         tuple(sorted(lanes)),
     )
     return roster, [s["_id"] for s in seen if s.get("gone")]

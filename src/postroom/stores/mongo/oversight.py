@@ -8,7 +8,7 @@ from postroom.event import new_id as make_id
 from postroom.record import LANES
 from postroom.store import Cause, Deed, Details
 from postroom.stores.mongo.connection import Collection, Connection, Session
-from postroom.stores.mongo.documents import DEAD, Document, key_id, microseconds, seq_of
+from postroom.stores.mongo.documents import DEAD, Document, key_id, microseconds, seq_of, sound
 from postroom.stores.mongo.troubles import translated
 
 
@@ -17,10 +17,11 @@ async def details(db: Connection, event_id: str) -> Details | None:
         found = await db.outbox.find_one({"_id": event_id})
         if found is None:
             return None
+        found = sound(found)
         block = await db.block.find_one({"_id": key_id(found["stream"], found["key_hash"])})
     return Details(
         found["stage"],
-        _instant(found.get("available_at")),
+        _instant(found["available_at"]),
         _instant(found["settled_at"]),
         found["lease_owner"],
         _instant(found["lease_until"]),
@@ -32,10 +33,13 @@ async def causes(db: Connection, streams: list[str]) -> list[Cause]:
     lanes = {"$in": list(range(LANES))}
     where = {"stage": "over", "stream": {"$in": streams}, "lane": lanes, "awaits": DEAD}
     group: Document = {
-        "_id": {"type": "$event_type", "error": {"$ifNull": ["$last_error", ""]}},
+        "_id": {
+            "type": _only("string", "event_type", ""),
+            "error": _only("string", "last_error", ""),
+        },
         "count": {"$sum": 1},
-        "first": {"$min": "$settled_at"},
-        "last": {"$max": "$settled_at"},
+        "first": {"$min": _only("date", "settled_at", None)},
+        "last": {"$max": _only("date", "settled_at", None)},
     }
     with translated(harmless=True):
         cursor = await db.outbox.aggregate([{"$match": where}, {"$group": group}])
@@ -45,11 +49,16 @@ async def causes(db: Connection, streams: list[str]) -> list[Cause]:
             one["_id"]["type"],
             one["_id"]["error"],
             one["count"],
-            microseconds(one["first"]),
-            microseconds(one["last"]),
+            _instant(one["first"]) or 0,
+            _instant(one["last"]) or 0,
         )
         for one in found
     ]
+
+
+def _only(kind: str, field: str, otherwise: str | None) -> Document:
+    """Return an expression for a field; people may have put something else into it."""
+    return {"$cond": [{"$eq": [{"$type": f"${field}"}, kind]}, f"${field}", otherwise]}
 
 
 async def note(db: Connection, session: Session, deed: Deed) -> None:

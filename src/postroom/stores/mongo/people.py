@@ -20,11 +20,13 @@ from postroom.stores.mongo.blocks import load_blocks, write
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import (
     DEAD,
+    FLAW,
     Document,
     Place,
     lane_id,
-    record_of,
     seq_of,
+    shown,
+    sound,
 )
 from postroom.stores.mongo.leasing import depose
 from postroom.stores.mongo.oversight import note
@@ -50,7 +52,7 @@ _AGAIN: Document = {
 async def get(db: Connection, event_id: str) -> Record | None:
     with translated(harmless=True):
         found = await db.outbox.find_one({"_id": event_id})
-    return None if found is None else record_of(found)
+    return None if found is None else shown(found)
 
 
 async def find(db: Connection, wanted: Filter) -> list[Record]:
@@ -61,7 +63,8 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
         "key": wanted.key,
     }
     where: Document = {name: value for name, value in names.items() if value is not None}
-    where["size"] = {"$gte": 0}  # all: only who says so is served by the index `place`
+    if wanted.state != State.DEAD:
+        where["size"] = {"$gte": 0}  # all: only who says so is served by the index `place`
     if wanted.state is not None:
         where["status"] = str(wanted.state)
         where |= await _where_to_look(db, wanted)
@@ -76,7 +79,7 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
         where["$or"] = [{"ct": {"$gt": after.ct}}, {"n": {"$gt": after.n}}]
     with translated(harmless=True):
         cursor = db.outbox.find(where).sort({"ct": 1, "n": 1}).limit(wanted.limit)
-        return [record_of(found) for found in await cursor.to_list()]
+        return [shown(found) for found in await cursor.to_list()]
 
 
 def _date(microseconds: int) -> DatetimeMS:
@@ -116,7 +119,8 @@ async def stats(db: Connection, stream: str | None) -> Stats:
                 session=session,
             )
             for found in await unfinished.to_list():
-                counts[found["_id"]] += found["number"]
+                if isinstance(found["_id"], str) and found["_id"] in counts:
+                    counts[found["_id"]] += found["number"]
             blocked += await db.block.count_documents({"stream": name}, session=session)
             lags.append(await _lag(db, session, name))
     return Stats(counts, max(lags), blocked)
@@ -126,23 +130,24 @@ async def _lag(db: Connection, session: Session, stream: str) -> float:
     """Return the age of the longest waiting of the oldest ready events."""
     ready = {"stage": "ready", "stream": stream, "awaits": NEVER}
     lanes = await lanes_with(db, ready, session)
+    since = {"$max": [_as_date("created_at"), _as_date("next_attempt_at")]}
     cursor = await db.outbox.aggregate(
         [
             {"$match": {**ready, "lane": {"$in": lanes}}},
             {"$sort": {"ct": 1, "n": 1}},
             {"$limit": _OLDEST},
-            {
-                "$group": {
-                    "_id": None,
-                    "since": {"$min": {"$max": ["$created_at", "$next_attempt_at"]}},
-                }
-            },
+            {"$group": {"_id": None, "since": {"$min": since}}},
             {"$project": {"lag": {"$subtract": ["$$NOW", "$since"]}}},
         ],
         session=session,
     )
     found = await cursor.to_list()
-    return max(0.0, found[0]["lag"] / 1000) if found else 0.0
+    return max(0.0, (found[0]["lag"] or 0) / 1000) if found else 0.0
+
+
+def _as_date(field: str) -> Document:
+    """Return an expression for a date; null if the field, edited by a person, holds none."""
+    return {"$cond": [{"$eq": [{"$type": f"${field}"}, "date"]}, f"${field}", None]}
 
 
 async def streams(db: Connection) -> list[str]:
@@ -158,6 +163,8 @@ async def streams(db: Connection) -> list[str]:
 async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     async def work(session: Session) -> int:
         chosen = await _choose(db, session, ids, over=True)
+        if new_id:  # a copy of what cannot be read would be sent with placeholders in it
+            chosen = [event for event in chosen if FLAW not in event]
         ct, numbers = await db.places(len(chosen))
         changes: list[Any] = []
         for event, n in zip(chosen, numbers, strict=True):
@@ -208,6 +215,8 @@ async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) ->
         if not chosen:
             raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
         (event,) = chosen
+        if FLAW in event:
+            raise NotFoundError(f"event {event_id!r} cannot be skipped as it is: {event[FLAW]}")
         marker = await _marker_id(db, session, event)
         ct, (n,) = await db.places(1)
         grave: Document = {
@@ -241,7 +250,7 @@ async def _choose(
     """Return the named events, finished or not, and take their lanes from whoever has them."""
     stage: Any = "over" if over else {"$ne": "over"}
     cursor = db.outbox.find({"_id": {"$in": list(ids)}, "stage": stage}, session=session)
-    chosen = sorted(await cursor.to_list(), key=seq_of)
+    chosen = sorted(map(sound, await cursor.to_list()), key=seq_of)
     if chosen:
         lanes = {(event["stream"], event["lane"]) for event in chosen}
         await depose(db, session, [lane_id(stream, lane) for stream, lane in sorted(lanes)])

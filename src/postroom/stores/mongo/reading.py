@@ -28,6 +28,7 @@ from postroom.stores.mongo.documents import (
     milliseconds,
     record_of,
     seq_of,
+    sound,
 )
 from postroom.stores.mongo.troubles import translated
 from postroom.transactions.pymongo import NEVER
@@ -101,8 +102,8 @@ async def _outline(db: Connection, question: Read, session: Session) -> _Outline
                 outline.held.add(found["lane"])
         elif "key_hash" in found:
             outline.blocks.append(found)
-        else:
-            outline.lanes.append(found["_id"])
+        elif "_id" in found:
+            outline.lanes.append(int(found["_id"]))
     if outline.held is not None:
         outline.lanes = [lane for lane in outline.lanes if lane in outline.held]
     return outline
@@ -198,7 +199,7 @@ async def _gather(
     async with cursor.batch_size(question.rows + 1):
         while not harvest.full and (chunk := await cursor.to_list(_CHUNK)):
             for document in chunk:
-                harvest.put(document)
+                harvest.put(sound(document))
 
 
 async def _gather_more(
@@ -223,13 +224,13 @@ async def _gather_more(
         session=session,
         batchSize=question.rows + LANES,
     )
-    known = {document["_id"] for document in harvest.found}
+    known = {_ident(document) for document in harvest.found}
     async with cursor:
         while not harvest.full and (chunk := await cursor.to_list(_CHUNK)):
             for document in chunk:
-                if document["_id"] not in known:
-                    known.add(document["_id"])
-                    harvest.put(document)
+                if (ident := _ident(document)) not in known:
+                    known.add(ident)
+                    harvest.put(sound(document))
     harvest.found.sort(key=seq_of)
 
 
@@ -241,7 +242,7 @@ async def _without_gaps(
     A walk without a snapshot may pass by a place, and only then is an event written there, and
     another further on, which is met. The second walk starts after both: it meets the first one.
     """
-    question, known = harvest.question, {document["_id"] for document in chosen}
+    question, known = harvest.question, {_ident(document) for document in chosen}
     lanes = {document["lane"] for document in chosen}
     if len(known) == len(lanes):
         return list(chosen)  # nothing but heads of lanes, which no walk can have passed by
@@ -251,7 +252,7 @@ async def _without_gaps(
     found = await cursor.to_list()
     gaps: dict[bytes, int] = {}
     for document in found:
-        if document["_id"] not in known:
+        if _ident(document) not in known and isinstance(document.get("key_hash"), bytes):
             gaps.setdefault(document["key_hash"], seq_of(document))
     end = seq_of(found[-1]) if len(found) >= question.rows else None
     kept, begun = [], set[int]()
@@ -263,6 +264,12 @@ async def _without_gaps(
         if (gap is None or place < gap) and (is_head or end is None or place <= end):
             kept.append(document)
     return kept
+
+
+def _ident(document: Document) -> str | int:
+    """Return what tells a document from others, also if its `_id` is none of ours."""
+    name = document["_id"]
+    return name if name and isinstance(name, str) else seq_of(document)
 
 
 def _oldest(where: Document, limit: int) -> list[Document]:

@@ -79,7 +79,8 @@ async def _run(db: Connection, command: Document) -> None:
         if error.code != EXISTS:
             raise
         if "validator" in command:  # made by a writer, or by another process a moment ago
-            change = {"collMod": command["create"], "validator": command["validator"]}
+            change = {"collMod": command["create"], **command}
+            del change["create"]
             await db.database.command({**change, "writeConcern": _MAJORITY})
 
 

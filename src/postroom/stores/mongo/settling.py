@@ -10,7 +10,7 @@ from typing import Any
 from bson.int64 import Int64
 from pymongo import DeleteMany, UpdateMany, UpdateOne
 
-from postroom.record import Record, short_error
+from postroom.record import UNREADABLE, Record, short_error
 from postroom.store import Settlement
 from postroom.stores.mongo.blocks import Blocks, Change, load_blocks, load_broken, write
 from postroom.stores.mongo.connection import Connection, Session
@@ -183,7 +183,16 @@ def _ids(records: Iterable[Record]) -> dict[str, Any]:
 def _same(record: Record) -> Document:
     """Return a filter for the event as it was read: in the same place, and not over."""
     place = Place.of(record.seq)
-    return {"_id": record.id, "ct": place.ct, "n": place.n, **UNFINISHED}
+    if record.state != UNREADABLE:
+        return {"_id": record.id, "ct": place.ct, "n": place.n, **UNFINISHED}
+    same: Document = {"stream": record.stream, "lane": record.lane, **UNFINISHED}
+    if record.id:
+        same["_id"] = record.id
+    elif place.ct.time:  # its id is not text; its place will do
+        same |= {"ct": place.ct, "n": place.n}
+    else:  # any of those that have neither: none of them can be sent
+        same["_id"] = {"$not": {"$type": "string"}}
+    return same
 
 
 async def mend(

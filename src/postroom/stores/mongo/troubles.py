@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from bson.errors import BSONError
 from pymongo.errors import (
     ConfigurationError,
     ConnectionFailure,
@@ -16,6 +17,7 @@ from pymongo.errors import (
 )
 
 from postroom.errors import StoreConflictError, StoreError, StoreLostError
+from postroom.record import short_error
 
 TRANSIENT = "TransientTransactionError"
 UNKNOWN_COMMIT = "UnknownTransactionCommitResult"
@@ -27,6 +29,12 @@ _FAIL_OVER = frozenset(
     {6, 7, 43, 89, 91, 133, 134, 175, 189, 237, 262, 9001, 10058, 10107, 11600, 11602, 13435, 13436}
 )
 """The server goes down, steps down or comes up, or the cursor went with it."""
+
+UNFIT: tuple[type[Exception], ...] = (BSONError, UnicodeError, OverflowError)
+"""What the driver raises of its own, before or after the server: data that is no BSON, or too big.
+
+`DocumentTooLarge` is one of them; no PyMongoError is.
+"""
 
 
 def is_transient(error: PyMongoError) -> bool:
@@ -59,6 +67,13 @@ def translated(*, harmless: bool) -> Iterator[None]:
         yield
     except PyMongoError as error:
         raise translate(error, harmless=harmless) from error
+    except UNFIT as error:
+        raise unfit(error) from error
+
+
+def unfit(error: Exception) -> StoreError:
+    """Return the error of the port for data that cannot be written or read."""
+    return StoreError(f"MongoDB: {short_error(error)}")
 
 
 def _was_refused(error: PyMongoError) -> bool:
