@@ -9,6 +9,7 @@ import pytest
 from postroom.broker import UNSENT, BrokerCapabilities, Verdict
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.session import Session
+from postroom.brokers.kafka.sessions import Caution
 from postroom.event import Event
 from postroom.observer import Alarm
 from postroom.testing.desk import RecordingDesk, make_record
@@ -169,3 +170,56 @@ async def test_a_destination_that_never_sends_is_asked_with_pauses(notes):
     record = await place.record("e")
     assert (record.attempts, bool(record.last_error)) == (0, True)
     await place.close()
+
+
+# -- what one topic cannot take slows no other (E-8) ----------------------------------------------
+@pytest.mark.server
+@pytest.mark.promise("P1", "G4")
+async def test_a_topic_that_refused_a_batch_slows_no_other(kafka_url, make, topic):
+    compacted = make_topic(kafka_url, partitions=1, cleanup_policy="compact")
+    broker = await make()
+    sessions, desk = broker._way.sessions, RecordingDesk()
+    refused = [*run(compacted, 4, ["a", "b"], first=100), make_record(200, topic=compacted)]
+    await broker.publish(refused, desk)
+    assert Verdict.UNKNOWN in {desk.verdict(r) for r in refused}
+
+    others = run(topic, 6, ["c", "d"], first=300)
+    both = [make_record(400, key="c", topic=compacted), *others]
+    whole = broker.settings.batch_bytes
+    assert sessions.share_out(others) == {whole: others}
+    assert sessions.share_out(both) == {  # a key stays whole
+        0: [r for r in both if r.key == "c"],
+        whole: [r for r in both if r.key == "d"],
+    }
+    await broker.publish(both, desk)
+    assert {desk.verdict(r) for r in both} == {Verdict.CONFIRMED}
+    seen = await asyncio.to_thread(tap, kafka_url, topic)
+    assert first_seen_by_key(seen) == {
+        key: [r.id for r in others if r.key == key] for key in ("c", "d")
+    }
+
+
+@pytest.mark.server
+@pytest.mark.promise("P1")
+async def test_a_topic_with_a_small_limit_has_small_batches_and_no_other(kafka_url, make, topic):
+    small = make_topic(kafka_url, partitions=1, max_message_bytes=2_000)
+    broker = await make()
+    desk = RecordingDesk()
+    little, large = run(small, 60, KEYS, first=100), run(topic, 60, KEYS, first=200)
+    large = [r._replace(key=f"other-{r.key}", key_hash=b"o" + r.key_hash[1:]) for r in large]
+    await broker.publish([*little, *large], desk)
+    assert {desk.verdict(r) for r in [*little, *large]} == {Verdict.CONFIRMED}
+    assert broker._way.sessions.share_out([*little, *large]) == {
+        1_024: little,
+        broker.settings.batch_bytes: large,
+    }
+
+
+def test_caution_grows_while_a_topic_goes_on_refusing():
+    first = Caution().again(1_000.0)
+    assert first == (1_005.0, 5.0)
+    assert first.again(1_004.0) == first  # it was sent before the first refusal was known
+    second = first.again(1_010.0)
+    assert second == (1_020.0, 10.0)
+    assert second.again(1_030.0).again(1_060.0).again(1_150.0).seconds == 60.0
+    assert second.again(2_000.0) == (2_005.0, 5.0)

@@ -12,8 +12,7 @@ from postroom.brokers.kafka.lanes import Lanes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import MOST_BESIDES, Writer, writer
 from postroom.brokers.kafka.parcel import Parcel
-from postroom.brokers.kafka.session import Session
-from postroom.brokers.kafka.sessions import Sessions, Use
+from postroom.brokers.kafka.sessions import Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import AwayError, Standing, Topics
 from postroom.brokers.kafka.verdicts import Loss
@@ -126,17 +125,36 @@ class KafkaBroker:
         try:
             way = self._there()
             known = await way.topics.look(names)
-            session = await way.ready("batch")
+            if way.lanes is not None:
+                await way.answers()
         except AwayError as away:
             report_outage(batch, desk, str(away))
             return
         standings = {name: known[name] for name in names}
         refusal = self._refusal(batch, standings, desk.outbox_id)
-        if session is None:
+        if way.lanes is not None:
             await self._publish_lanes(way, batch, desk, refusal)
             return
+        parts = way.sessions.share_out(batch)
+        if len(parts) == 1:
+            await self._publish_part(way, *next(iter(parts.items())), desk, refusal)
+            return
+        async with asyncio.TaskGroup() as group:
+            for size, records in parts.items():
+                group.create_task(self._publish_part(way, size, records, desk, refusal))
+
+    async def _publish_part(
+        self, way: _Way, size: int, batch: Sequence[Record], desk: Desk, refusal: Refusal | None
+    ) -> None:
+        """Send records in the session for batches of this size; no other has any of their keys."""
+        try:
+            session = await way.sessions.ready("batch", size)
+        except AwayError as away:
+            report_outage(batch, desk, str(away))
+            return
         parcel = Parcel(batch, desk)
-        first = parcel.plan(self.settings.topic_of if len(names) > 1 else None, refusal)
+        mixed = self.settings.topic is None and len({record.topic for record in batch}) > 1
+        first = parcel.plan(self.settings.topic_of if mixed else None, refusal)
         await way.sessions.deliver(session, parcel, first, verdicts.in_a_batch)
 
     async def publish_alone(self, record: Record, desk: Desk) -> None:
@@ -145,7 +163,9 @@ class KafkaBroker:
             try:
                 way = self._there()
                 standing = (await way.topics.look([name]))[name]
-                session = await way.ready("alone")
+                if way.lanes is not None:
+                    await way.answers()
+                session = None if way.lanes else await way.sessions.ready("alone")
             except AwayError as away:
                 report_outage([record], desk, str(away))
                 return
@@ -191,10 +211,9 @@ class KafkaBroker:
             parcel.judge(lambda _, loss: verdict(loss, "", ""))
             return
         assert way.lanes is not None
+        size = min(way.topics.batch_bytes(message.topic) for message in messages)
         try:
-            losses = await way.lanes.send(
-                outbox_id, record.stream, record.lane, messages, way.topics.batch_bytes
-            )
+            losses = await way.lanes.send(outbox_id, record.stream, record.lane, messages, size)
         except BaseException:
             parcel.abandon()
             raise
@@ -253,7 +272,7 @@ class _Way:
         self.sessions = Sessions(settings, self.topics, write, lines)
         self.lanes = Lanes(settings, lines) if settings.delivery == "transactional" else None
         if self.lanes is None:
-            self.sessions.warm_up("batch")
+            self.sessions.warm_up()
         self._listening = asyncio.create_task(self._listen())
 
     async def close(self) -> None:
@@ -263,13 +282,10 @@ class _Way:
             await self.lanes.close()
         await self.topics.close()
 
-    async def ready(self, use: Use) -> Session | None:
-        """Return a session, or None if lanes have their own, once it is known to be of use."""
-        if self.lanes is None:
-            return await self.sessions.ready(use)
+    async def answers(self) -> None:
+        """Return if the cluster is there, as far as is known. Raises AwayError."""
         if self.topics.is_away:
             await self.topics.ask()
-        return None
 
     async def reason(self, losses: Sequence[Loss]) -> str:
         """Return why nothing can be sent at all, if that is so."""
@@ -286,6 +302,7 @@ class _Way:
         while True:
             await asyncio.sleep(LISTEN_SECONDS)
             self.topics.listen()
+            self.sessions.let_idle_go()
             if self.lanes is not None:
                 self.lanes.listen()
 

@@ -27,6 +27,7 @@ from postroom.brokers.kafka.verdicts import FENCED, REFUSED, WRONG_TOPIC, Loss, 
 MOST_AT_ONCE = 16
 MOST_LANES = 64
 ABORT_SECONDS = 5.0
+SMALL_SECONDS = 60.0
 _GRAVE = 2  # of librdkafka's log: nobody listens to a lane that has nothing to send
 _ROOM_SECONDS = 0.1
 _TELLING = REFUSED | WRONG_TOPIC
@@ -39,6 +40,7 @@ class LaneProducer:
         self._config = config
         self._producer: Producer | None = None
         self._batch_bytes = 0
+        self._needed_at = 0.0  # batches of that size
         self._using = threading.Lock()
 
     def send(
@@ -50,6 +52,10 @@ class LaneProducer:
             return _all(messages, Loss(KafkaError._TIMED_OUT, "the lane is in use", left=False))
         try:
             if batch_bytes < self._batch_bytes:  # a topic with a smaller limit has come (K2)
+                self._producer = None
+            elif batch_bytes == self._batch_bytes:
+                self._needed_at = monotonic()
+            elif monotonic() > self._needed_at + SMALL_SECONDS:  # and has not come again
                 self._producer = None
             return self._send(messages, batch_bytes, deadline)
         finally:
@@ -75,7 +81,7 @@ class LaneProducer:
     ) -> list[Loss] | None:
         producer = self._producer
         if producer is None:
-            self._batch_bytes = batch_bytes
+            self._batch_bytes, self._needed_at = batch_bytes, monotonic()
             try:
                 producer = self._producer = self._begun(deadline)
             except KafkaException as error:

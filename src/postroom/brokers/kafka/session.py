@@ -44,8 +44,7 @@ class Session:
 
     shaken      it has lost all its brokers; ask whether anybody is there before using it again
     away        why the cluster gave no answer, if that is what ended the session
-    batch_bytes the size of its batches
-    careful     each message has a batch of its own
+    used_at     when it was last asked for, by the monotonic clock
     on_shaken   called on the event loop
     """
 
@@ -56,8 +55,7 @@ class Session:
         lines: LogLines,
         on_shaken: Callable[[Session], None],
     ) -> None:
-        self.batch_bytes: int = config["batch.size"]
-        self.careful = config.get("batch.num.messages") == 1
+        self.used_at = monotonic()
         self.parcels: set[Parcel] = set()
         self.shaken = False
         self.retired = False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from postroom.broker import Outcome
 from postroom.brokers.kafka import verdicts
@@ -16,19 +16,42 @@ from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import AwayError, Topics
 from postroom.brokers.kafka.verdicts import Loss
+from postroom.record import Record
 
 Use = Literal["batch", "alone"]
 Ailing = Mapping[tuple[str, int | None], str]
 
 GRACE_SECONDS = 3.0
 CLOSE_SECONDS = 5.0
-CAUTION_SECONDS = 60.0
+CAUTION_SECONDS, LONGEST_CAUTION = 5.0, 60.0
+IDLE_SECONDS = 60.0
+ONE_BY_ONE = 0
+_STEP = 4  # of the sizes of batches: topics with limits of one order share a session
 _JUST_NOW_SECONDS = 1.0
 _WELL: Ailing = {}
 
 
+class Caution(NamedTuple):
+    """Until when a topic is served message by message, and for how long if it refuses again."""
+
+    until: float = 0.0
+    seconds: float = CAUTION_SECONDS
+
+    def again(self, now: float) -> Caution:
+        """It has refused a batch: longer each time, unless the last one is long past."""
+        if now < self.until:  # sent together before that was known
+            return self
+        recent = now < self.until + LONGEST_CAUTION
+        seconds = min(self.seconds * 2, LONGEST_CAUTION) if recent else CAUTION_SECONDS
+        return Caution(now + seconds, seconds)
+
+
 class Sessions:
-    """One session for batches, and another for suspects, so that nothing shares their fate.
+    """Sessions for batches, and another for suspects, so that nothing shares their fate.
+
+    Nearly always all topics share one session. A topic with a limit of its own, and one that has
+    just refused a batch, must not slow the others: it has a session with smaller batches, or with
+    each message in a batch of its own. Which one is told by a number, the size of its batches.
 
     After its first trouble a session is given up and the next call gets a new one. Calls that are
     still on the old one have a time of grace to end well.
@@ -41,15 +64,23 @@ class Sessions:
         self._topics = topics
         self._write = write
         self._lines = lines
-        self._used: dict[Use, Session] = {}
+        self._used: dict[tuple[Use, int], Session] = {}
         self._ending: set[Session] = set()
         self._chores: set[asyncio.Task[None]] = set()
-        self._careful_until = 0.0
+        self._caution: dict[str, Caution] = {}
 
-    def warm_up(self, use: Use) -> None:
+    def warm_up(self) -> None:
         """Start a session before it is needed: its producer takes half a second to be ready."""
-        self._used[use] = session = self._new(careful=use == "alone")
+        size = self._settings.batch_bytes
+        self._used["batch", size] = session = self._new(size)
         session.shaken = True  # nobody has answered yet
+
+    def let_idle_go(self) -> None:
+        """End the sessions that were needed for a topic of their own, and are not any more."""
+        for (_, size), session in list(self._used.items()):
+            idle = not session.parcels and session.used_at < monotonic() - IDLE_SECONDS
+            if idle and size != self._settings.batch_bytes:
+                self._give_up(session)
 
     async def close(self) -> None:
         for chore in list(self._chores):
@@ -64,18 +95,33 @@ class Sessions:
             await session.gone(CLOSE_SECONDS)
 
     # -- a call -------------------------------------------------------------------------------
-    async def ready(self, use: Use) -> Session:
+    def share_out(self, batch: Sequence[Record]) -> Mapping[int, Sequence[Record]]:
+        """Share out a batch by the size of batches that its topics take; keys stay whole."""
+        topic_of = self._settings.topic_of
+        sizes = {name: self._size_for(name) for name in {topic_of(record) for record in batch}}
+        if len(set(sizes.values())) == 1:
+            return {next(iter(sizes.values())): batch}
+        by_key: dict[bytes, int] = {}
+        for record in batch:
+            size, key = sizes[topic_of(record)], record.key_hash
+            by_key[key] = min(size, by_key.get(key, size))
+        found: dict[int, list[Record]] = {}
+        for record in batch:
+            found.setdefault(by_key[record.key_hash], []).append(record)
+        return found
+
+    async def ready(self, use: Use, size: int = ONE_BY_ONE) -> Session:
         """Return a session, once it is known that somebody is there. Raises AwayError."""
-        careful = use == "alone" or monotonic() < self._careful_until
-        session = self._usable(use, careful=careful)
+        session = self._usable(use, size)
         if session is None or session.shaken:
             if session is not None or self._topics.answered_at < monotonic() - _JUST_NOW_SECONDS:
                 await self._topics.ask()
             if session is not None:
                 session.shaken = False
-            session = self._usable(use, careful=careful)
+            session = self._usable(use, size)
         if session is None:
-            self._used[use] = session = self._new(careful=careful)
+            self._used[use, size] = session = self._new(size)
+        session.used_at = monotonic()
         return session
 
     async def deliver(
@@ -139,28 +185,44 @@ class Sessions:
 
     def _learn(self, parcel: Parcel) -> None:
         """Remember what the broker would not have."""
+        refused: set[str] = set()
         for record, loss in parcel.lost():
             topic = self._settings.topic_of(record)
             if loss.code in verdicts.WRONG_TOPIC:
                 self._topics.refuse(topic, loss.error)
             elif loss.code in verdicts.REFUSED and len(parcel.records) > 1:
-                # For a while each message has a batch of its own: so a culprit in the middle of
-                # its key is found in one go, and nobody is refused for its sake.
-                self._topics.forget(topic)
-                self._careful_until = monotonic() + CAUTION_SECONDS
+                refused.add(topic)
+        for topic in refused:
+            # For a while each of its messages has a batch of its own: so a culprit in the middle of
+            # its key is found in one go, and nobody is refused for its sake.
+            self._topics.forget(topic)
+            self._caution[topic] = self._caution.get(topic, Caution()).again(monotonic())
 
     # -- sessions -----------------------------------------------------------------------------
-    def _new(self, *, careful: bool) -> Session:
-        batching = self._settings.batching(self._topics.batch_bytes, one_by_one=careful)
+    def _size_for(self, topic: str) -> int:
+        caution = self._caution.get(topic)
+        if caution is not None and monotonic() < caution.until:
+            return ONE_BY_ONE
+        size = self._topics.batch_bytes(topic)
+        if size == self._settings.batch_bytes:
+            return size
+        step = 1
+        while step * _STEP <= size:
+            step *= _STEP
+        return step
+
+    def _new(self, size: int) -> Session:
+        careful = size == ONE_BY_ONE
+        most = self._settings.batch_bytes if careful else size
+        batching = self._settings.batching(most, one_by_one=careful)
         config = {**self._settings.producer(), **batching}
         return Session(config, self._write, self._lines, self._shaken)
 
-    def _usable(self, use: Use, *, careful: bool) -> Session | None:
-        session = self._used.get(use)
+    def _usable(self, use: Use, size: int) -> Session | None:
+        session = self._used.get((use, size))
         if session is None:
             return None
-        too_large = session.batch_bytes > self._topics.batch_bytes
-        if session.retired or session.careful != careful or too_large:
+        if session.retired:
             self._give_up(session)
             return None
         return session

@@ -54,7 +54,6 @@ class Standing(NamedTuple):
 class Topics:
     """Asks the cluster. Every question has a time limit; no answer raises AwayError.
 
-    batch_bytes     no batch may be larger, by the limits of all topics seen so far (K2)
     answered_at     when the cluster gave its last answer, by the monotonic clock
     is_away         the last question had no answer
     """
@@ -70,7 +69,6 @@ class Topics:
         self._admin: AdminClient | None = AdminClient(config)
         self.answered_at = float("-inf")
         self.is_away = False
-        self.batch_bytes = settings.batch_bytes
 
     async def close(self) -> None:
         held, self._admin = [self._admin], None
@@ -113,6 +111,13 @@ class Topics:
                 if old:
                     await self._refresh(old)
         return known
+
+    def batch_bytes(self, name: str) -> int:
+        """Return how large a batch for this topic may be (K2)."""
+        standing, most = self._known.get(name), self._settings.batch_bytes
+        if standing is None or standing.max_bytes is None:
+            return most
+        return max(1, min(most, int(standing.max_bytes * _MARGIN)))
 
     def refuse(self, name: str, trouble: str) -> None:
         """The broker would not take a message for this topic: for a while, do not try."""
@@ -227,8 +232,6 @@ class Topics:
                 continue
             max_bytes, min_replicas = numbers.get(name, (None, 1))
             self._known[name] = Standing("", now + GOOD_SECONDS, max_bytes, min_replicas)
-            if max_bytes is not None:
-                self.batch_bytes = max(1, min(self.batch_bytes, int(max_bytes * _MARGIN)))
         return found
 
     async def _create(self, names: Collection[str]) -> dict[str, Any]:
