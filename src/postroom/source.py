@@ -40,6 +40,30 @@ class SourceCapabilities:
     """For how long the broker may deliver a message again; None: nobody can tell."""
 
 
+@dataclass(slots=True)
+class Connection:
+    """The state of a source's connection to its broker. One thread writes it, any may read it.
+
+    trouble     why the broker cannot be reached; empty while the source is connected or closed
+    losses      how often the broker became unreachable since the source was made
+    """
+
+    trouble: str = ""
+    losses: int = 0
+
+    def lost(self, why: str) -> bool:
+        """Note that the broker cannot be reached; True if that is new."""
+        is_new = not self.trouble
+        self.trouble = why or "the connection was lost"
+        self.losses += is_new
+        return is_new
+
+    def restored(self) -> bool:
+        """Note that the broker answers, or is not wanted any more; True if that is new."""
+        was_lost, self.trouble = bool(self.trouble), ""
+        return was_lost
+
+
 class Delivery(Protocol):
     """One message in hand."""
 
@@ -59,6 +83,10 @@ class Source(Protocol):
 
     @property
     def capabilities(self) -> SourceCapabilities: ...
+
+    @property
+    def connection(self) -> Connection:
+        """The state of the connection, for metrics and health."""
 
     async def open(self) -> None:
         """Begin to receive. A broker that is away is no error; it is waited for.

@@ -11,6 +11,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.mysql import MYSQL_MUTANTS
 from tests.mutants.operations import OPERATIONS_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
+from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
 from tests.mutants.receiving import RECEIVING_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
 
@@ -403,5 +404,6 @@ MUTANTS = {
     **MONGO_MUTANTS,
     **RECEIVING_MUTANTS,
     **STRANGER_MUTANTS,
+    **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,
 }  # fmt: skip

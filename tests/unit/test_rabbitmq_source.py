@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 from aiormq.exceptions import ChannelNotFoundEntity
 
+from postroom.brokers.rabbitmq.link import AwayError
+from postroom.consumers.pauses import Pauses
 from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
 
@@ -44,8 +46,12 @@ def refusing(monkeypatch, *refusals):
 
     monkeypatch.setattr("postroom.consumers.rabbitmq.Link.connect", connect)
     monkeypatch.setattr(RabbitSource, "_consume", consume)
-    monkeypatch.setattr("postroom.consumers.rabbitmq._FIRST_PAUSE", 0.0)
     return links
+
+
+def without_pauses(source):
+    source._pauses = Pauses(first=0.0)
+    return source
 
 
 @pytest.mark.req("S1.7", "S5.3")
@@ -59,7 +65,7 @@ def refusing(monkeypatch, *refusals):
 )
 async def test_a_queue_that_is_not_back_yet_is_waited_for(monkeypatch, said):
     links = refusing(monkeypatch, said, said, said)
-    source = RabbitSource(URL)
+    source = without_pauses(RabbitSource(URL))
     await source.open()
     assert await source.receive() == ["a message"]
     assert [link.is_closed for link in links] == [True, True, True, False]
@@ -71,3 +77,102 @@ async def test_a_queue_that_is_not_there_is_told_at_once(monkeypatch):
     refusing(monkeypatch, "NOT_FOUND - no queue 'inbox' in vhost '/'")
     with pytest.raises(ConfigError, match="the queue 'inbox' cannot be consumed.*no queue"):
         await RabbitSource(URL).open()
+
+
+# -- no loop without a pause (R-C2, X-C1) -----------------------------------------------------
+class Clock:
+    """A time that passes only while somebody pauses."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.pauses = 0.0, []
+        monkeypatch.setattr("postroom.consumers.rabbitmq.asyncio.sleep", self.sleep)
+
+    def __call__(self):
+        return self.now
+
+    async def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+        if self.now > 60.0 or len(self.pauses) == 100:
+            raise TimeoutError
+
+
+class Lost:
+    """A session that ends at once, over what it was sent."""
+
+    why_lost = "the connection was lost over a message"
+
+    async def take(self):
+        return []
+
+    async def end(self, *, flush):
+        pass
+
+
+def failing(monkeypatch, how):
+    """Let every attempt to consume fail in one way, for ever; returns the links made."""
+    links = []
+
+    async def connect(*args):
+        links.append(Link())
+        if how == "unreachable":
+            raise AwayError("connecting: no answer")
+        return links[-1]
+
+    async def consume(self, link):
+        if how == "lost":
+            return Lost()
+        raise ChannelNotFoundEntity(
+            "NOT_FOUND - no queue 'inbox' in vhost '/'" if how == "no queue" else "is stopped"
+        )
+
+    monkeypatch.setattr("postroom.consumers.rabbitmq.Link.connect", connect)
+    monkeypatch.setattr(RabbitSource, "_consume", consume)
+    return links
+
+
+@pytest.mark.req("S5.3")
+@pytest.mark.parametrize("how", ["lost", "unreachable", "no queue", "queue stopped"])
+async def test_a_failure_without_end_costs_few_attempts_and_one_log_line(monkeypatch, caplog, how):
+    links, clock = failing(monkeypatch, how), Clock(monkeypatch)
+    source = RabbitSource(URL)
+    source._pauses = Pauses(clock=clock)
+    with pytest.raises(TimeoutError):
+        await source.receive()
+    assert clock.pauses[:8] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0])
+    assert set(clock.pauses[8:]) == {10.0}
+    assert len(links) == len(clock.pauses) <= 13
+    lines = [record.getMessage() for record in caplog.records]
+    if how == "lost":  # the connection itself is restored each time, and said to be
+        assert len(lines) <= 2 * len(links)
+        assert source.connection.losses == len(links)
+    else:
+        assert len(lines) == source.connection.losses == 1
+    assert source.connection.trouble
+
+
+async def test_the_pauses_begin_anew_after_a_connection_that_lasted():
+    now = [0.0]
+    pauses = Pauses(clock=lambda: now[0])
+    assert [pauses.after_loss() for _ in range(3)] == [0.1, 0.2, 0.4]
+    pauses.connected()
+    now[0] += 4.9
+    assert pauses.after_loss() == 0.8
+    pauses.connected()
+    now[0] += 5.0
+    assert [pauses.after_loss(), pauses.after_loss()] == [0.1, 0.2]
+
+
+async def test_the_state_of_the_connection_is_told_once_for_each_change(monkeypatch, caplog):
+    said = "NOT_FOUND - queue 'inbox' in vhost '/' process is stopped by supervisor"
+    refusing(monkeypatch, said, said)
+    source = without_pauses(RabbitSource(URL))
+    assert source.connection.trouble == ""
+    await source.open()
+    assert "is stopped" in source.connection.trouble
+    assert await source.receive() == ["a message"]
+    assert (source.connection.trouble, source.connection.losses) == ("", 1)
+    lost, back = [record.getMessage() for record in caplog.records]
+    assert lost.endswith(f"{said} (postroom connects again)")
+    assert back == "consuming 'inbox' of RabbitMQ again"
+    await source.close()

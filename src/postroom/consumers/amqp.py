@@ -6,25 +6,23 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from aiormq.abc import DeliveredMessage
-
+from postroom.brokers.rabbitmq.content import Content
 from postroom.envelope import CONTENT_TYPE, CORRELATION_ID, ID, TYPE
 from postroom.source import Incoming
 
 
-def incoming(message: DeliveredMessage) -> Incoming:
+def incoming(content: Content, body: bytes) -> Incoming:
     """Return a message with its properties among the headers; a header of ours goes before."""
-    properties = message.header.properties
-    headers = to_text(properties.headers or {})
+    headers = dict(content.headers)
     for name, value in (
-        (ID, properties.message_id),
-        (TYPE, properties.message_type),
-        (CORRELATION_ID, properties.correlation_id),
-        (CONTENT_TYPE, properties.content_type),
+        (ID, content.message_id),
+        (TYPE, content.type),
+        (CORRELATION_ID, content.correlation_id),
+        (CONTENT_TYPE, content.content_type),
     ):
         if value:
-            headers.setdefault(name, str(value))
-    return Incoming(message.routing_key or "", message.body, headers)
+            headers.setdefault(name, value)
+    return Incoming(content.routing_key, body, headers, problem=content.problem)
 
 
 def to_text(headers: Mapping[str, Any]) -> dict[str, str]:

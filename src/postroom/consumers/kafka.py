@@ -25,7 +25,7 @@ from postroom.consumers.kafka_message import incoming
 from postroom.consumers.offsets import Partition
 from postroom.errors import ConfigError
 from postroom.record import short_error
-from postroom.source import Incoming, SourceCapabilities
+from postroom.source import Connection, Incoming, SourceCapabilities
 from postroom.url import MASK, Url, is_secret, one_of, unknown
 
 _log = logging.getLogger(__name__)
@@ -140,6 +140,7 @@ class KafkaSource:
         self._arrivals = _Arrivals()
         self._news = asyncio.Event()
         self._thread: _Poller | None = None
+        self.connection = Connection()
 
     @classmethod
     def from_url(cls, url: Url) -> KafkaSource:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from postroom.broker import BrokerCapabilities, Desk
 from postroom.consumers.letter import to_message
 from postroom.record import Record
-from postroom.source import Incoming, SourceCapabilities
+from postroom.source import Connection, Incoming, SourceCapabilities
 
 _MOST = 100
 
@@ -81,6 +81,7 @@ class MemorySource:
         self.queue = queue or MemoryQueue()
         self._held: dict[int, _Delivery] = {}
         self._paused = False
+        self.connection = Connection()
 
     async def open(self) -> None:
         self._paused = False

@@ -21,19 +21,21 @@ from typing import Any, cast
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.exceptions import ChannelClosed
 
+from postroom.brokers.rabbitmq.content import Content
 from postroom.brokers.rabbitmq.link import AwayError, Link, address, within
 from postroom.brokers.rabbitmq.options import RabbitOptions
 from postroom.consumers.amqp import incoming
+from postroom.consumers.pauses import Pauses
 from postroom.errors import ConfigError
 from postroom.record import short_error
-from postroom.source import Incoming, SourceCapabilities
+from postroom.source import Connection, Incoming, SourceCapabilities
 from postroom.url import Host, Url, boolean, one_of, seconds, unknown, whole_number
 
 _log = logging.getLogger(__name__)
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _FLUSH_SECONDS = 3.0
 # NOT_FOUND, but it is there: its node is away, or RabbitMQ is still starting.
 _NOT_BACK_YET = re.compile("crashed and failed to restart|is down or inaccessible|is stopped")
+_UNKNOWN = Content("", None, None, None, None, {}, "its properties did not arrive")
 _LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
 
 
@@ -116,6 +118,8 @@ class RabbitSource:
         self._tls = self.options.link.tls() if self._url.scheme == "amqps" else None
         self._link: Link | None = None
         self._session: _Session | None = None
+        self._pauses = Pauses()
+        self.connection = Connection()
 
     @classmethod
     def from_url(cls, url: Url) -> RabbitSource:
@@ -127,11 +131,15 @@ class RabbitSource:
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
-        with suppress(AwayError):  # receiving waits for it
+        try:
             await self._connect()
+        except AwayError as error:  # receiving waits for it
+            if self.connection.lost(str(error)):
+                _log.warning("%s (postroom connects again)", error)
 
     async def close(self) -> None:
         await self._drop(self._session, flush=True)
+        self.connection.restored()  # nobody wants it any more
 
     async def pause(self) -> None:
         if self._session is not None:
@@ -145,7 +153,6 @@ class RabbitSource:
 
     # -- receiving ----------------------------------------------------------------------------
     async def receive(self) -> Sequence[_Delivery]:
-        pause, told = _FIRST_PAUSE, False
         while True:
             session = self._session
             try:
@@ -153,15 +160,17 @@ class RabbitSource:
                     session = await self._connect()
                 if deliveries := await session.take():
                     return deliveries
+                why = f"the connection to RabbitMQ was lost: {session.why_lost}"
             except (AwayError, ConfigError) as error:
-                if not told:
-                    _log.warning("%s (will go on trying)", error)
-                told = True
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                _log.warning("the connection to RabbitMQ was lost: %s", session.why_lost)
-            await self._drop(session)
+                why = str(error)
+            await self._drop(session)  # before the pause: another consumer may go on at once
+            await self._pause(why)
+
+    async def _pause(self, why: str) -> None:
+        """Wait before the next attempt to connect, however the last connection ended."""
+        if self.connection.lost(why):
+            _log.warning("%s (postroom connects again)", why)
+        await asyncio.sleep(self._pauses.after_loss())
 
     async def _connect(self) -> _Session:
         errors: list[str] = []
@@ -179,6 +188,9 @@ class RabbitSource:
                     raise ConfigError(said) from error
                 errors.append(said)
             else:
+                self._pauses.connected()
+                if self.connection.restored():
+                    _log.warning("consuming %r of RabbitMQ again", self.options.queue)
                 return self._session
             await self._drop(None)
         raise AwayError("; ".join(errors))
@@ -186,7 +198,7 @@ class RabbitSource:
     async def _consume(self, link: Link) -> _Session:
         options, patience = self.options, self.options.link.connect_seconds
         channel = await link.open(confirms=False)
-        session = _Session(channel)
+        session = _Session(channel, link)
         async with within(patience, f"consuming {options.queue}"):
             if options.link.declare:
                 await _declare(channel, options)
@@ -222,8 +234,9 @@ async def _declare(channel: AbstractChannel, options: QueueOptions) -> None:
 class _Session:
     """One channel: its deliveries are lost when it ends."""
 
-    def __init__(self, channel: AbstractChannel) -> None:
+    def __init__(self, channel: AbstractChannel, link: Link) -> None:
         self._channel = channel
+        self._link = link
         self._tag: str | None = None
         self._arrived: deque[_Delivery] = deque()
         self._news = asyncio.Event()
@@ -284,8 +297,13 @@ class _Session:
             self._acking = None
 
     async def _on_message(self, message: DeliveredMessage) -> None:
-        if self._takes and not self.is_over and message.delivery_tag is not None:
-            self._arrived.append(_Delivery(self, message.delivery_tag, incoming(message)))
+        tag = message.delivery_tag
+        if tag is None:
+            return
+        content = self._link.content_of(message.consumer_tag or "", tag)
+        if self._takes and not self.is_over:
+            found = incoming(content or _UNKNOWN, message.body)
+            self._arrived.append(_Delivery(self, tag, found))
             self._news.set()
 
     def _closed(self, closing: asyncio.Future[Any]) -> None:

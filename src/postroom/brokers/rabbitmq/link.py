@@ -20,9 +20,11 @@ from yarl import URL
 
 from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel, FastChannel, PlainChannel, fits
+from postroom.brokers.rabbitmq.content import Content
 from postroom.brokers.rabbitmq.errand import BLOCKED, shown
 from postroom.brokers.rabbitmq.log import ours, take_over
 from postroom.brokers.rabbitmq.options import RabbitOptions
+from postroom.brokers.rabbitmq.tolerant import TolerantReader
 from postroom.record import short_error
 from postroom.url import Host, Url
 
@@ -36,17 +38,22 @@ class AwayError(ConnectionError):
 
 
 class _Transport(TransportFactory):
-    """Keeps the writer, so that a connection whose peer is silent can be aborted."""
+    """Keeps the writer, so that a connection whose peer is silent can be aborted.
+
+    Reads through a TolerantReader, so that no message can end the connection.
+    """
 
     def __init__(self, *, tls: bool) -> None:
         self._factory = TLSTransportFactory() if tls else TCPTransportFactory()
         self._writer: asyncio.StreamWriter | None = None
+        self.reader: TolerantReader | None = None
 
     async def create(
         self, url: URL, **options: Any
     ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         reader, self._writer = await self._factory.create(url, **options)
-        return reader, self._writer
+        self.reader = TolerantReader(reader)
+        return self.reader, self._writer
 
     def abort(self) -> None:
         """Cut the connection. Never raises: up to 3.11.2 a TLS transport that has ended does."""
@@ -175,6 +182,11 @@ class Link:
         closing = asyncio.create_task(close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
+
+    def content_of(self, consumer_tag: str, delivery_tag: int) -> Content | None:
+        """Return routing key and properties of a delivery, once: aiormq does not see them."""
+        reader = self._transport.reader
+        return None if reader is None else reader.content_of(consumer_tag, delivery_tag)
 
     # -- exchanges ----------------------------------------------------------------------------
     async def missing(self, exchanges: Iterable[str]) -> dict[str, str]:

@@ -1,0 +1,29 @@
+"""Bugs of a first RabbitMQ consumer: what it cannot decode, and how it connects again."""
+
+from tests.mutants.mutant import Mutant
+
+CONTENT = "tests/unit/test_rabbitmq_content.py"
+SOURCE = "tests/unit/test_rabbitmq_source.py"
+
+
+def _text_is_strict():
+    from postroom.brokers.rabbitmq import content
+
+    content._text = lambda data, what, problems: data.decode()
+
+
+def _reconnects_at_once():
+    from postroom.consumers.pauses import Pauses
+
+    Pauses.after_loss = lambda self: 0.0
+
+
+RABBIT_CONSUMER_MUTANTS = {
+    "in-rabbit-strict-text": Mutant(
+        "G7", "a property that is not UTF-8 ends the connection", _text_is_strict, tests=(CONTENT,)
+    ),
+    "in-rabbit-no-pause": Mutant(
+        "G7", "a lost connection is made again without a pause", _reconnects_at_once,
+        tests=(SOURCE,),
+    ),
+}  # fmt: skip
