@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
+
 import pytest
 from confluent_kafka import KafkaError
 
@@ -10,6 +13,7 @@ from postroom.brokers.kafka import verdicts
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import writer
 from postroom.brokers.kafka.parcel import Parcel
+from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.sessions import Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import AwayError
@@ -79,3 +83,25 @@ async def test_its_partition_has_no_leader():
 async def test_nobody_answers_what_is_wrong_with_its_partition_so_it_is_not_to_blame():
     gone = AwayError("Kafka does not answer: timed out")
     assert await alone(gone) == Outcome(Verdict.OUTAGE, "Kafka does not answer: timed out")
+
+
+@pytest.mark.promise("P2", "P3")
+async def test_what_never_had_a_partition_never_left():
+    """A frozen broker takes connections and answers nothing: nobody learns of any partition."""
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        settings = KafkaSettings(servers=address, topic="t")
+        lines = LogLines(settings)
+        config = settings.producer() | settings.batching(1_000_000, one_by_one=True)
+        session = Session(config, writer(settings), lines, lambda _: None)
+        record, desk = make_record(1, key="k"), RecordingDesk()
+        parcel = Parcel([record], desk)
+        session.post(parcel, [0])
+        session.end()
+        async with asyncio.timeout(20):
+            await parcel.accounted
+        await session.gone(20)
+    (loss,) = parcel.losses.values()
+    assert (loss.partition, loss.left) == (None, False)
+    for judge in (verdicts.alone, verdicts.in_a_batch):
+        assert judge(loss).verdict is Verdict.UNSENT

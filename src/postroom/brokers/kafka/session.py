@@ -269,8 +269,13 @@ def _land(
     error: KafkaError | None,
     message: Delivered,
 ) -> None:
-    """Note a delivery report. It has no headers: the place in its parcel tells whose it is (K4)."""
+    """Note a delivery report. It has no headers: the place in its parcel tells whose it is (K4).
+
+    What has no partition yet has not left: a new producer that met a broker which does not answer
+    never learned where to send it. The event is not to blame.
+    """
     if error is None:
         append((parcel, i, None))
-    else:
-        append((parcel, i, Loss(error.code(), error.str(), message.partition())))
+        return
+    partition = message.partition()
+    append((parcel, i, Loss(error.code(), error.str(), partition, left=partition is not None)))
