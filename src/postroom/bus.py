@@ -16,7 +16,7 @@ from typing import Any, Self, TypeVar
 
 from postroom.broker import CONFIRMED, BrokerCapabilities, Desk, Outcome, Verdict
 from postroom.brokers.handlers import Handlers
-from postroom.consumers.backlog import Backlog, Unpacked, tables_of
+from postroom.consumers.backlog import Backlog, Unpacked
 from postroom.consumers.letter import STREAM, to_message, to_record
 from postroom.engine.relay import Relay
 from postroom.errors import ConfigError, EventError, StoreError
@@ -40,14 +40,11 @@ class Module:
     """
 
     def __init__(self, name: str, store: Store, **options: Any) -> None:
-        tables = tables_of(store)
         self.name = name
         self.store = store
-        self.outbox = Outbox(prefix=tables)
-        self.sync_outbox = SyncOutbox(prefix=tables)
-        self.handlers = Handlers(
-            name=name, prefix=tables, outbox=self.outbox, sync_outbox=self.sync_outbox, **options
-        )
+        self.outbox = Outbox().within(store.tables)
+        self.sync_outbox = SyncOutbox().within(store.tables)
+        self.handlers = Handlers(name=name, **options)
 
     def on(self, type: str, *, name: str | None = None) -> Callable[[Function], Function]:  # noqa: A002
         """Register a function `(event, tx)` or `(event, tx, context)` for an event type."""

@@ -8,6 +8,8 @@ that answer each other for ever are stopped at the second round.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -68,3 +70,14 @@ class SyncContext(_Context):
     def add(self, event: Event) -> Event:
         """Add an event to the handler's own transaction, with its history; see `Outbox.add`."""
         return self._outbox.add(self.tx, self.caused(event))
+
+
+def takes_context(function: Callable[..., Any]) -> bool:
+    """Say whether a handler has a third parameter that wants to be filled."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):  # a builtin: it has no signature to look at
+        return False
+    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    third = by_place[2] if len(by_place) > 2 else None
+    return third is not None and (third.default is third.empty or third.name == "context")

@@ -10,13 +10,14 @@ coordinated, which means that both lock the same row *before* `add`. If they are
 
 from __future__ import annotations
 
+import copy
 import json
 import logging
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 from postroom import adding, wake
 from postroom.clock import to_microseconds
@@ -25,6 +26,7 @@ from postroom.errors import ConfigError, DuplicateEventError, EventError, Transa
 from postroom.event import DEFAULT_TOPIC, Event
 from postroom.record import key_hash, lane_of
 from postroom.routing import Routes
+from postroom.store import Tables
 from postroom.transaction import AsyncTransaction, Counter, Row, SyncTransaction
 from postroom.transactions import (
     open_transaction,
@@ -94,7 +96,7 @@ class _Writer:
         routes: Routes | Mapping[str, str] | None = None,
         default_topic: str = DEFAULT_TOPIC,
         ordering: Ordering = "keyed",
-        prefix: str = DEFAULT_PREFIX,
+        prefix: str | None = None,
         schema: str | None = None,
         notifier: Notifier | None = None,
     ) -> None:
@@ -109,9 +111,30 @@ class _Writer:
         if ordering not in {"keyed", "strict"}:
             raise ConfigError(f"ordering {ordering!r}: it is 'keyed' or 'strict'")
         self._strict = ordering == "strict"
-        self._prefix = qualify(prefix, schema)
+        self._names = (prefix, schema)
+        self._prefix = qualify(DEFAULT_PREFIX if prefix is None else prefix, schema)
         self._notifier = notifier
         self._open: dict[int, set[str]] = {}  # id of a connection in transaction() → its streams
+
+    @property
+    def names_tables(self) -> bool:
+        """Whether it was given a prefix or a schema of its own."""
+        return self._names != (None, None)
+
+    def within(self, tables: Tables) -> Self:
+        """Return this outbox for a store's tables.
+
+        Raises ConfigError if it was given a prefix or schema of its own that is another.
+        """
+        for name, own, stores in zip(("prefix", "schema"), self._names, tables, strict=True):
+            if own is not None and own != stores:
+                raise ConfigError(
+                    f"the outbox has {name}={own!r}, and the store has {stores!r}: leave it out, "
+                    "or write the same in both"
+                )
+        twin = copy.copy(self)
+        twin._prefix = tables.qualified
+        return twin
 
     def kick(self, streams: Collection[str] | None = None) -> None:
         """Wake the relays of these streams, or of all; to be called after the commit.
@@ -269,7 +292,7 @@ class Outbox(_Writer):
     routes          event type → topic, for events that name none
     default_topic   the topic of what no route matches
     ordering        "strict" numbers each key's events, for writers that are not coordinated
-    prefix          of the tables
+    prefix          of the tables; `postroom_` if left out
     schema          of the tables, where it is not the one that the connection looks in first
     notifier        carries kicks to other processes
 

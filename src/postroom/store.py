@@ -31,6 +31,22 @@ class Capabilities:
     shared: bool = True  # several processes can open it
 
 
+class Tables(NamedTuple):
+    """What a store's tables are called: `prefix` before each name, in `schema`.
+
+    schema    PostgreSQL's; None: the connection finds the tables, by its search_path or because
+              the database has no schemas
+    """
+
+    prefix: str = "postroom_"
+    schema: str | None = None
+
+    @property
+    def qualified(self) -> str:
+        """Both in one text, `schema.prefix`, as adapters take it."""
+        return self.prefix if self.schema is None else f"{self.schema}.{self.prefix}"
+
+
 class Member(NamedTuple):
     """A relay that serves a stream: seen by the others from its first beat on."""
 
@@ -227,6 +243,10 @@ class Store(Protocol):
 
     @property
     def capabilities(self) -> Capabilities: ...
+
+    @property
+    def tables(self) -> Tables:
+        """The names of its tables: what is written beside it, inbox and counters, goes there."""
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:

@@ -97,7 +97,7 @@ class TwoStores:
         rows = self.writer.execute(
             "SELECT id, stage, state, attempts FROM postroom_outbox ORDER BY seq"
         ).fetchall()
-        memory = [s for _, s in sorted(self.memory.tables.rows.items())]
+        memory = [s for _, s in sorted(self.memory.data.rows.items())]
         return {
             "memory": {s.row.id: (str(s.stage), str(s.state), s.attempts) for s in memory},
             "sqlite": {real: tuple(rest) for real, *rest in rows},
@@ -107,7 +107,7 @@ class TwoStores:
         """Return the event at the barrier of each blocked key."""
         ids = dict(self.writer.execute("SELECT seq, id FROM postroom_outbox"))
         rows = self.writer.execute("SELECT key_hash, barrier FROM postroom_block")
-        tables = self.memory.tables
+        tables = self.memory.data
         return {
             "memory": {
                 hashed: self.names["memory"].get(tables.rows[b.barrier].row.id)

@@ -10,7 +10,6 @@ import pytest
 
 from postroom import transactions
 from postroom.consumers import seen
-from postroom.consumers.backlog import tables_of
 from postroom.consumers.kafka import KafkaSource
 from postroom.consumers.seen import forget_seen, warn_of_a_short_memory
 from postroom.transaction import Mark
@@ -27,7 +26,7 @@ async def store(request):
 
 async def accept(store, *ids):
     async with store.transaction() as tx:
-        adapter = transactions.resolve(tx, tables_of(store))
+        adapter = transactions.resolve(tx, store.tables.qualified)
         return [await adapter.accept(Mark("payments", each, "t", None)) for each in ids]
 
 

@@ -25,7 +25,7 @@ GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT INSERT ON {schema}.postroom_outbox TO {role};
 """
 STRICT = "GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_counter TO {role};"
-CONSUMER = "GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_inbox TO {role};"
+CONSUMER = "GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.postroom_inbox TO {role};"
 RELAY = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.postroom_meta TO {role};

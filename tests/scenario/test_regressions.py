@@ -190,7 +190,7 @@ async def test_lanes_are_found_again_in_a_store_that_was_set_back(memory, broker
     """Restored, or failed over to a replica that lagged behind: its tokens are lower than ours."""
     async with memory.relay(broker, lease_seconds=0.6):
         await until(memory.owners)
-        for lease in memory.store.tables.leases["main"].values():
+        for lease in memory.store.data.leases["main"].values():
             lease.owner, lease.token, lease.until_us = None, 0, 0
         await memory.write(Event("t", id="e"))
         await until(lambda: ids(broker) == ["e"])

@@ -18,7 +18,7 @@ def violations(world):
 
 
 def _dead(world):
-    return {s.row.id: s for s in world.store.tables.rows.values() if s.state == "dead"}
+    return {s.row.id: s for s in world.store.data.rows.values() if s.state == "dead"}
 
 
 def _nothing_lost(world):
@@ -145,8 +145,8 @@ def _leftovers(world):
     rest = world.unfinished()
     if rest:
         found.append(f"liveness: {len(rest)} events are left, the first: {rest[0]}")
-    if world.store.tables.blocks and not rest:
-        found.append(f"blocks are left behind: {world.store.tables.blocks}")
+    if world.store.data.blocks and not rest:
+        found.append(f"blocks are left behind: {world.store.data.blocks}")
     return found
 
 

@@ -95,7 +95,7 @@ class World:
 
     def check_fence(self, settlement, lanes):
         """Only who holds a lane, by this token and by the store's clock, may change it (G5)."""
-        leases, now = self.store.tables.leases[settlement.stream], self.store.now_us()
+        leases, now = self.store.data.leases[settlement.stream], self.store.now_us()
         for lane in lanes:
             lease = leases[lane]
             held = (lease.owner, lease.token) == (settlement.owner, settlement.leases[lane])
@@ -122,7 +122,7 @@ class World:
         self.arrived[record.id] += 1
 
     def unfinished(self):
-        return [s for s in self.store.tables.rows.values() if s.stage != "over"]
+        return [s for s in self.store.data.rows.values() if s.stage != "over"]
 
     # -- producers ----------------------------------------------------------------------------
     def later(self, delay, call):
@@ -261,7 +261,7 @@ class World:
     # -- people: each verb takes the lane away from under its relay ---------------------------
     async def _operate(self):
         """Bury or skip an event that failed, or replay a dead one."""
-        rows = list(self.store.tables.rows.values())
+        rows = list(self.store.data.rows.values())
         failed = [s for s in rows if s.state == "failed"]
         dead = [s for s in rows if s.state == "dead"]
         if failed and self.rng.random() < 0.5:

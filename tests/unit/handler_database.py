@@ -6,6 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager, contextmanager
 
 from postroom.brokers.handlers import Handlers
+from postroom.store import Tables
 from postroom.testing.desk import RecordingDesk, make_record
 
 PATIENCE = 20
@@ -13,6 +14,8 @@ PATIENCE = 20
 
 class Database:
     """Rows that are there once their transaction has committed, and faults on demand."""
+
+    tables = Tables()
 
     def __init__(self):
         self.rows = []

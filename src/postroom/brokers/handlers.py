@@ -28,13 +28,15 @@ from postroom.brokers.handling import (
 )
 from postroom.brokers.heads import Company, Heads, Key
 from postroom.brokers.high_water import Start, gate_of
+from postroom.brokers.scope import Given, refuse_other_names, scope_of
 from postroom.brokers.together import HELD, Job, run_together, run_together_in_thread
 from postroom.brokers.turnstile import Floor, Turnstile
-from postroom.context import Context, SyncContext
+from postroom.context import Context, SyncContext, takes_context
 from postroom.errors import ConfigError, EventError
 from postroom.event import MAX_NAME_BYTES, check_text
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, short_error
+from postroom.store import Tables
 from postroom.transaction import Mark
 
 SKIPPED_TYPE = "postroom.skipped"
@@ -45,6 +47,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class TransactionSource(Protocol):
     """What `bind` needs: a store, or anything else that opens transactions."""
 
+    @property
+    def tables(self) -> Tables: ...
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
     def sync_transaction(self) -> AbstractContextManager[Any]: ...
 
@@ -76,12 +80,15 @@ class Handlers:
     time_limit_seconds  after it the transaction is rolled back and the event has failed. A thread
                         cannot be stopped: it keeps its place until it ends, but cannot commit.
                         In SQLite's own transactions at most a third of the relay's lease
-    prefix              of the inbox' table, in the database that the transaction belongs to
+    prefix, schema      of the inbox' table and of the outbox that `context.add` writes to; those of
+                        the store if left out. For transactions of your own that belong to
+                        another database: the store's own have no others
     strict              for events that a strict outbox has numbered: the last number of each key is
                         kept instead of every id, so that a repeat is known however old it is.
                         "here": a key begins with the first event that comes; "first": with number
                         1. A gap makes its key wait. One function for each type
-    outbox              what `context.add` adds with; None: an Outbox of this prefix
+    outbox              what `context.add` adds with; its tables are those of the inbox, unless it
+                        names others
     sync_outbox         the same for sync handlers
 
     Async handlers share the relay's event loop: one that blocks it (a sync driver, time.sleep)
@@ -97,7 +104,8 @@ class Handlers:
         concurrency: int = 10,
         batch: int = 1,
         time_limit_seconds: float = 30.0,
-        prefix: str = "postroom_",
+        prefix: str | None = None,
+        schema: str | None = None,
         strict: Start | None = None,
         outbox: Outbox | None = None,
         sync_outbox: SyncOutbox | None = None,
@@ -120,9 +128,10 @@ class Handlers:
         if strict not in (None, "here", "first"):
             raise ConfigError(f"handlers: strict is 'here', 'first' or None, not {strict!r}")
         self.strict = strict
-        self._prefix = prefix
-        self._outbox = outbox or Outbox(prefix=prefix)
-        self._sync_outbox = sync_outbox or SyncOutbox(prefix=prefix)
+        self._given = Given(prefix, schema)
+        self._outbox = outbox or Outbox()
+        self._sync_outbox = sync_outbox or SyncOutbox()
+        self._set_scopes(self._given.over(Tables()))
         self._by_type: dict[str, list[Handler]] = {}
         self._default: list[Handler] = []
         self._floor = Floor(concurrency, f"postroom-{name}")
@@ -185,7 +194,10 @@ class Handlers:
         if self._source is source:
             return self
         bound = self if self._source is None or self._closed else copy.copy(self)
+        if self._transaction is None and self._sync_transaction is None:
+            refuse_other_names(self._given, source.tables)
         bound._source = source
+        bound._set_scopes(source.tables)
         capabilities = getattr(source, "capabilities", None)
         one_writer = not getattr(capabilities, "concurrent_writers", True)
         uses_it = self._transaction is None or self._sync_transaction is None
@@ -309,11 +321,11 @@ class Handlers:
         if company is None or any(self.company(record.type) != company for record in records):
             return None  # another handler was registered meanwhile
         jobs = [self._job(record) for record in records]
-        limit, prefix = self._limit, self._prefix
+        limit = self._limit
         if company == "async" and (factory := self._factory()):
-            return await run_together(jobs, factory, limit, prefix, may_go_on)
+            return await run_together(jobs, factory, limit, self._scope.prefix, may_go_on)
         if company == "sync" and (sync_factory := self._sync_factory()):
-            floor = self._floor
+            floor, prefix = self._floor, self._sync_scope.prefix
             return await run_together_in_thread(
                 jobs, sync_factory, limit, prefix, may_go_on, floor.threads, floor.held
             )
@@ -351,6 +363,7 @@ class Handlers:
         return self._turn.shared() if self._turn is not None else nullcontext()
 
     async def _run(self, handler: Handler, record: Record) -> Outcome:
+        handler = self._ready(handler)
         gate = gate_of(self.name, record, self.strict) if self.strict else None
         mark = gate or self._mark(handler, record)
         if handler.is_async:
@@ -363,7 +376,7 @@ class Handlers:
                 mark,
                 factory or None,
                 limit_seconds=self._limit,
-                prefix=self._prefix,
+                prefix=self._scope.prefix,
             )
         sync_factory = self._sync_factory()
         if sync_factory is None:
@@ -374,7 +387,7 @@ class Handlers:
             mark,
             sync_factory or None,
             limit_seconds=self._limit,
-            prefix=self._prefix,
+            prefix=self._sync_scope.prefix,
             threads=self._floor.threads,
         )
 
@@ -390,7 +403,7 @@ class Handlers:
 
     def _job(self, record: Record) -> Job:
         (handler,) = self._by_type.get(record.type) or self._default
-        return Job(handler, record, self._mark(handler, record))
+        return Job(self._ready(handler), record, self._mark(handler, record))
 
     def _mark(self, handler: Handler, record: Record) -> Mark:
         name = f"{self.name}/{handler.name}"
@@ -408,30 +421,25 @@ class Handlers:
         is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
             getattr(function, "__call__", None)  # noqa: B004 - an object with `async def __call__`
         )
-        call = self._with_context(function, is_async) if _takes_context(function) else function
-        return Handler(chosen, call, is_async)
+        return Handler(chosen, function, is_async, takes_context(function))
 
-    def _with_context(
-        self, function: Callable[..., Any], is_async: bool
-    ) -> Callable[[Record, Any], Any]:
-        def call(record: Record, tx: Any) -> Any:
-            return function(record, tx, Context(self.name, record, tx, self._outbox))
+    def _set_scopes(self, tables: Tables) -> None:
+        own, own_sync = self._transaction is not None, self._sync_transaction is not None
+        self._scope = scope_of(self._given, self._outbox, tables, own_factory=own)
+        self._sync_scope = scope_of(self._given, self._sync_outbox, tables, own_factory=own_sync)
 
-        def call_sync(record: Record, tx: Any) -> Any:
-            return function(record, tx, SyncContext(self.name, record, tx, self._sync_outbox))
+    def _ready(self, handler: Handler) -> Handler:
+        """Return what is called: with a context, if it takes one, that adds to these tables."""
+        if not handler.takes_context:
+            return handler
+        call, outbox, sync_outbox = handler.call, self._scope.outbox, self._sync_scope.outbox
 
-        return call if is_async else call_sync
+        def with_context(record: Record, tx: Any) -> Any:
+            if handler.is_async:
+                return call(record, tx, Context(self.name, record, tx, outbox))
+            return call(record, tx, SyncContext(self.name, record, tx, sync_outbox))
 
-
-def _takes_context(function: Callable[..., Any]) -> bool:
-    """Say whether a handler has a third parameter that wants to be filled."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin: it has no signature to look at
-        return False
-    by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    third = by_place[2] if len(by_place) > 2 else None
-    return third is not None and (third.default is third.empty or third.name == "context")
+        return Handler(handler.name, with_context, handler.is_async)
 
 
 async def _nothing(event: Record, tx: Any) -> None:

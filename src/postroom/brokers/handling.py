@@ -54,8 +54,9 @@ class Handler:
     """A registered function `(event, tx)`, and the name under which the inbox knows it."""
 
     name: str
-    call: Callable[[Record, Any], Any]
+    call: Callable[..., Any]
     is_async: bool
+    takes_context: bool = False
 
 
 class Phase(Enum):

@@ -9,7 +9,6 @@ the inbox row that a handler's own transaction writes counts as done.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from postroom import transactions, wake
 from postroom.broker import BrokerCapabilities, Desk, Outcome
@@ -19,7 +18,6 @@ from postroom.record import Record
 from postroom.source import Incoming
 from postroom.store import Store
 from postroom.transaction import Row
-from postroom.transactions.sql import DEFAULT_PREFIX
 
 _FAR_AWAY_US = 32_503_680_000_000_000  # the year 3000
 
@@ -67,16 +65,9 @@ class Backlog:
 
     async def _insert(self, rows: Sequence[Row]) -> int:
         async with self.store.transaction() as tx:
-            adapter = transactions.resolve(tx, tables_of(self.store))
+            adapter = transactions.resolve(tx, self.store.tables.qualified)
             adapter.check()
             return await adapter.insert(rows)
-
-
-def tables_of(store: Any) -> str:
-    """Return what the names of a store's tables begin with, its schema included."""
-    options = getattr(store, "options", None)
-    found = getattr(options, "tables", None) or getattr(store, "prefix", None)
-    return found if isinstance(found, str) else DEFAULT_PREFIX
 
 
 class Unpacked:

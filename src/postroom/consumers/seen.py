@@ -13,7 +13,6 @@ from typing import Any
 
 from postroom import transactions
 from postroom.clock import from_microseconds, host_microseconds
-from postroom.consumers.backlog import tables_of
 from postroom.consumers.trial import Bench
 from postroom.engine.service import Service
 from postroom.observer import Trouble
@@ -32,7 +31,7 @@ async def forget_seen(store: Store, older_than_seconds: float, limit: int = _STE
     What was received and not done is kept for ever.
     """
     async with store.transaction() as tx:
-        adapter: Any = transactions.resolve(tx, tables_of(store))
+        adapter: Any = transactions.resolve(tx, store.tables.qualified)
         driver = getattr(adapter, "driver", None)
         if driver is not None:
             query = load(driver.dialect, driver.style, adapter.prefix)["forget"]

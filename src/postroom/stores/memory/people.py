@@ -21,7 +21,7 @@ class Oversight:
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.now_us = now_us
-        self.tables = Tables()
+        self.data = Tables()
         self._seq = 0
 
     def next_seq(self) -> int:
@@ -32,13 +32,13 @@ class Oversight:
         """Wake who waits for a change."""
 
     async def get(self, event_id: str) -> Record | None:
-        seq = self.tables.ids.get(event_id)
-        return None if seq is None else self.tables.rows[seq].record()
+        seq = self.data.ids.get(event_id)
+        return None if seq is None else self.data.rows[seq].record()
 
     async def find(self, wanted: Filter) -> list[Record]:
         found = []
-        for seq in sorted(self.tables.rows):
-            stored = self.tables.rows[seq]
+        for seq in sorted(self.data.rows):
+            stored = self.data.rows[seq]
             r = stored.row
             if (
                 seq > wanted.after_seq
@@ -60,31 +60,31 @@ class Oversight:
     async def stats(self, stream: str | None = None) -> Stats:
         counts = dict.fromkeys(State, 0)
         oldest: int | None = None
-        for stored in self.tables.rows.values():
+        for stored in self.data.rows.values():
             if stream in (None, stored.row.stream):
                 counts[State(stored.state)] += 1
                 if stored.stage == Stage.READY:
                     since = max(stored.created_us, stored.next_attempt_us or 0)
                     oldest = since if oldest is None else min(oldest, since)
         lag = 0.0 if oldest is None else max(0.0, (self.now_us() - oldest) / _SECOND)
-        blocked = sum(stream in (None, of_stream) for of_stream, _ in self.tables.blocks)
+        blocked = sum(stream in (None, of_stream) for of_stream, _ in self.data.blocks)
         return Stats({str(k): n for k, n in counts.items()}, lag, blocked)
 
     async def streams(self) -> list[str]:
-        return sorted({s.row.stream for s in self.tables.rows.values()} | set(self.tables.leases))
+        return sorted({s.row.stream for s in self.data.rows.values()} | set(self.data.leases))
 
     async def details(self, event_id: str) -> Details | None:
-        return self.tables.details(event_id)
+        return self.data.details(event_id)
 
     async def causes(self, stream: str | None = None) -> list[Cause]:
-        return self.tables.causes(stream)
+        return self.data.causes(stream)
 
     async def note(self, deed: Deed) -> None:
         if deed.how_many:
-            self.tables.deeds.append(deed._replace(at_us=self.now_us()))
+            self.data.deeds.append(deed._replace(at_us=self.now_us()))
 
     async def deeds(self, limit: int) -> list[Deed]:
-        return self.tables.deeds[::-1][:limit]
+        return self.data.deeds[::-1][:limit]
 
     async def _note(self, by: str | None, what: str, ids: Sequence[str], reason: str = "") -> None:
         if by is not None:
@@ -103,18 +103,18 @@ class Oversight:
                 row = row._replace(key_hash=hashed, lane=lane_of(hashed))
                 fresh = Stored(self.next_seq(), row, self.now_us())
             elif stored.row.kseq == 0:
-                self.tables.drop(stored)
+                self.data.drop(stored)
                 fresh = Stored(self.next_seq(), stored.row, stored.created_us)
             else:
                 stored.state, stored.attempts = State.PENDING, 0
                 stored.settled_us = stored.next_attempt_us = None
-                self.tables.move(stored, Stage.READY)
+                self.data.move(stored, Stage.READY)
                 continue
             if fresh.row.kseq is not None:
                 name = (fresh.row.topic, fresh.row.key_hash)
-                self.tables.counters[name] = self.tables.counters.get(name, 0) + 1
-                fresh.row = fresh.row._replace(kseq=self.tables.counters[name])
-            self.tables.put(fresh)
+                self.data.counters[name] = self.data.counters.get(name, 0) + 1
+                fresh.row = fresh.row._replace(kseq=self.data.counters[name])
+            self.data.put(fresh)
         self.changed()
         return len(chosen)
 
@@ -136,13 +136,13 @@ class Oversight:
         stored = chosen[0]
         original = stored.row
         body = encode_json({"skipped": original.id, "reason": reason}).decode()
-        del self.tables.ids[original.id]
+        del self.data.ids[original.id]
         stored.row = original._replace(
             id=self._marker_id(stored),
             type=SKIPPED, payload=body, payload_bytes=None, content_type="application/json",
             size=len(body) + len((original.headers or "").encode()),
         )  # fmt: skip
-        self.tables.ids[stored.row.id] = stored.seq
+        self.data.ids[stored.row.id] = stored.seq
         number = None if original.kseq is None else 0
         grave = Stored(
             self.next_seq(), original._replace(kseq=number), stored.created_us,
@@ -150,42 +150,42 @@ class Oversight:
         )  # fmt: skip
         stored.state, stored.attempts = State.PENDING, 0
         stored.next_attempt_us = stored.last_error = None
-        self.tables.move(stored, Stage.READY)
-        self.tables.put(grave)
+        self.data.move(stored, Stage.READY)
+        self.data.put(grave)
         self._bury(grave, reason)
         self._mend_keys(chosen)
         self.changed()
 
     def _chosen(self, ids: Sequence[str], *, over: bool) -> list[Stored]:
-        seqs = sorted(self.tables.ids[i] for i in dict.fromkeys(ids) if i in self.tables.ids)
+        seqs = sorted(self.data.ids[i] for i in dict.fromkeys(ids) if i in self.data.ids)
         return [
             stored
-            for stored in (self.tables.rows[seq] for seq in seqs)
+            for stored in (self.data.rows[seq] for seq in seqs)
             if (stored.stage == Stage.OVER) == over
         ]
 
     def _marker_id(self, stored: Stored) -> str:
         marker = f"skip:{stored.row.id}"
-        if len(marker.encode()) > MAX_ID_BYTES or marker in self.tables.ids:
+        if len(marker.encode()) > MAX_ID_BYTES or marker in self.data.ids:
             return f"skip:{stored.seq}:{make_id()}"
         return marker
 
     def _depose(self, chosen: Iterable[Stored]) -> None:
         """Take the lanes of these events away, so that nothing in flight counts (L7)."""
         for stream, lane in {(s.row.stream, s.row.lane) for s in chosen}:
-            lease = self.tables.lane_leases(stream)[lane]
+            lease = self.data.lane_leases(stream)[lane]
             lease.owner, lease.until_us = None, 0
             lease.token += 1
 
     def _mend_keys(self, chosen: Iterable[Stored]) -> None:
         for stored in chosen:
-            if self.tables.is_broken(stored.row.stream, stored.row.key_hash):
-                self.tables.advance(stored.row.stream, stored.row.key_hash)
+            if self.data.is_broken(stored.row.stream, stored.row.key_hash):
+                self.data.advance(stored.row.stream, stored.row.key_hash)
 
     def _bury(self, stored: Stored, error: str) -> None:
         self._clear(stored, State.DEAD)
         stored.last_error, stored.settled_us = error, self.now_us()
-        self.tables.move(stored, Stage.OVER)
+        self.data.move(stored, Stage.OVER)
 
     @staticmethod
     def _clear(stored: Stored, state: State) -> None:

@@ -21,6 +21,7 @@ from postroom.store import (
     Schema,
     Settlement,
     Staged,
+    Tables,
 )
 from postroom.stores.memory.people import Oversight
 from postroom.stores.memory.tables import LeaseRow, MemberRow, Stored
@@ -33,6 +34,7 @@ class MemoryStore(Oversight):
     """An outbox in memory. `now_us` is the store's clock."""
 
     capabilities = Capabilities(shared=False)
+    tables = Tables()
 
     def __init__(self, now_us: Callable[[], int] = host_microseconds) -> None:
         super().__init__(now_us)
@@ -80,9 +82,9 @@ class MemoryStore(Oversight):
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Roster:
         until = self._end(lease_seconds)
-        members = self.tables.members[stream]
+        members = self.data.members[stream]
         members[member.owner] = MemberRow(member.name, member.healthy, until)
-        leases = self.tables.lane_leases(stream)
+        leases = self.data.lane_leases(stream)
         for lane, token in held.items():
             lease = leases[lane]
             if lease.owner == member.owner and lease.token == token:
@@ -97,38 +99,38 @@ class MemoryStore(Oversight):
         return Roster(
             tuple(
                 Member(owner, m.healthy, m.name)
-                for owner, m in sorted(self.tables.members[stream].items())
+                for owner, m in sorted(self.data.members[stream].items())
                 if m.until_us > now
             ),
             tuple(
                 Lease(lane, row.owner, row.token, row.owner is not None and row.until_us > now)
-                for lane, row in sorted(self.tables.lane_leases(stream).items())
+                for lane, row in sorted(self.data.lane_leases(stream).items())
             ),
         )
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        now, leases = self.now_us(), self.tables.lane_leases(stream)
+        now, leases = self.now_us(), self.data.lane_leases(stream)
         free = [n for n in lanes if leases[n].owner is None or leases[n].until_us <= now]
         return {lane: self._give(leases[lane], owner, lease_seconds) for lane in free}
 
     async def retake(
         self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
     ) -> dict[int, int]:
-        leases = self.tables.lane_leases(stream)
+        leases = self.data.lane_leases(stream)
         mine = [n for n, t in held.items() if leases[n].owner == owner and leases[n].token == t]
         return {lane: self._give(leases[lane], owner, lease_seconds) for lane in mine}
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        leases = self.tables.lane_leases(stream)
+        leases = self.data.lane_leases(stream)
         for lane, token in held.items():
             if leases[lane].owner == owner and leases[lane].token == token:
                 leases[lane].owner, leases[lane].until_us = None, 0
 
     async def leave(self, stream: str, owner: str) -> None:
-        self.tables.members[stream].pop(owner, None)
-        for lease in self.tables.lane_leases(stream).values():
+        self.data.members[stream].pop(owner, None)
+        for lease in self.data.lane_leases(stream).values():
             if lease.owner == owner:
                 lease.owner, lease.until_us = None, 0
 
@@ -142,7 +144,7 @@ class MemoryStore(Oversight):
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, question: Read) -> list[Record]:
-        exclude, tables = set(question.exclude), self.tables
+        exclude, tables = set(question.exclude), self.data
         leases = tables.lane_leases(question.stream)
         heads: list[int] = []
         rest: list[int] = []
@@ -172,7 +174,7 @@ class MemoryStore(Oversight):
 
     async def settle(self, settlement: Settlement) -> set[int]:
         lanes = self.fence(settlement)
-        now, tables = self.now_us(), self.tables
+        now, tables = self.now_us(), self.data
 
         def rows(records: Iterable[Record]) -> Iterator[Stored]:
             for record in records:
@@ -221,7 +223,7 @@ class MemoryStore(Oversight):
 
     def fence(self, settlement: Settlement) -> set[int]:
         """Return the lanes of the settlement that its owner holds right now, by these tokens."""
-        leases, now = self.tables.lane_leases(settlement.stream), self.now_us()
+        leases, now = self.data.lane_leases(settlement.stream), self.now_us()
         return {
             lane
             for lane, token in settlement.leases.items()
@@ -232,21 +234,21 @@ class MemoryStore(Oversight):
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         now, owned = self.now_us(), set(lanes)
-        waiting = sorted((self.tables.rows[seq] for seq in self.tables.waiting[stream]), key=_due)
+        waiting = sorted((self.data.rows[seq] for seq in self.data.waiting[stream]), key=_due)
         mine = [stored for stored in waiting if stored.row.lane in owned]
         due = [stored for stored in mine if _due(stored)[0] <= now][:limit]
         for stored in due:
-            self.tables.move(stored, Stage.READY)
+            self.data.move(stored, Stage.READY)
         later = mine[len(due) :]
         wait = max(0.0, (_due(later[0])[0] - now) / _SECOND) if later else None
-        ready = any(self.tables.ready.get((stream, lane)) for lane in owned)
+        ready = any(self.data.ready.get((stream, lane)) for lane in owned)
         return Staged(len(due), wait, ready)
 
     async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
         lanes = self.fence(Settlement(stream, owner, 0.0, dict(leases)))
-        broken = list(self.tables.broken_blocks(stream, lanes))[:limit]
+        broken = list(self.data.broken_blocks(stream, lanes))[:limit]
         for hashed in broken:
-            self.tables.advance(stream, hashed)
+            self.data.advance(stream, hashed)
         return len(broken)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
@@ -254,13 +256,13 @@ class MemoryStore(Oversight):
         old = sorted(
             (
                 s
-                for s in self.tables.rows.values()
+                for s in self.data.rows.values()
                 if s.state == State.DONE and (s.settled_us or 0) < before
             ),
             key=lambda s: s.settled_us or 0,
         )[:limit]
         for stored in old:
-            self.tables.drop(stored)
+            self.data.drop(stored)
         return len(old)
 
     # -- waking and handlers ------------------------------------------------------------------

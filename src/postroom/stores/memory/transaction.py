@@ -42,7 +42,7 @@ class MemoryTransaction:
         for row in rows:
             await self._lock(("id", row.id))
             mine = any(s.row.id == row.id for s in self._rows) if len(self._rows) < 1_000 else False
-            if mine or row.id in self._store.tables.ids:
+            if mine or row.id in self._store.data.ids:
                 continue
             stored = Stored(self._store.next_seq(), row, now)
             if row.available_us is not None and row.available_us > now:
@@ -58,7 +58,7 @@ class MemoryTransaction:
         for counter in counters:
             name = (counter.topic, counter.key_hash)
             await self._lock(("counter", name))
-            last = self._counters.get(name, self._store.tables.counters.get(name, 0))
+            last = self._counters.get(name, self._store.data.counters.get(name, 0))
             self._counters[name] = last + counter.step
             values.append(last + counter.step)
         return values
@@ -67,14 +67,14 @@ class MemoryTransaction:
         self.check()
         name = (mark.consumer, mark.id)
         await self._lock(("inbox", name))
-        if self._inbox.get(name, self._store.tables.inbox.get(name)) == "done":
+        if self._inbox.get(name, self._store.data.inbox.get(name)) == "done":
             return False
         self._inbox[name] = "done"
         return True
 
     async def count_done(self, marks: Sequence[Mark]) -> int:
         self.check()
-        seen = {**self._store.tables.inbox, **self._inbox}
+        seen = {**self._store.data.inbox, **self._inbox}
         return sum(seen.get((mark.consumer, mark.id)) == "done" for mark in marks)
 
     def after_commit(self, call: Callable[[], None]) -> bool:
@@ -85,7 +85,7 @@ class MemoryTransaction:
     async def commit(self) -> None:
         self.check()
         self._over = True
-        tables = self._store.tables
+        tables = self._store.data
         for stored in self._rows:
             tables.put(stored)
         tables.counters.update(self._counters)

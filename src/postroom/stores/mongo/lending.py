@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from threading import Lock
 from typing import Any
 
 from pymongo import MongoClient, ReadPreference
@@ -119,13 +120,16 @@ class SyncLender:
         self._options = options
         self._database = database
         self._client: MongoClient[Document] | None = None
+        self._opening = Lock()  # handlers begin in several threads at a time
 
     @contextmanager
     def lend(self) -> Iterator[ClientSession]:
-        if self._client is None:
-            self._client = MongoClient(self._target, **self._options)
+        with self._opening:
+            client = self._client
+            if client is None:
+                client = self._client = MongoClient(self._target, **self._options)
         with translated(harmless=True):
-            session = in_database(self._client.start_session(), self._database)
+            session = in_database(client.start_session(), self._database)
         with session:
             session.start_transaction(_SNAPSHOT, MAJORITY, ReadPreference.PRIMARY)
             try:

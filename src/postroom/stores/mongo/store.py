@@ -25,6 +25,7 @@ from postroom.store import (
     Settlement,
     Staged,
     Stats,
+    Tables,
 )
 from postroom.stores.mongo import leasing, oversight, people, reading, schema, settling
 from postroom.stores.mongo.address import Address, names, read_address
@@ -68,6 +69,7 @@ class MongoStore:
             raise ConfigError("embedded: a list of collections, as in embedded=['pages']")
         self._address: Address = read_address(url, database)
         self.prefix = check_prefix(prefix)
+        self.tables = Tables(prefix)
         self._wanted = transactions
         self.embedded = tuple(embedded)
         self._collector: Collector | None = None

@@ -22,6 +22,7 @@ from postroom.store import (
     Settlement,
     Staged,
     Stats,
+    Tables,
 )
 from postroom.stores.mysql import events, leasing, people, reading, schema
 from postroom.stores.mysql.lending import Lender
@@ -89,6 +90,7 @@ class MysqlStore:
             if not value > 0:
                 raise ConfigError(f"{name} must be more than 0, not {value!r}")
         self.prefix = check_prefix(prefix)
+        self.tables = Tables(prefix)
         self.target = Target(
             host, port, user, password, database, socket, ssl_ca,
             connect_seconds, statement_seconds, lock_seconds,

@@ -24,6 +24,7 @@ from postroom.store import (
     Settlement,
     Staged,
     Stats,
+    Tables,
 )
 from postroom.stores.postgres import events, leasing, people, schema
 from postroom.stores.postgres.connecting import Connector
@@ -66,6 +67,7 @@ class PostgresStore:
 
     def _furnish(self, options: Options) -> None:
         self.options = options
+        self.tables = Tables(options.prefix, options.schema)
         if not options.notify:
             self.capabilities = Capabilities(notify=False)
         self._connector = Connector(options)

@@ -25,6 +25,7 @@ from postroom.store import (
     Settlement,
     Staged,
     Stats,
+    Tables,
 )
 from postroom.stores.sqlite import events, leasing, people, schema
 from postroom.stores.sqlite.lending import Lender
@@ -78,6 +79,7 @@ class SqliteStore:
             raise ConfigError(f"synchronous is normal, full or extra, not {synchronous!r}")
         self.path = Path(path).absolute()
         self.prefix = check_prefix(prefix)
+        self.tables = Tables(prefix)
         self._busy_seconds = busy_seconds
         self._synchronous = synchronous.lower()
         self._writer: DatabaseThread | None = None
