@@ -88,6 +88,13 @@ class Source(Protocol):
     def connection(self) -> Connection:
         """The state of the connection, for metrics and health."""
 
+    @property
+    def name(self) -> str | None:
+        """What the broker knows the receiving service by: a queue, a consumer group.
+
+        The same in all its processes and after each deployment; None: there is none.
+        """
+
     async def open(self) -> None:
         """Begin to receive. A broker that is away is no error; it is waited for.
 

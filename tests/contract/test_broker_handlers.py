@@ -128,7 +128,7 @@ class TestAsyncHandlers(HandlersContract):
 
     @pytest.fixture
     async def broker(self, inbox, effects, refused, gates):
-        handlers = Handlers(transaction=inbox.transaction)
+        handlers = Handlers(name="handlers", transaction=inbox.transaction)
 
         @handlers.default
         async def effect(event, tx):
@@ -154,7 +154,7 @@ class TestAsyncHandlers(HandlersContract):
 class TestSyncHandlers(HandlersContract):
     @pytest.fixture
     async def broker(self, inbox, effects, refused, gates):
-        handlers = Handlers(sync_transaction=inbox.sync_transaction)
+        handlers = Handlers(name="handlers", sync_transaction=inbox.sync_transaction)
 
         @handlers.default
         def effect(event, tx):

@@ -221,3 +221,25 @@ async def test_a_role_with_few_rights_can_consume(as_consumer, postgres_url, mod
     assert await seen(store, ("pay/charge", "m-1")) == 1
     assert len(await store.find(Filter(stream="inbox.pay", state="dead", limit=9))) == 1
     await store.close()
+
+
+@pytest.mark.parametrize("mode", ["direct", "durable"])
+async def test_two_services_without_a_name_each_do_every_message(services, mode):
+    """R-A7: both have a function `handle` for one type, and share all tables."""
+    _, _, url = services
+    done = []
+
+    def service(what):
+        handlers = Handlers()
+
+        @handlers.on("order.created")
+        async def handle(event, tx):
+            done.append((what, event.id))
+
+        queue = MemoryQueue()
+        queue.send(*(message(f"m-{n}", "order.created", str(n)) for n in range(6)))
+        return Consumer(MemorySource(queue, name=what), url, handlers, mode=mode, **QUICKLY)
+
+    async with service("charge"), service("mail"):
+        await until(lambda: len(done) == 12, 30)
+    assert sorted(set(done)) == sorted(done)

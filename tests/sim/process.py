@@ -160,7 +160,10 @@ class SimBroker:
 def sim_handlers(world, process):
     """Handlers in a relay's process, whose effects are one transaction with `accept`."""
     handlers = Handlers(
-        transaction=lambda: _gated(world, process), time_limit_seconds=0.5, **world.sharing
+        name="sim",
+        transaction=lambda: _gated(world, process),
+        time_limit_seconds=0.5,
+        **world.sharing,
     )
 
     @handlers.on(SKIPPED_TYPE)

@@ -80,7 +80,9 @@ class Tx:
 
 def made(database, **options):
     return Handlers(
-        transaction=database.transaction, sync_transaction=database.sync_transaction, **options
+        transaction=database.transaction,
+        sync_transaction=database.sync_transaction,
+        **{"name": "handlers", **options},
     )
 
 

@@ -174,7 +174,9 @@ async def test_each_handler_has_its_own_row_and_one_that_fails_holds_back_no_oth
 async def test_an_event_is_not_charged_while_one_of_its_handlers_had_no_chance(database):
     away = Database()
     away.open_error = ConnectionError("away")
-    handlers = Handlers(transaction=database.transaction, sync_transaction=away.sync_transaction)
+    handlers = Handlers(
+        name="handlers", transaction=database.transaction, sync_transaction=away.sync_transaction
+    )
 
     @handlers.on("order.created")
     async def poison(event, tx):
@@ -221,7 +223,7 @@ async def test_on_sqlite_effect_and_inbox_row_share_one_commit(tmp_path, kind):
         finally:
             conn.close()
 
-    handlers = Handlers(transaction=transaction, sync_transaction=sync_transaction)
+    handlers = Handlers(name="handlers", transaction=transaction, sync_transaction=sync_transaction)
     fails = [True, False, False]
 
     async def charge(event, tx):
@@ -343,7 +345,7 @@ def test_threads_of_handlers_do_not_keep_the_process_alive(database):
 
 # -- binding to a store -----------------------------------------------------------------------
 async def test_bound_handlers_use_the_transactions_of_the_store(database):
-    handlers = Handlers()
+    handlers = Handlers(name="handlers")
 
     @handlers.on("order.created")
     async def one(event, tx):
@@ -357,7 +359,7 @@ async def test_bound_handlers_use_the_transactions_of_the_store(database):
 
 
 async def test_a_second_store_gets_a_twin_that_shares_functions_and_limits():
-    handlers, one, two = Handlers(), Database(), Database()
+    handlers, one, two = Handlers(name="handlers"), Database(), Database()
     handlers.bind(one)
     twin = handlers.bind(two)
     assert twin is not handlers
@@ -376,7 +378,7 @@ async def test_a_second_store_gets_a_twin_that_shares_functions_and_limits():
 @pytest.mark.promise("H4")
 async def test_where_transactions_exclude_each_other_events_run_one_by_one(database, desk):
     database.capabilities = SimpleNamespace(concurrent_writers=False)
-    handlers = Handlers(concurrency=5).bind(database)
+    handlers = Handlers(name="shop", concurrency=5).bind(database)
     running, most = 0, 0
 
     @handlers.on("order.created")

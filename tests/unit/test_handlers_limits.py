@@ -95,7 +95,7 @@ async def test_a_sync_handler_over_its_limit_cannot_commit_later(database, limit
         finally:
             ended.set()
 
-    handlers = Handlers(sync_transaction=transaction, time_limit_seconds=7)
+    handlers = Handlers(name="handlers", sync_transaction=transaction, time_limit_seconds=7)
 
     @handlers.on("order.created")
     def slow(event, tx):
@@ -126,7 +126,7 @@ async def test_a_commit_that_was_claimed_in_time_is_waited_for(limit):
             committing.set()
             assert release.wait(PATIENCE)
 
-    handlers = Handlers(sync_transaction=transaction)
+    handlers = Handlers(name="handlers", sync_transaction=transaction)
     handlers.on("order.created", name="h")(lambda event, tx: tx.rows.append(("effect", event.id)))
     limit.fires_at(committing, then=release.set)
     assert (await outcome_of(handlers)).verdict is Verdict.CONFIRMED
@@ -143,7 +143,7 @@ async def test_a_commit_that_hangs_in_a_thread_is_unknown(limit):
         committing.set()
         assert release.wait(PATIENCE)
 
-    handlers = Handlers(sync_transaction=transaction, time_limit_seconds=7)
+    handlers = Handlers(name="handlers", sync_transaction=transaction, time_limit_seconds=7)
     handlers.on("order.created", name="h")(lambda event, tx: None)
     limit.fires_at(committing)
     limit.fires_at(committing)
@@ -158,7 +158,7 @@ async def test_a_commit_that_hangs_on_the_loop_is_unknown():
         yield Tx(Database())
         await asyncio.Event().wait()
 
-    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02)
+    handlers = Handlers(name="handlers", transaction=transaction, time_limit_seconds=0.02)
 
     @handlers.on("order.created")
     async def quick(event, tx): ...
@@ -177,7 +177,7 @@ async def test_a_rollback_that_hangs_is_left_behind():
         finally:
             await asyncio.Event().wait()
 
-    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02)
+    handlers = Handlers(name="handlers", transaction=transaction, time_limit_seconds=0.02)
 
     @handlers.on("order.created")
     async def slow(event, tx):
@@ -195,7 +195,7 @@ async def test_a_database_that_hangs_while_a_transaction_is_opened_is_an_outage(
         await asyncio.Event().wait()
         yield
 
-    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02)
+    handlers = Handlers(name="handlers", transaction=transaction, time_limit_seconds=0.02)
 
     @handlers.on("order.created")
     async def never(event, tx): ...
@@ -220,7 +220,9 @@ async def test_an_accept_that_hangs_stops_no_other_event(desk):
     async def transaction():
         yield Waiting(Database())
 
-    handlers = Handlers(transaction=transaction, time_limit_seconds=0.02, concurrency=1)
+    handlers = Handlers(
+        name="handlers", transaction=transaction, time_limit_seconds=0.02, concurrency=1
+    )
 
     @handlers.on("order.created")
     async def quick(event, tx): ...
@@ -276,7 +278,7 @@ async def test_cancelling_lets_a_sync_handler_roll_back(database, desk):
         finally:
             ended.set()
 
-    handlers = Handlers(sync_transaction=transaction)
+    handlers = Handlers(name="handlers", sync_transaction=transaction)
 
     @handlers.on("order.created")
     def slow(event, tx):

@@ -153,7 +153,7 @@ async def test_a_factory_that_yields_no_transaction_is_a_wrong_configuration(kin
     async def transaction():
         yield "not a connection"
 
-    handlers = Handlers(transaction=transaction, sync_transaction=sync_transaction)
+    handlers = Handlers(name="handlers", transaction=transaction, sync_transaction=sync_transaction)
 
     async def async_handler(event, tx): ...
 
@@ -211,7 +211,7 @@ async def test_a_factory_that_swallows_exceptions_does_not_turn_a_failure_into_a
         with suppress(ValueError):
             yield Tx(Database())
 
-    handlers = Handlers(transaction=transaction)
+    handlers = Handlers(name="handlers", transaction=transaction)
 
     @handlers.on("order.created")
     async def fail(event, tx):
@@ -228,7 +228,7 @@ async def test_the_handlers_error_is_told_when_the_rollback_fails_too():
         except ValueError:
             raise ConnectionError("rollback failed") from None
 
-    handlers = Handlers(transaction=transaction)
+    handlers = Handlers(name="handlers", transaction=transaction)
 
     @handlers.on("order.created")
     async def fail(event, tx):

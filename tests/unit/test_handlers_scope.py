@@ -31,12 +31,12 @@ def test_names_are_those_of_the_store():
 
 
 def test_transactions_of_ones_own_have_the_same_names():
-    found = names(Handlers(transaction=own, sync_transaction=own).bind(database()))
+    found = names(Handlers(name="handlers", transaction=own, sync_transaction=own).bind(database()))
     assert found == [(PAY, "app.pay_")] * 2
 
 
 def test_names_that_were_given_are_for_transactions_of_ones_own():
-    bound = Handlers(transaction=own, prefix="other_").bind(database())
+    bound = Handlers(name="handlers", transaction=own, prefix="other_").bind(database())
     other = Tables("other_", "app")
     assert names(bound) == [(other, "app.other_"), (PAY, "app.pay_")]
 
@@ -84,4 +84,4 @@ def test_a_twin_for_a_second_store_has_the_names_of_that_one():
 
 
 def test_handlers_without_a_store_use_the_default_names():
-    assert names(Handlers(transaction=own))[0] == (Tables(), "postroom_")
+    assert names(Handlers(name="handlers", transaction=own))[0] == (Tables(), "postroom_")

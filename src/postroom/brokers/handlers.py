@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from itertools import chain
 from typing import Any, Literal, Protocol, TypeVar
 
 from postroom.broker import (
@@ -28,12 +28,12 @@ from postroom.brokers.handling import (
 )
 from postroom.brokers.heads import Company, Heads, Key
 from postroom.brokers.high_water import Start, gate_of
+from postroom.brokers.naming import UNNAMED, check_name, handler_of, name_in_relay, unbound
 from postroom.brokers.scope import Given, refuse_other_names, scope_of
 from postroom.brokers.together import HELD, Job, run_together, run_together_in_thread
 from postroom.brokers.turnstile import Floor, Turnstile
-from postroom.context import Context, SyncContext, takes_context
-from postroom.errors import ConfigError, EventError
-from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.context import Context, SyncContext
+from postroom.errors import ConfigError
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, short_error
 from postroom.store import Tables
@@ -64,6 +64,10 @@ class Handlers:
     event is tried (G6, H2). The inbox remembers a handler by its name; one that is renamed counts
     as new.
 
+    name                of the service, or of this part of it: distinct among all that share the
+                        inbox' table, and the same after each deployment. Left out, a consumer
+                        gives them its own name and a relay `relay.<stream>`; with transactions of
+                        your own a relay cannot tell, and asks for one
     transaction         a factory of async context managers that yield an open transaction, commit
                         on a clean exit and roll back on an exception; None: the store's own;
                         False: none at all, `tx` is None, nothing is accepted, and the handler
@@ -98,7 +102,7 @@ class Handlers:
     def __init__(
         self,
         *,
-        name: str = "handlers",
+        name: str | None = None,
         transaction: AsyncFactory | Literal[False] | None = None,
         sync_transaction: SyncFactory | Literal[False] | None = None,
         concurrency: int = 10,
@@ -118,8 +122,10 @@ class Handlers:
             raise ConfigError(
                 f"handlers: time_limit_seconds must be more than 0, not {time_limit_seconds}"
             )
-        _check_name("the name of handlers", name)
-        self.name = name
+        if name is not None:
+            check_name("the name of handlers", name)
+        self._named = name
+        self.name = name or ""
         self.concurrency = concurrency
         self.batch = batch
         self.time_limit_seconds = time_limit_seconds
@@ -134,7 +140,7 @@ class Handlers:
         self._set_scopes(self._given.over(Tables()))
         self._by_type: dict[str, list[Handler]] = {}
         self._default: list[Handler] = []
-        self._floor = Floor(concurrency, f"postroom-{name}")
+        self._floor = Floor(concurrency, f"postroom-{name or 'handlers'}")
         self._source: TransactionSource | None = None
         self._turn: Turnstile | None = None
         self._limit = time_limit_seconds
@@ -145,10 +151,10 @@ class Handlers:
         """Register a function for an event type; several may share a type under distinct names."""
         if callable(type):
             raise ConfigError('use it with the event type: @handlers.on("order.created")')
-        _check_name("a handler's event type", type)
+        check_name("a handler's event type", type)
 
         def register(function: Function) -> Function:
-            handler = self._handler(function, name)
+            handler = handler_of(function, name, self.name)
             others = self._by_type.setdefault(type, [])
             if others and self.strict:
                 raise ConfigError(f"{type!r} has a handler, and strict handlers have one each")
@@ -166,12 +172,17 @@ class Handlers:
         """Register the function for all types that have none of their own."""
         if self._default:
             raise ConfigError(f"there is a default handler already: {self._default[0].name!r}")
-        self._default.append(self._handler(function, None))
+        self._default.append(handler_of(function, None, self.name))
         return function
 
     def handles(self, type: str) -> bool:  # noqa: A002
         """Say whether an event of this type has a handler, or needs none."""
         return bool(self._by_type.get(type) or self._default) or type == SKIPPED_TYPE
+
+    @property
+    def own_name(self) -> str | None:
+        """The name that they were given, if any."""
+        return self._named
 
     @property
     def places(self) -> int:
@@ -183,20 +194,31 @@ class Handlers:
         """The event types that have handlers of their own."""
         return frozenset(self._by_type)
 
-    def bind(self, source: TransactionSource, lease_seconds: float = math.inf) -> Handlers:
-        """Return these handlers with the store's transactions where none were given.
+    def bind(
+        self,
+        source: TransactionSource,
+        lease_seconds: float = math.inf,
+        *,
+        name: str | None = None,
+        stream: str | None = None,
+    ) -> Handlers:
+        """Return these handlers with the store's transactions, and a name, where none were given.
 
         The first store is bound to this object itself; for a second one, while the first is in
         use, it is a twin that shares functions, threads and limits. Where a handler's open
         transaction keeps everybody else from writing, the relay's renewals included, its time
-        limit is cut to a third of the lease (H4).
+        limit is cut to a third of the lease (H4). `name` is the consumer's, `stream` the relay's.
         """
-        if self._source is source:
+        own = bool(self._transaction or self._sync_transaction)
+        chosen = self._named or name or name_in_relay(stream, own_factory=own) or self.name
+        if self._source is source and self.name == chosen:
             return self
+        for handler in chain(self._default, *self._by_type.values()):
+            check_name("a handler's name", f"{chosen}/{handler.name}")
         bound = self if self._source is None or self._closed else copy.copy(self)
         if self._transaction is None and self._sync_transaction is None:
             refuse_other_names(self._given, source.tables)
-        bound._source = source
+        bound._source, bound.name = source, chosen
         bound._set_scopes(source.tables)
         capabilities = getattr(source, "capabilities", None)
         one_writer = not getattr(capabilities, "concurrent_writers", True)
@@ -254,7 +276,7 @@ class Handlers:
         An event has company if it has one handler and that one has transactions.
         """
         handlers = self._by_type.get(type) or (() if type == SKIPPED_TYPE else self._default)
-        if len(handlers) != 1 or self.strict:
+        if len(handlers) != 1 or self.strict or not self.name:
             return None
         is_async = handlers[0].is_async
         if not (self._factory() if is_async else self._sync_factory()):
@@ -369,7 +391,9 @@ class Handlers:
         if handler.is_async:
             factory = self._factory()
             if factory is None:
-                return _unbound("transaction")
+                return unbound("transaction")
+            if factory and not self.name:
+                return UNNAMED
             return await run_async(
                 handler,
                 record,
@@ -380,7 +404,9 @@ class Handlers:
             )
         sync_factory = self._sync_factory()
         if sync_factory is None:
-            return _unbound("sync_transaction")
+            return unbound("sync_transaction")
+        if sync_factory and not self.name:
+            return UNNAMED
         return await run_sync(
             handler,
             record,
@@ -409,20 +435,6 @@ class Handlers:
         name = f"{self.name}/{handler.name}"
         return Mark(name, record.id, record.type, record.correlation_id)
 
-    def _handler(self, function: Callable[..., Any], name: str | None) -> Handler:
-        if not callable(function):
-            raise ConfigError(f"a handler is a function (event, tx), not {function!r}")
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-            raise ConfigError("a handler is a function that returns, not a generator")
-        chosen = name if name is not None else getattr(function, "__name__", None)
-        if chosen is None or chosen == "<lambda>":
-            raise ConfigError("this handler has no name of its own: @handlers.on(…, name=…)")
-        _check_name("a handler's name", f"{self.name}/{chosen}")
-        is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004 - an object with `async def __call__`
-        )
-        return Handler(chosen, function, is_async, takes_context(function))
-
     def _set_scopes(self, tables: Tables) -> None:
         own, own_sync = self._transaction is not None, self._sync_transaction is not None
         self._scope = scope_of(self._given, self._outbox, tables, own_factory=own)
@@ -433,11 +445,12 @@ class Handlers:
         if not handler.takes_context:
             return handler
         call, outbox, sync_outbox = handler.call, self._scope.outbox, self._sync_scope.outbox
+        module = self.name or "handlers"
 
         def with_context(record: Record, tx: Any) -> Any:
             if handler.is_async:
-                return call(record, tx, Context(self.name, record, tx, outbox))
-            return call(record, tx, SyncContext(self.name, record, tx, sync_outbox))
+                return call(record, tx, Context(module, record, tx, outbox))
+            return call(record, tx, SyncContext(module, record, tx, sync_outbox))
 
         return Handler(handler.name, with_context, handler.is_async)
 
@@ -447,18 +460,3 @@ async def _nothing(event: Record, tx: Any) -> None:
 
 
 _STEP_OVER = Handler("skipped", _nothing, is_async=True)
-
-
-def _unbound(option: str) -> Outcome:
-    return Outcome(
-        Verdict.MISCONFIGURED,
-        f"handlers have no transactions to run in: give {option}=… (or False for none), "
-        "or let a relay bind its store",
-    )
-
-
-def _check_name(what: str, name: object) -> None:
-    try:
-        check_text("name", name, MAX_NAME_BYTES)
-    except EventError as error:
-        raise ConfigError(f"{what} {str(error).removeprefix('event.name ')}") from error

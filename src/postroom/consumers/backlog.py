@@ -80,8 +80,10 @@ class Unpacked:
     def capabilities(self) -> BrokerCapabilities:
         return self._handlers.capabilities
 
-    def bind(self, source: TransactionSource, lease_seconds: float) -> Unpacked:
-        return Unpacked(self._handlers.bind(source, lease_seconds))
+    def bind(self, source: TransactionSource, lease_seconds: float, *, stream: str) -> Unpacked:
+        """Bind the handlers; their name is not this stream's, but the consumer's."""
+        name = stream.removeprefix(STREAM)
+        return Unpacked(self._handlers.bind(source, lease_seconds, name=name))
 
     async def open(self) -> None:
         await self._handlers.open()

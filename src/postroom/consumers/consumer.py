@@ -66,8 +66,7 @@ class Consumer:
         if not isinstance(found, Handlers):
             raise ConfigError(f"a consumer needs Handlers, not {type(found).__name__}")
         self.handlers = found
-        self.name = self.settings.name or found.name
-        merge(self.settings, {"name": self.name})  # a name of handlers may be too long for one here
+        self.name = _name_of(self.settings, found, self.source)
         if self.settings.missing_id == "offset" and not self.source.capabilities.offsets:
             raise ConfigError("missing_id='offset' needs a source with a log, such as Kafka")
         if found.strict and self.settings.mode != "durable":
@@ -186,7 +185,7 @@ class Consumer:
         await open_shared(self.store)
         if settings.batch > 1 and not self.store.capabilities.transactions:
             raise ConfigError("consumer: a batch needs transactions, and this store has none")
-        handlers = self.handlers.bind(self.store, settings.lease_seconds)
+        handlers = self.handlers.bind(self.store, settings.lease_seconds, name=self.name)
         self._opened.append(handlers)
         await open_shared(handlers)
         backlog = Backlog(self.store, self.name, strict=handlers.strict is not None)
@@ -372,3 +371,16 @@ class Consumer:
         self._in_flight -= count
         if self._in_flight < self.settings.max_in_flight:
             self._room.set()
+
+
+def _name_of(settings: ConsumerSettings, handlers: Handlers, source: Source) -> str:
+    """Return the consumer's name: the one given, its handlers', or its queue's or group's."""
+    name = settings.name or handlers.own_name or source.name
+    if not name:
+        raise ConfigError(
+            "a consumer needs a name, by which its inbox rows and kept messages are known: "
+            "Consumer(…, name='payments'). No other service that uses these tables may have it, "
+            "and it must not change from one deployment to the next"
+        )
+    merge(settings, {"name": name})  # what is long enough for a queue may be too long for a stream
+    return name

@@ -137,6 +137,7 @@ class KafkaSource:
         self._url = Url.parse(url)
         self.options = KafkaSourceOptions.read(self._url, given)
         self.capabilities = SourceCapabilities(offsets=True)
+        self.name = self.options.group
         self._arrivals = _Arrivals()
         self._news = asyncio.Event()
         self._thread: _Poller | None = None

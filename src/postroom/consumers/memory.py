@@ -77,8 +77,9 @@ class MemorySource:
 
     capabilities = SourceCapabilities(offsets=True)
 
-    def __init__(self, queue: MemoryQueue | None = None) -> None:
+    def __init__(self, queue: MemoryQueue | None = None, *, name: str | None = None) -> None:
         self.queue = queue or MemoryQueue()
+        self.name = name
         self._held: dict[int, _Delivery] = {}
         self._paused = False
         self.connection = Connection()

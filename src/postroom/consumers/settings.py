@@ -27,8 +27,9 @@ _LONGEST_NAME = MAX_STREAM_BYTES - len(STREAM)
 class ConsumerSettings:
     """How a consumer works. All times are seconds.
 
-    name            the consumer's: its kept messages are in the stream `inbox.<name>`; the name of
-                    its handlers if left empty
+    name            the consumer's: its kept messages are in the stream `inbox.<name>`. Left empty,
+                    it is the name of its handlers, else of its queue or consumer group. Distinct
+                    among all that share the tables, and the same after each deployment
     mode            direct: a message is acknowledged after its handlers have committed. durable: it
                     is stored first, acknowledged, and handled later, with durable retries
     missing_id      what to do with a message without an id: `hash` makes one from its body,

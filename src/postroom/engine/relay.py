@@ -194,7 +194,7 @@ class Relay:
         await open_shared(self.store)
         if (bind := getattr(self.broker, "bind", None)) is not None:
             # Handlers run in the store's transactions, unless they were given others.
-            self.broker = bind(self.store, self.settings.lease_seconds)
+            self.broker = bind(self.store, self.settings.lease_seconds, stream=self.settings.stream)
         outbox_id = await self.store.identity()
         office = self._furnish()
         office.outbox_id = outbox_id
