@@ -17,6 +17,7 @@ else:
     from uuid_utils import uuid7  # only its text is used: no need for `compat`, which is slower
 
 MAX_ID_BYTES = 100
+KEPT_IDS = "inbox/"  # what the row ids of received messages begin with, and no event's does
 MAX_NAME_BYTES = 255
 MAX_TOPIC_BYTES = 249  # Kafka's limit
 MAX_STREAM_BYTES = 64
@@ -58,7 +59,7 @@ class Event(_Fields):
 
     type            what happened: `order.created`
     payload         JSON-able data, a dataclass, a pydantic or msgspec object, or bytes
-    id              any text up to 100 bytes; a UUIDv7 if left out
+    id              any text up to 100 bytes that does not begin with `inbox/`; a UUIDv7 if left out
     key             the unit of order within a stream, together with `aggregate_type`, and the
                     broker's message key; `aggregate_id` if left out. None: no order is owed
     stream          the independent queue it waits in
@@ -75,6 +76,8 @@ class Event(_Fields):
     def __post_init__(self) -> None:
         check_text("type", self.type, MAX_NAME_BYTES)
         check_text("id", self.id, MAX_ID_BYTES)
+        if self.id.startswith(KEPT_IDS):
+            raise EventError("id", f"begins with {KEPT_IDS!r}, as only kept messages do; change it")
         check_text("stream", self.stream, MAX_STREAM_BYTES)
         if self.topic is not None:
             check_text("topic", self.topic, MAX_TOPIC_BYTES)

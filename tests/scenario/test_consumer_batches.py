@@ -331,4 +331,4 @@ async def test_a_store_without_transactions_has_no_batches(monkeypatch):
         type(store), "capabilities", property(lambda _: Capabilities(transactions=False))
     )
     with pytest.raises(ConfigError, match="a batch needs transactions"):
-        await Consumer(MemorySource(), store, Handlers(), batch=2).start()
+        await Consumer(MemorySource(), store, Handlers(name="shop"), batch=2).start()

@@ -210,13 +210,13 @@ async def test_a_message_that_was_done_can_be_replayed_under_a_new_id(shop):
         await until(lambda: shop.effects() == ["m-1"])
 
         async def over():
-            return (await shop.store.get("payments/m-1")).state == "done"
+            return (await shop.store.get("inbox/payments/m-1")).state == "done"
 
         await until_async(over)
-        assert await shop.store.replay(["payments/m-1"]) == 1
+        assert await shop.store.replay(["inbox/payments/m-1"]) == 1
         await until_async(over)
         assert shop.effects() == ["m-1"]  # the inbox knows it
-        assert await shop.store.replay(["payments/m-1"], new_id=True) == 1
+        assert await shop.store.replay(["inbox/payments/m-1"], new_id=True) == 1
         await until(lambda: len(shop.effects()) == 2)
 
 
@@ -271,7 +271,7 @@ async def test_start_and_stop_twice(shop):
 
 
 async def test_a_store_without_tables_is_told(tmp_path):
-    consumer = Consumer(MemorySource(), SqliteStore(str(tmp_path / "no.db")), Handlers())
+    consumer = Consumer(MemorySource(), SqliteStore(str(tmp_path / "no.db")), Handlers(name="shop"))
     with pytest.raises(SchemaError):
         await consumer.start()
     assert not consumer.is_running
@@ -321,7 +321,7 @@ async def test_a_message_that_no_row_can_hold_stays_with_the_broker(shop, mode):
     insert = Backlog._insert
 
     async def picky(self, rows):
-        if any(row.id == "payments/huge" for row in rows):
+        if any(row.id == "inbox/payments/huge" for row in rows):
             raise OverflowError("more than max_allowed_packet")
         return await insert(self, rows)
 

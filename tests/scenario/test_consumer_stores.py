@@ -67,9 +67,9 @@ async def test_effects_once_in_the_order_of_keys_and_poison_kept(stores, options
 
         await until(all_but_one, 30)
         kept = await look.find(Filter(stream="inbox.payments", limit=100))
-        assert [record.id for record in kept if record.state == "dead"] == ["payments/a-5"]
+        assert [record.id for record in kept if record.state == "dead"] == ["inbox/payments/a-5"]
         broken = False
-        assert await look.replay(["payments/a-5"]) == 1
+        assert await look.replay(["inbox/payments/a-5"]) == 1
 
         async def all_of_them():
             return len(await effects()) == 18
@@ -123,7 +123,7 @@ async def test_whatever_a_sender_writes_can_be_kept(stores, mode):
 
         await until(all_are_done, 30)
         assert consumer.counts.dead == 1
-        assert (await look.get("payments/poison")).state == "dead"
+        assert (await look.get("inbox/payments/poison")).state == "dead"
     of_the_key = [each for each in seen if each != "m-4"]  # which is of another aggregate
     assert of_the_key == ["m-0", "m-1", "m-2", "m-3", "m-5", "m-6", "m-7", "last"]
 

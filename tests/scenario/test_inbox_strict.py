@@ -70,7 +70,7 @@ class Room:
 
     async def until_state(self, event_id, state):
         async def there():
-            return (await self.states()).get(f"payments/{event_id}") == state
+            return (await self.states()).get(f"inbox/payments/{event_id}") == state
 
         await until(there, 20)
 
@@ -95,17 +95,22 @@ async def test_a_gap_parks_its_key_and_no_other(stores):
         await room.until_over("one-a-1", "one-b-1")
 
         async def parked():
-            record = await room.store.get("payments/one-a-3")
+            record = await room.store.get("inbox/payments/one-a-3")
             return record.state == "failed" and record.last_error
 
         problem = await until(parked, 20)
         assert "number 3 of its key came after number 1" in problem
         assert sorted(await room.effects()) == ["one-a-1", "one-b-1"]
         room.queue.send(numbered(2))  # it comes late, behind those that wait for it
-        assert await room.store.bury(["payments/one-a-3", "payments/one-a-4"], "out of turn") == 2
+        assert (
+            await room.store.bury(
+                ["inbox/payments/one-a-3", "inbox/payments/one-a-4"], "out of turn"
+            )
+            == 2
+        )
         await room.until_over("one-a-2")
         for each in ("one-a-3", "one-a-4"):
-            assert await room.store.replay([f"payments/{each}"]) == 1
+            assert await room.store.replay([f"inbox/payments/{each}"]) == 1
             await room.until_over(each)
     found = [each for each in await room.effects() if "-a-" in each]
     assert found == ["one-a-1", "one-a-2", "one-a-3", "one-a-4"]
@@ -127,7 +132,7 @@ async def test_a_kept_message_can_be_skipped(stores, start):
     room.queue.send(numbered(1), numbered(2), numbered(3))
     async with room.consumer:
         await room.until_state("one-a-2", "failed")
-        await room.store.skip("payments/one-a-2", "agreed with the bank")
+        await room.store.skip("inbox/payments/one-a-2", "agreed with the bank")
         await room.until(["one-a-1", "one-a-3"])
         await room.until_state("one-a-2", "dead")
 
@@ -143,7 +148,7 @@ async def test_a_consumer_may_join_in_the_middle(stores):
 def test_what_strict_handlers_cannot_be_made_of():
     with pytest.raises(ConfigError, match="strict is 'here', 'first' or None"):
         Handlers(strict="there")
-    handlers = Handlers(strict="here")
+    handlers = Handlers(name="shop", strict="here")
     handlers.on("t", name="one")(print_it)
     with pytest.raises(ConfigError, match="one each"):
         handlers.on("t", name="two")(print_it)

@@ -9,6 +9,8 @@ import asyncmy.errors
 import psycopg
 import pymongo.errors
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from postroom import Event, Handlers
 from postroom.consumers.backlog import Backlog, Unpacked, stream_of
@@ -107,6 +109,9 @@ HOSTILE = {
             "postroom-aggregate-type": "\ud800",
         },
     ),
+    "talk of NUL": Incoming(
+        "orders", b"{}", {"postroom-id": r"\u0000", "x": r"\u0000", r"\u0000": "\x00"}
+    ),
     "strict": Incoming("orders", b"{}", {"postroom-id": "e", "postroom-kseq": "3", "x": "\x00"}),
 }
 
@@ -124,6 +129,7 @@ async def test_a_kept_message_is_the_same_event(message):
     assert kept.stream == "inbox.payments"
     for name in ("id", "type", "key_hash", "payload", "content_type", "kseq", "causation_path"):
         assert getattr(found, name) == getattr(record, name), name
+    assert found.headers.get("x") == record.headers.get("x")
 
 
 @pytest.mark.parametrize("strict", [True, False])
@@ -132,7 +138,7 @@ async def test_only_strict_handlers_keep_the_number_that_no_message_may_lose(str
     await store.open()
     message = HOSTILE["strict"]
     await Backlog(store, "payments", strict=strict).keep([(message, to_record(message))])
-    kept = await store.get("payments/e")
+    kept = await store.get("inbox/payments/e")
     assert kept.kseq == (3 if strict else None)  # one with a number is never buried by itself
     assert restore(kept).kseq == 3  # handlers see it in any case
 
@@ -141,9 +147,45 @@ def test_two_consumers_keep_one_message_each_for_itself():
     message = HOSTILE["plain"]
     record = to_record(message)
     rows = {to_row(message, record, name, stream_of(name)).id for name in ("billing", "shipping")}
-    assert rows == {"billing/e-1", "shipping/e-1"}
+    assert rows == {"inbox/billing/e-1", "inbox/shipping/e-1"}
     assert row_id("billing", "x" * 255).startswith("inbox/")
     assert len(row_id("billing", "x" * 255)) <= 100
+
+
+_names = st.text("a/%2F5#", min_size=1, max_size=8)
+
+
+@given(_names, _names, _names, _names)
+def test_no_two_messages_have_one_row(one, first, two, second):
+    """R-A8: consumer `eu` with `billing/x` is not consumer `eu/billing` with `x`."""
+    assert (row_id(one, first) == row_id(two, second)) == ((one, first) == (two, second))
+
+
+def test_no_event_has_the_id_of_a_kept_message():
+    """R-A8"""
+    assert row_id("eu", "billing/x") == "inbox/eu/billing/x"
+    assert row_id("eu/billing", "x") == "inbox/eu%2Fbilling/x"
+    with pytest.raises(EventError, match="as only kept messages do"):
+        Event("t", id="inbox/eu/billing/x")
+    Event("t", id="inbox.eu")
+
+
+async def test_a_row_of_somebody_else_is_neither_taken_for_a_kept_message_nor_buried():
+    """R-A8: as one that was written by SQL, past the checks of an event."""
+    store = MemoryStore()
+    await store.open()
+    message = HOSTILE["plain"]
+    record = to_record(message)
+    row = to_row(message, record, "payments", "main")
+    async with store.transaction() as tx:
+        await tx.insert([row])
+    backlog = Backlog(store, "payments", strict=False)
+    other = HOSTILE["strict"]
+    with pytest.raises(EventError, match="a row in the stream 'main'"):
+        await backlog.keep([(other, to_record(other)), (message, record)])
+    with pytest.raises(EventError, match="delete that row"):
+        await backlog.bury(message, record, "no handler")
+    assert (await store.get(row.id)).state == "pending"
 
 
 @pytest.mark.promise("I6")
@@ -169,7 +211,7 @@ async def test_a_dead_letter_is_written_once():
     backlog = Backlog(store, "payments", strict=False)
     for _ in range(2):
         await backlog.bury(message, to_record(message), "no handler")
-    kept = await store.get("payments/e-1")
+    kept = await store.get("inbox/payments/e-1")
     assert (kept.state, kept.last_error) == ("dead", "no handler")
 
 

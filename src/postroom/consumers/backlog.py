@@ -14,6 +14,7 @@ from postroom import transactions, wake
 from postroom.broker import BrokerCapabilities, Desk, Outcome
 from postroom.brokers.handlers import Handlers, TransactionSource
 from postroom.consumers.letter import STREAM, restore, to_row
+from postroom.errors import EventError
 from postroom.record import Record
 from postroom.source import Incoming
 from postroom.store import Store
@@ -45,7 +46,8 @@ class Backlog:
 
         After it they can be acknowledged. What was kept before is left alone.
         """
-        new = await self._insert([self._row(message, record) for message, record in letters])
+        rows = [self._row(message, record) for message, record in letters]
+        new = await self._insert(rows)
         wake.kick((self.stream,))
         return new
 
@@ -67,7 +69,21 @@ class Backlog:
         async with self.store.transaction() as tx:
             adapter = transactions.resolve(tx, self.store.tables.qualified)
             adapter.check()
-            return await adapter.insert(rows)
+            new = await adapter.insert(rows)
+        if new < len(rows):
+            await self._refuse_strangers(rows)
+        return new
+
+    async def _refuse_strangers(self, rows: Sequence[Row]) -> None:
+        """Raise EventError if an id is taken, and not by an earlier delivery of the message."""
+        for row in rows:
+            there = await self.store.get(row.id)
+            if there is not None and there.stream != self.stream:
+                raise EventError(
+                    "id",
+                    f"{row.id!r} is that of a row in the stream {there.stream!r}, which was not "
+                    f"kept by {self.consumer!r}: delete that row, or give it another id",
+                )
 
 
 class Unpacked:

@@ -7,12 +7,14 @@ event came straight from the broker or was kept first.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import sha256
+from typing import Any
 
 from postroom.clock import host_microseconds
 from postroom.codec import JSON
 from postroom.envelope import ID, read_headers, write_headers
-from postroom.event import MAX_ID_BYTES, MAX_NAME_BYTES, MAX_TOPIC_BYTES
+from postroom.event import KEPT_IDS, MAX_ID_BYTES, MAX_NAME_BYTES, MAX_TOPIC_BYTES
 from postroom.message_id import MissingId, identify, media_type
 from postroom.record import Record, key_hash, lane_of
 from postroom.source import Incoming
@@ -64,11 +66,9 @@ def read(message: Incoming, missing_id: MissingId) -> tuple[Record, bool]:
         aggregate_id=envelope.aggregate_id,
         payload=message.body,
         content_type=media_type(envelope, message.body),
-        headers_json=_clean(_to_text(dict(envelope.headers))) if envelope.headers else None,
+        headers_json=_json(envelope.headers) if envelope.headers else None,
         correlation_id=_clip(envelope.correlation_id, MAX_NAME_BYTES),
-        causation_json=_clean(_to_text(envelope.causation_path))
-        if envelope.causation_path
-        else None,
+        causation_json=_json(envelope.causation_path) if envelope.causation_path else None,
         schema_version=_within(envelope.schema_version, _MAX_INT, 1),
         kseq=envelope.kseq if (envelope.kseq or 0) <= _LARGEST else None,
         occurred_us=_within(envelope.occurred_us, _LATEST_US, now),
@@ -93,7 +93,7 @@ def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row
     headers = {**message.headers, ID: record.id}
     if message.offset is not None:
         headers[OFFSET] = message.offset
-    wire = _clean(_to_text(headers))
+    wire = _json(headers)
     return Row(
         id=row_id(consumer, record.id),
         stream=stream,
@@ -146,15 +146,16 @@ def restore(kept: Record) -> Record:
 
 
 def row_id(consumer: str, event_id: str) -> str:
-    """Return the id of a kept message: its own, under the consumer's name.
+    """Return the id of a kept message: `inbox/<consumer>/<its own>`.
 
-    Two consumers in one database keep the same message each for itself, and neither meets the
-    event in the outbox that it came from.
+    No event of an outbox has such an id. A slash in the consumer's name is escaped, so that no two
+    pairs of consumer and id have the same. One that is too long is a hash, without a second slash.
     """
-    plain = f"{consumer}/{event_id}"
+    name = consumer.replace("%", "%25").replace("/", "%2F")
+    plain = f"{KEPT_IDS}{name}/{event_id}"
     if len(plain.encode()) <= MAX_ID_BYTES:
         return plain
-    return "inbox/" + sha256(plain.encode()).hexdigest()
+    return f"{KEPT_IDS}{sha256(plain.encode()).hexdigest()}"
 
 
 def _text(record: Record) -> str | None:
@@ -180,8 +181,20 @@ def _sound(text: str | None) -> str | None:
 
 
 def _clean(text: str) -> str:
-    """Replace what no database takes: lone surrogates, and NUL, which JSON writes as an escape."""
-    return text.encode(errors="replace").decode().replace("\\u0000", "\\ufffd")
+    """Replace what no database takes: lone surrogates and NUL."""
+    return text.encode(errors="replace").decode().replace("\x00", "\ufffd")
+
+
+def _json(value: Any) -> str:
+    """Return as JSON what a foreign sender wrote, without what no database takes.
+
+    NUL goes first: JSON writes it as an escape, which looks like text that merely speaks of it.
+    """
+    match value:
+        case Mapping():
+            return _to_text({_clean(name): _clean(text) for name, text in value.items()})
+        case _:
+            return _to_text([[_clean(part) for part in step] for step in value])
 
 
 def _clip(text: str | None, limit: int) -> str | None:

@@ -176,10 +176,10 @@ class ConsumerContract(ConsumerBatches):
             assert room.effects() == ["m-2"]
             assert consumer.counts.dead == 1
             assert await room.dead() == {
-                "payments/m-1": "ValueError: no such customer (attempts: 3)"
+                "inbox/payments/m-1": "ValueError: no such customer (attempts: 3)"
             }
             broken = False
-            assert await room.store.replay(["payments/m-1"]) == 1
+            assert await room.store.replay(["inbox/payments/m-1"]) == 1
             await room.until(lambda: len(room.effects()) == 2)
         assert room.effects() == ["m-2", "m-1"]
         assert await room.dead() == {}
@@ -204,13 +204,16 @@ class ConsumerContract(ConsumerBatches):
             await room.until(lambda: consumer.counts.dead == 4 and consumer.counts.done == 1)
             dead = await room.dead()
         assert sorted(dead) == [
-            "payments/no-handler", "payments/no-json", "payments/no-utf8", "payments/rejected",
-        ]  # fmt: skip
-        assert "no handler for type 'order.lost'" in dead["payments/no-handler"]
-        assert "the customer is dead" in dead["payments/rejected"]
-        assert "the body is no JSON" in dead["payments/no-json"]
-        assert "the body is no JSON" in dead["payments/no-utf8"]
-        kept = await room.store.get("payments/no-utf8")
+            "inbox/payments/no-handler",
+            "inbox/payments/no-json",
+            "inbox/payments/no-utf8",
+            "inbox/payments/rejected",
+        ]
+        assert "no handler for type 'order.lost'" in dead["inbox/payments/no-handler"]
+        assert "the customer is dead" in dead["inbox/payments/rejected"]
+        assert "the body is no JSON" in dead["inbox/payments/no-json"]
+        assert "the body is no JSON" in dead["inbox/payments/no-utf8"]
+        kept = await room.store.get("inbox/payments/no-utf8")
         assert kept is not None
         assert kept.payload == b"\xff\xfe\x00"
         assert room.effects() == ["7"]
@@ -329,5 +332,5 @@ class ConsumerContract(ConsumerBatches):
         async with room.consuming(mode="durable", retry=retry):
             await room.until(lambda: len(room.effects()) == 3)
             dead = await room.dead()
-        assert dead == {"payments/a-1": "ValueError: no such customer"}
+        assert dead == {"inbox/payments/a-1": "ValueError: no such customer"}
         assert [name for name in room.effects() if name.startswith("a")] == ["a-2", "a-3"]
