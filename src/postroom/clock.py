@@ -13,6 +13,10 @@ from typing import Protocol
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
+MIN_MICROSECONDS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+MAX_MICROSECONDS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+"""The instants that a datetime can hold: the years 1 to 9999."""
+
 
 class Clock(Protocol):
     """What the engine asks for the time of its local deadlines."""

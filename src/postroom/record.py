@@ -90,6 +90,11 @@ class Record(NamedTuple):
     barrier: int | None = None
 
     @property
+    def flaw(self) -> str | None:
+        """Why the row cannot be sent as it is stored; None if it can. See `flawed.FlawedRecord`."""
+        return (self.last_error or UNREADABLE) if self.state == UNREADABLE else None
+
+    @property
     def headers(self) -> Mapping[str, str]:
         """The user's own headers."""
         return json.loads(self.headers_json) if self.headers_json else {}

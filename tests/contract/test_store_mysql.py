@@ -13,6 +13,16 @@ from tests.contract.mysql_database import own_database
 
 class TestMysqlStore(StoreContract):
     capabilities = Capabilities(notify=False)
+    flaws = {
+        "type = x'61ff62'": "type is not UTF-8 text: b'a\\xffb'",
+        "topic = x'ff'": "topic is not UTF-8 text",
+        "correlation_id = x'ff'": "correlation_id is not UTF-8 text",
+        "headers = 'no json', size = size + 7": "headers are not a JSON object of text: 'no json'",
+        "headers = '{\"retries\":1}', size = size + 13": "headers are not a JSON object of text",
+        "causation_path = '[[\"a\"]]'": "causation_path is not a JSON list of text pairs",
+        "occurred_at = '0000-00-00'": "occurred_at is NULL",
+        "created_at = '0000-00-00'": "created_at is NULL",
+    }
 
     @pytest.fixture
     def database(self, mariadb_url):
@@ -35,3 +45,13 @@ class TestMysqlStore(StoreContract):
     @pytest.fixture
     def write(self, database):
         return lambda store: database.writing()
+
+    @pytest.fixture
+    def spoil(self, database):
+        async def spoil(event_id, flaw):
+            database.run(
+                "SET sql_mode = ''",  # zero dates, as servers with an old configuration allow
+                f"UPDATE postroom_outbox SET {flaw} WHERE id = '{event_id}'",
+            )
+
+        return spoil

@@ -15,6 +15,17 @@ from postroom.testing.store import StoreContract
 
 class PostgresContract(StoreContract):
     capabilities = Capabilities()
+    flaws = {
+        "occurred_at = 'infinity'": "occurred_at lies after the year 9999",
+        "created_at = 'infinity'": "created_at lies after the year 9999",
+        "created_at = '-infinity'": "created_at lies before the year 1",
+        "occurred_at = '294276-12-31 23:59:59'": "occurred_at lies after the year 9999",
+        "occurred_at = '4713-01-01 BC'": "occurred_at lies before the year 1",
+        "next_attempt_at = 'infinity'": "next_attempt_at lies after the year 9999",
+        "headers = 'no json', size = size + 7": "headers are not a JSON object of text: 'no json'",
+        "headers = '{\"retries\":1}', size = size + 13": "headers are not a JSON object of text",
+        "causation_path = '[[\"a\"]]'": "causation_path is not a JSON list of text pairs",
+    }
 
     @pytest.fixture
     async def another(self, server_url):
@@ -48,6 +59,17 @@ class PostgresContract(StoreContract):
                 yield connection
 
         return write
+
+    @pytest.fixture
+    def spoil(self, store):
+        async def spoil(event_id, flaw):
+            connect = psycopg.AsyncConnection.connect(store.options.conninfo)
+            async with await connect as connection:
+                await connection.execute(
+                    f"UPDATE postroom_outbox SET {flaw} WHERE id = %s", [event_id]
+                )
+
+        return spoil
 
 
 class TestPostgres15Store(PostgresContract):

@@ -14,6 +14,23 @@ from postroom.testing.store import StoreContract
 
 class TestSqliteStore(StoreContract):
     capabilities = Capabilities(concurrent_writers=False, server_clock=False)
+    flaws = {  # SQLite keeps any type of value in any column, and checks no text
+        "type = CAST(x'61ff62' AS TEXT)": "type is not UTF-8 text: b'a\\xffb'",
+        "topic = x'61'": "topic is not UTF-8 text",
+        "key = CAST(x'ff' AS TEXT)": "key is not UTF-8 text",
+        "last_error = CAST(x'ff' AS TEXT)": "last_error is not UTF-8 text",
+        "payload = NULL, payload_bytes = 'text'": "payload is str, not bytes",
+        "headers = 'no json'": "headers are not a JSON object of text: 'no json'",
+        "headers = '{\"retries\":1}'": "headers are not a JSON object of text",
+        "headers = x'7b7d'": "headers is not UTF-8 text",
+        "causation_path = '[[\"a\"]]'": "causation_path is not a JSON list of text pairs",
+        "occurred_at = 'yesterday'": "occurred_at is str, not int: 'yesterday'",
+        "created_at = 1.5": "created_at is float, not int: 1.5",
+        "created_at = 9223372036854775807": "created_at lies after the year 9999",
+        "occurred_at = -9223372036854775807": "occurred_at lies before the year 1",
+        "next_attempt_at = 9223372036854775807": "next_attempt_at lies after the year 9999",
+        "schema_version = 'one'": "schema_version is str, not int",
+    }
 
     @pytest.fixture
     async def another(self, tmp_path):
@@ -46,3 +63,14 @@ class TestSqliteStore(StoreContract):
                 await connection.commit()
 
         return write
+
+    @pytest.fixture
+    def spoil(self, store):
+        async def spoil(event_id, flaw):
+            async with aiosqlite.connect(store.path) as connection:
+                await connection.execute(
+                    f"UPDATE postroom_outbox SET {flaw} WHERE id = ?", (event_id,)
+                )
+                await connection.commit()
+
+        return spoil

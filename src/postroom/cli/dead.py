@@ -6,9 +6,8 @@ import asyncio
 
 import click
 
-from postroom.cli.listing import cut, iso
+from postroom.cli.listing import cut, instant
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
-from postroom.clock import from_microseconds
 from postroom.fingerprint import Group, group
 from postroom.store import Deed
 from postroom.url import Url
@@ -59,19 +58,23 @@ def _facts(one: Group) -> dict[str, object]:
         "type": facts["type"],
         "pattern": facts["pattern"],
         "example": facts["example"],
-        "first_at": iso(from_microseconds(one.first_us)),
-        "last_at": iso(from_microseconds(one.last_us)),
+        "first_at": instant(one.first_us),
+        "last_at": instant(one.last_us),
     }
 
 
 def _lines(one: Group) -> list[str]:
-    first, last = (
-        from_microseconds(us).strftime("%Y-%m-%d %H:%M") for us in (one.first_us, one.last_us)
-    )
+    first, last = _minute(one.first_us), _minute(one.last_us)
+    died = f"{first} … {last.removeprefix(first[:5])}"
     return [
-        f"{one.id}  {one.how_many:>9,}  {cut(one.type, 26):<26}  {first} … {last[5:]}",
+        f"{one.id}  {one.how_many:>9,}  {cut(one.type, 26):<26}  {died}",
         f"          {cut(one.pattern, 70)}",
     ]
+
+
+def _minute(microseconds: int) -> str:
+    text = str(instant(microseconds))
+    return text[:16].replace("T", " ") if text.endswith("Z") else text
 
 
 @click.command(short_help="List what people did: replay, bury, skip, prune.")
@@ -89,14 +92,15 @@ def audit(store: Url, limit: int, as_json: bool) -> None:
     """  # noqa: D301 - click knows the sign
     deeds = asyncio.run(_deeds(store, limit))
     for deed in deeds:
-        at = iso(from_microseconds(deed.at_us))
+        at = instant(deed.at_us)
         if as_json:
             facts = deed._asdict()
             del facts["at_us"]
             print_json({"at": at, **facts}, lines=True)
         else:
             click.echo(
-                f"{str(at)[:19]}Z  {cut(deed.what, 6):<6}  {deed.how_many:>7,}  {cut(deed.who, 41)}"
+                f"{str(at)[:19]:<19}Z  {cut(deed.what, 6):<6}  {deed.how_many:>7,}  "
+                f"{cut(deed.who, 41)}"
             )
             click.echo(f"    {cut(deed.about, 76)}")
     if not deeds and not as_json:

@@ -12,9 +12,11 @@ from postroom.cli.exits import one_line
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
 from postroom.cli.selecting import Selection, read_selection, selection_options, walk
 from postroom.cli.status import duration
+from postroom.clock import from_microseconds
 from postroom.record import Record, State
 from postroom.url import Url
 
+_NO_DATES = {2**63 - 1: "infinity", -(2**63): "-infinity"}  # as PostgreSQL has them
 _STATES = [str(state) for state in State]
 
 
@@ -73,16 +75,27 @@ def summary(record: Record) -> dict[str, Any]:
         "aggregate_type": record.aggregate_type,
         "aggregate_id": record.aggregate_id,
         "attempts": record.attempts,
-        "created_at": iso(record.created_at),
-        "next_attempt_at": iso(record.next_attempt_at),
+        "created_at": instant(record.created_us),
+        "next_attempt_at": instant(record.next_attempt_us),
         "last_error": record.last_error,
         "size": record.size,
+        "flaw": record.flaw,
     }
 
 
 def iso(at: datetime | None) -> str | None:
     """Return an instant as text, in UTC."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def instant(microseconds: Any) -> str | None:
+    """Return microseconds since 1970 as text, in UTC; what is no date is shown as it is stored."""
+    if microseconds is None:
+        return None
+    try:
+        return iso(from_microseconds(microseconds))
+    except (OverflowError, TypeError):
+        return _NO_DATES.get(microseconds, f"not a date: {microseconds!r}")
 
 
 def cut(text: str, columns: int) -> str:
@@ -104,9 +117,12 @@ def _lines(record: Record) -> list[str]:
         str(record.attempts),
         _short(age),
     )
+    lines = [line]
     if record.last_error and record.state in (State.DEAD, State.FAILED):
-        return [line, f"           {cut(record.last_error, 69)}"]
-    return [line]
+        lines.append(f"           {cut(record.last_error, 69)}")
+    if record.flaw is not None and record.flaw != record.last_error:
+        lines.append(f"           {cut(record.flaw, 69)}")
+    return lines
 
 
 def _short(seconds: float) -> str:

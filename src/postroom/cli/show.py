@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Any
 
 import click
 
 from postroom.cli.exits import one_line
-from postroom.cli.listing import iso, summary
+from postroom.cli.listing import instant, summary
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
-from postroom.clock import from_microseconds
 from postroom.codec import JSON
 from postroom.errors import NotFoundError
 from postroom.record import Record
@@ -20,6 +20,7 @@ from postroom.url import Url
 
 _HEX_BYTES = 4_096
 _COLUMNS = 80
+_MOST_LEVELS = 100
 
 
 @click.command(short_help="Show everything of one event.")
@@ -30,6 +31,7 @@ def show(event_id: str, store: Url, as_json: bool) -> None:
     """Show everything of one event: payload, attempts, last error, lease, times.
 
     A payload that is not JSON is shown in hexadecimal, its first 4,096 bytes; --json has all of it.
+    A row that cannot be an event is shown as far as it can be, and `flaw` says what is wrong.
 
     \b
     Examples:
@@ -70,7 +72,7 @@ def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -
         "lane_relay": relay or None if held else None,
         "blocked_after": None if details.barrier is None else str(details.barrier),
         "lease_owner": details.lease_owner,
-        "lease_until": _at(details.lease_until_us),
+        "lease_until": instant(details.lease_until_us),
         "kseq": record.kseq,
         "correlation_id": record.correlation_id,
         "causation_path": [list(step) for step in record.causation_path],
@@ -92,8 +94,13 @@ def timeline(record: Record, details: Details) -> list[dict[str, str]]:
     ]
     if details.settled_us is None:
         moments.append((record.next_attempt_us, "next attempt"))
-    known = sorted((us, what) for us, what in moments if us is not None)
-    return [{"at": str(_at(us)), "what": what} for us, what in known]
+    known = sorted(((us, what) for us, what in moments if us is not None), key=_when)
+    return [{"at": str(instant(us)), "what": what} for us, what in known]
+
+
+def _when(moment: tuple[Any, str]) -> tuple[bool, Any, str]:
+    us, what = moment
+    return (False, us, what) if isinstance(us, int) else (True, str(us), what)
 
 
 def render(facts: dict[str, Any]) -> list[str]:
@@ -121,16 +128,40 @@ def render(facts: dict[str, Any]) -> list[str]:
 def _payload(record: Record) -> dict[str, Any]:
     if record.content_type == JSON:
         try:
-            return {"json": json.loads(record.payload)}
+            value = json.loads(record.payload)
+            if not _is_deep(value):
+                return {"json": value}
+            return {"text": record.payload.decode()}
+        except RecursionError:
+            with suppress(UnicodeDecodeError):
+                return {"text": record.payload.decode()}
         except ValueError:
             pass  # somebody wrote it by hand
     return {"hex": record.payload.hex()}
+
+
+def _is_deep(value: Any) -> bool:
+    """Say whether a value is nested too deeply to be printed as an indented tree."""
+    level = [value]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, (dict, list))
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
 
 
 def _shown(payload: dict[str, Any]) -> list[str]:
     if "json" in payload:
         text = json.dumps(payload["json"], indent=2, ensure_ascii=False)
         return ["".join(map(_readable, line)) for line in text.split("\n")]
+    if "text" in payload:
+        text = "".join(map(_readable, payload["text"]))
+        return [f"JSON, nested deeper than {_MOST_LEVELS} levels:", text]
     text = payload["hex"]
     rows = [text[n : n + 64] for n in range(0, min(len(text), 2 * _HEX_BYTES), 64)]
     more = len(text) // 2 - _HEX_BYTES
@@ -142,7 +173,3 @@ def _readable(character: str) -> str:
     if character.isprintable():
         return character
     return json.dumps(character)[1:-1]
-
-
-def _at(microseconds: int | None) -> str | None:
-    return None if microseconds is None else iso(from_microseconds(microseconds))

@@ -140,8 +140,8 @@ class Flight:
 
         Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
         becomes a suspect, and its key waits for it. As a follower it is first made pending again,
-        since what is processing cannot be parked, and would be read for ever. What cannot be read
-        is rejected at its turn, without being sent.
+        since what is processing cannot be parked, and would be read for ever. What cannot be sent
+        as it is stored is rejected at its turn.
         """
         batch: list[Record] = []
         runs, fresh = self._runs, set[bytes]()
@@ -152,7 +152,7 @@ class Flight:
             if record.state == UNREADABLE:
                 fresh.discard(key)
                 if key not in runs:
-                    self._reject_unreadable(record, now)
+                    self._reject(record, record.flaw or UNREADABLE, now)
                 continue
             if record.barrier is not None and record.seq > record.barrier:
                 if key not in runs or key in fresh:
@@ -161,14 +161,18 @@ class Flight:
                 continue
             run = runs.get(key)
             if run is not None:
-                if key in fresh and not run.alone:
-                    if record.state == _PROCESSING:  # tried alone, at its turn
+                if key in fresh and not run.alone and not run.closed:
+                    # Tried alone, or rejected, at its turn.
+                    if record.state == _PROCESSING or record.flaw is not None:
                         fresh.discard(key)
                         continue
                     run.records.append(record)
                     batch.append(record)
                 continue
             fresh.add(key)
+            if record.flaw is not None:
+                self._reject(record, record.flaw, now)
+                continue
             if record.state == _PROCESSING:
                 self._admit_orphan(record, now)
                 continue
@@ -177,10 +181,11 @@ class Flight:
         self._open += len(batch)
         return batch
 
-    def _reject_unreadable(self, record: Record, now: float) -> None:
+    def _reject(self, record: Record, flaw: str, now: float) -> None:
+        """Reject what cannot be sent, without troubling the destination."""
         self._runs[record.key_hash] = Run.of_suspect(record, now)
         self._open += 1
-        self._note(record, Outcome(Verdict.REJECTED, record.last_error or UNREADABLE))
+        self._note(record, Outcome(Verdict.REJECTED, flaw))
 
     def _admit_orphan(self, record: Record, now: float) -> None:
         run = self._runs[record.key_hash] = Run.of_suspect(record, now)

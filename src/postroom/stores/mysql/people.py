@@ -10,11 +10,12 @@ from postroom.codec import encode_json
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
+from postroom.flawed import to_record, to_records
 from postroom.record import LANES, Record, State, key_hash, lane_of
 from postroom.store import Cause, Deed, Details, Filter, Stats, deed
 from postroom.stores.mysql.events import advance, streams
 from postroom.stores.mysql.leasing import make_lanes
-from postroom.stores.mysql.reading import lanes_of
+from postroom.stores.mysql.reading import decoded, lanes_of
 from postroom.stores.mysql.session import Session
 
 _OPEN = (State.PROCESSING, State.FAILED, State.DEAD)
@@ -34,14 +35,14 @@ class _Chosen(NamedTuple):
 
 async def get(session: Session, event_id: str) -> Record | None:
     rows = await session.rows("get", id=event_id)
-    return Record._make((*rows[0], None)) if rows else None
+    return to_record((*decoded(rows[0]), None)) if rows else None
 
 
 async def find(session: Session, wanted: Filter) -> list[Record]:
     statement = "find_open" if wanted.state in _OPEN else "find"
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
-    return [Record._make((*row, None)) for row in await session.rows(statement, **values)]
+    return to_records((*decoded(row), None) for row in await session.rows(statement, **values))
 
 
 async def stats(session: Session, stream: str | None) -> Stats:

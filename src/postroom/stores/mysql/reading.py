@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from operator import itemgetter
+from typing import Any
 
+from postroom.flawed import TYPES, to_records
 from postroom.record import Record, lane_of
 from postroom.store import Read
 from postroom.stores.mysql.session import Session
 
-_record = partial(tuple.__new__, Record)  # Record._make without its Python frame
 _seq = itemgetter(0)
+_TEXTS = tuple(
+    place for place, (name, kinds) in enumerate(TYPES.items()) if str in kinds and name != "state"
+)
 
 
 async def read(session: Session, question: Read) -> list[Record]:
@@ -36,7 +39,20 @@ async def read(session: Session, question: Read) -> list[Record]:
         rows=max(question.rows, 1),
         size=question.size,
     )
-    return list(map(_record, sorted(rows, key=_seq)))
+    return to_records(map(decoded, sorted(rows, key=_seq)))
+
+
+def decoded(row: Sequence[Any]) -> list[Any]:
+    """Return a row of `columns.sql` with its texts decoded; what is not UTF-8 stays bytes."""
+    fields = list(row)
+    for place in _TEXTS:
+        stored = fields[place]
+        if stored is not None:
+            try:  # noqa: SIM105 - `suppress` would cost more than all the rest
+                fields[place] = stored.decode()
+            except UnicodeDecodeError:
+                pass
+    return fields
 
 
 def lanes_of(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import partial
 from time import monotonic
 
 from postroom.errors import StoreError
+from postroom.flawed import to_records
 from postroom.record import Record, short_error
 from postroom.store import Read, Settlement, Staged
 from postroom.stores.postgres.database import Database, Session
@@ -16,8 +16,6 @@ from postroom.stores.postgres.leasing import fence
 from postroom.stores.postgres.statements import hashes, numbers
 
 ADVANCE_STEP = 500
-
-_record = partial(tuple.__new__, Record)  # Record._make without its Python frame
 
 
 async def read(db: Database, floors: Floors, question: Read) -> list[Record]:
@@ -38,7 +36,7 @@ async def read(db: Database, floors: Floors, question: Read) -> list[Record]:
     )
     with suppress(StoreError):  # only the next reads are slower for it
         await floors.noticed(db, question, monotonic() - began)
-    return list(map(_record, rows))
+    return to_records(rows)
 
 
 async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[int]:

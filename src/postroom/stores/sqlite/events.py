@@ -5,19 +5,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 
 from postroom.clock import host_microseconds
+from postroom.flawed import to_records
 from postroom.record import Record, short_error
 from postroom.store import Read, Settlement, Staged
 from postroom.stores.sqlite.leasing import held_lanes, microseconds
-from postroom.stores.sqlite.thread import Database
+from postroom.stores.sqlite.thread import Database, is_not_text
 
 ADVANCE_STEP = 500
 _CHUNK = 50  # rows that are fetched at once: bounds what a read holds beyond its limit of bytes
 
-_record = partial(tuple.__new__, Record)  # Record._make without its Python frame
 _payload = attrgetter("payload")
 _headers = attrgetter("headers_json")
 
@@ -32,14 +31,21 @@ def read(db: Database, question: Read) -> list[Record]:
         seqs = _choose(db, question)
         if not seqs:
             return []
-        return _fetch(db.run("read", seqs=json.dumps(seqs)), question.size)
+        asked = json.dumps(seqs)
+        try:
+            return _fetch(db.run("read", seqs=asked), question.size)
+        except sqlite3.OperationalError as error:
+            if not is_not_text(error):
+                raise
+        with db.reading_text_with():  # slower, until the row in question has been settled
+            return _fetch(db.run("read", seqs=asked), question.size)
 
 
 def _fetch(cursor: sqlite3.Cursor, room: int) -> list[Record]:
     """Make records of what fits into the room, a few rows at a time; always of the first one."""
     found: list[Record] = []
     while rows := cursor.fetchmany(_CHUNK):
-        records = list(map(_record, rows))
+        records = to_records(rows)
         weight = sum(map(len, map(_payload, records)))
         weight += sum(len(headers) for headers in map(_headers, records) if headers)
         if weight <= room:

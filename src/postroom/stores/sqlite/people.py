@@ -10,6 +10,7 @@ from postroom.codec import encode_json
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
+from postroom.flawed import to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
 from postroom.store import Cause, Deed, Details, Filter, Stats, deed
 from postroom.stores.sqlite.events import advance
@@ -31,15 +32,15 @@ class _Chosen(NamedTuple):
 
 
 def get(db: Database, event_id: str) -> Record | None:
-    rows = db.rows("get", id=event_id)
-    return Record._make((*rows[0], None)) if rows else None
+    rows = db.raw_rows("get", id=event_id)
+    return to_record((*rows[0], None)) if rows else None
 
 
 def find(db: Database, wanted: Filter) -> list[Record]:
     statement = "find_other" if wanted.state in _OTHER else "find"
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
-    return [Record._make((*row, None)) for row in db.rows(statement, **values)]
+    return to_records((*row, None) for row in db.raw_rows(statement, **values))
 
 
 def stats(db: Database, stream: str | None) -> Stats:

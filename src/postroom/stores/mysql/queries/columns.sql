@@ -1,8 +1,7 @@
--- What every question for records selects, in the order of Record; not a statement of its own.
-o.seq, CONVERT(o.id USING utf8mb4), CONVERT(o.stream USING utf8mb4), o.lane, o.key_hash,
-CONVERT(o.type USING utf8mb4), CONVERT(o.topic USING utf8mb4), CONVERT(o.`key` USING utf8mb4),
-CONVERT(o.aggregate_type USING utf8mb4), CONVERT(o.aggregate_id USING utf8mb4),
-COALESCE(o.payload_bytes, CAST(o.payload AS BINARY)), CONVERT(o.content_type USING utf8mb4), o.headers,
-CONVERT(o.correlation_id USING utf8mb4), o.causation_path, o.schema_version, o.kseq,
+-- What every question for records selects, in the order of Record; not a statement of its own. Text comes as its bytes
+-- and is decoded by the reader: CONVERT would turn what is not UTF-8 into '?', and so would a session's character set.
+o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.`key`, o.aggregate_type, o.aggregate_id,
+COALESCE(o.payload_bytes, CAST(o.payload AS BINARY)), o.content_type, CAST(o.headers AS BINARY),
+o.correlation_id, CAST(o.causation_path AS BINARY), o.schema_version, o.kseq,
 TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.occurred_at), TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at),
-o.state, o.attempts, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.next_attempt_at), o.last_error
+o.state, o.attempts, TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.next_attempt_at), CAST(o.last_error AS BINARY)

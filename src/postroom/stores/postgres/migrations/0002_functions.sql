@@ -13,13 +13,21 @@ CREATE FUNCTION postroom_epoch() RETURNS bigint
 LANGUAGE sql STABLE
 AS $body$ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint $body$;
 
+-- Makes an instant 30 years late: PostgreSQL counts from 2000, Record from 1970. So the binary form of an instant is the
+-- number of microseconds that a Record holds, and nothing has to be computed with it. What lies beyond the year 290000
+-- stays as it is: one row whose time is infinite, or too large to add to, must not fail a whole read.
+CREATE FUNCTION postroom_instant(instant timestamptz) RETURNS timestamptz
+LANGUAGE sql STABLE
+AS $body$
+    SELECT $1 + CASE WHEN $1 < '290000-01-01' THEN interval '946684800 s' ELSE interval '0 s' END
+$body$;
+
 -- Reads what may be sent now: the first event of each lane, then the oldest of the rest, in the order of writing.
 --   in_owner, in_tokens   a lane that is not held so brings nothing; without an owner nothing is asked
 --   in_floors             where to begin in each lane, if the server has run since in_epoch; null: at its lowest entry
 --   in_bytes              the answer ends before the first event that does not fit, but holds at least one
 --   in_exclude            keys to leave out
--- Instants are 30 years late: PostgreSQL counts from 2000, Record from 1970. So the binary form of an instant is the
--- number of microseconds that a Record holds, and nothing has to be computed with it.
+-- Instants go through postroom_instant.
 CREATE FUNCTION postroom_read(
     in_stream text, in_lanes smallint[], in_owner text, in_tokens bigint[], in_floors bigint[],
     in_epoch bigint, in_per_lane integer, in_rows integer, in_bytes bigint, in_exclude bytea[])
@@ -63,8 +71,8 @@ WITH chosen AS MATERIALIZED (
 SELECT o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
     coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,
     o.causation_path, o.schema_version, o.kseq,
-    o.occurred_at + interval '946684800 s', o.created_at + interval '946684800 s', o.state, o.attempts,
-    o.next_attempt_at + interval '946684800 s', o.last_error,
+    postroom_instant(o.occurred_at), postroom_instant(o.created_at), o.state, o.attempts,
+    postroom_instant(o.next_attempt_at), o.last_error,
     CASE WHEN (SELECT EXISTS (  -- once for the whole read: mostly nothing is blocked
         SELECT 1 FROM postroom_block AS b WHERE b.stream = in_stream AND b.lane = ANY (in_lanes)))
     THEN (
@@ -160,7 +168,7 @@ IF due <= started THEN
         WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
         ORDER BY o.next_attempt_at LIMIT 1) AS w;
 END IF;
-due_seconds := CASE WHEN due IS NOT NULL THEN greatest(date_part('epoch', due - clock_timestamp()), 0) END;
+due_seconds := CASE WHEN isfinite(due) THEN greatest(date_part('epoch', due - clock_timestamp()), 0) END;
 ready := moved > 0 OR EXISTS (
     SELECT 1 FROM unnest(in_lanes, in_floors) AS l (lane, floor)
     CROSS JOIN LATERAL (

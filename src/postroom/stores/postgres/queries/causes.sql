@@ -1,6 +1,6 @@
--- Instants: see postroom_read.
+-- Instants: see postroom_instant.
 SELECT o.type, coalesce(o.last_error, ''), count(*),
-    min(o.settled_at) + interval '946684800 s', max(o.settled_at) + interval '946684800 s'
+    postroom_instant(min(o.settled_at)), postroom_instant(max(o.settled_at))
 FROM postroom_outbox AS o
 WHERE o.state IN ('processing', 'failed', 'dead')
   AND o.state = 'dead' AND (CAST(:stream AS text) IS NULL OR o.stream = :stream)

@@ -1,7 +1,7 @@
--- Instants: see postroom_read.
+-- Instants: see postroom_instant.
 SELECT
-    o.stage, o.available_at + interval '946684800 s', o.settled_at + interval '946684800 s', o.lease_owner,
-    o.lease_until + interval '946684800 s', b.barrier
+    o.stage, postroom_instant(o.available_at), postroom_instant(o.settled_at), o.lease_owner,
+    postroom_instant(o.lease_until), b.barrier
 FROM postroom_outbox AS o
 LEFT JOIN postroom_block AS b ON b.stream = o.stream AND b.lane = o.lane AND b.key_hash = o.key_hash
 WHERE o.id = :id

@@ -1,10 +1,10 @@
--- Instants are moved by the seconds from 1970 to 2000: see the function postroom_read.
+-- Instants: see the function postroom_instant.
 SELECT
     o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
     coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,
     o.causation_path, o.schema_version, o.kseq,
-    o.occurred_at + interval '946684800 s', o.created_at + interval '946684800 s', o.state, o.attempts,
-    o.next_attempt_at + interval '946684800 s', o.last_error
+    postroom_instant(o.occurred_at), postroom_instant(o.created_at), o.state, o.attempts,
+    postroom_instant(o.next_attempt_at), o.last_error
 FROM postroom_outbox AS o
 WHERE o.seq > :after_seq AND (CAST(:state AS text) IS NULL OR o.state = :state)
   AND (CAST(:stream AS text) IS NULL OR o.stream = :stream) AND (CAST(:type AS text) IS NULL OR o.type = :type)

@@ -1,0 +1,87 @@
+"""The contract of a Store: a row that cannot become a record costs one event."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar
+
+import pytest
+
+from postroom.brokers.memory import MemoryBroker
+from postroom.engine.relay import Relay
+from postroom.record import State
+from postroom.retry import Constant, RetryPolicy
+from postroom.store import Filter, Store
+from postroom.testing.store_hand import Add, event, until
+
+Spoil = Callable[[str, Any], Awaitable[None]]
+"""Writes a flaw into the row of the event with this id, past everything that would refuse it."""
+
+
+class FlawContract:
+    """Rows that were written by hand, by another program, or are damaged.
+
+    flaws   what is to be written → a word of the dead letter's error; for the fixture `spoil`.
+            Without any, these tests are left out.
+    """
+
+    flaws: ClassVar[Mapping[str, str]] = {}
+
+    @pytest.fixture
+    def spoil(self) -> Spoil:
+        raise NotImplementedError("give a fixture `spoil`: (id, flaw) → the row, with the flaw")
+
+    async def test_a_row_that_cannot_be_a_record_costs_one_event(
+        self, store: Store, add: Add, spoil: Spoil
+    ) -> None:
+        for n in range(len(self.flaws)):
+            await add(event(f"a{n}", f"k{n}"), event(f"b{n}", f"k{n}"), event(f"c{n}", f"k{n}"))
+            await add(event(f"lone{n}"))
+        for n, flaw in enumerate(self.flaws):
+            await spoil(f"b{n}", flaw)
+        broker = MemoryBroker()
+        quick = RetryPolicy(backoff=Constant(0.01))
+        async with Relay(store, broker, poll_seconds=0.02, retry=quick) as relay:
+            await until(_holds(lambda: relay.counts.done == 3 * len(self.flaws)))
+            await until(_holds(lambda: relay.counts.dead == len(self.flaws)))
+            sent = [message.record.id for message in broker.messages]
+            for n, word in enumerate(self.flaws.values()):
+                assert [i for i in sent if i in (f"a{n}", f"b{n}", f"c{n}")] == [f"a{n}", f"c{n}"]
+                buried = await store.get(f"b{n}")
+                assert buried is not None
+                assert (buried.state, buried.attempts) == (State.DEAD, 1), word
+                assert buried.last_error is not None
+                assert word in buried.last_error
+            assert len(sent) == 3 * len(self.flaws)
+
+    async def test_a_row_that_cannot_be_a_record_can_be_looked_at(
+        self, store: Store, add: Add, spoil: Spoil
+    ) -> None:
+        for n, flaw in enumerate(self.flaws):
+            await add(event(f"b{n}", "k"))
+            await spoil(f"b{n}", flaw)
+        await add(event("good", "k"))
+        found = {record.id: record for record in await store.find(Filter())}
+        assert found["good"].flaw is None
+        for n, word in enumerate(self.flaws.values()):
+            for record in (found[f"b{n}"], await store.get(f"b{n}")):
+                assert record is not None
+                assert record.flaw is not None
+                assert word in record.flaw
+                assert dict(record.headers) == {}
+                assert record.causation_path == ()
+                assert record.created_at <= record.created_at  # a date at all
+            assert await store.details(f"b{n}") is not None
+        stats = await store.stats()
+        assert stats.counts[State.PENDING] == len(self.flaws) + 1
+        assert stats.lag_seconds >= 0
+        await store.bury([f"b{n}" for n in range(len(self.flaws))], "no use")
+        assert sum(cause.how_many for cause in await store.causes()) == len(self.flaws)
+        assert len(await store.find(Filter(state=State.DEAD))) == len(self.flaws)
+
+
+def _holds(condition: Callable[[], bool]) -> Callable[[], Awaitable[bool]]:
+    async def look() -> bool:
+        return condition()
+
+    return look
