@@ -31,6 +31,20 @@ _USUAL: Mapping[tuple[type, ...], Any] = {(int,): 0, (str,): "", (bytes,): b""}
 _sound: set[tuple[type, ...]] = set()  # combinations of types that were found right before
 
 
+class Undecodable(str):
+    """Text of a row that is not UTF-8, its bytes escaped."""
+
+    __slots__ = ()
+
+
+def decode(stored: bytes) -> str:
+    """Decode a text of a row; what is not UTF-8 can still be shown, but not sent."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return Undecodable(stored.decode(errors="backslashreplace"))
+
+
 class FlawedRecord(Record):
     """A row that cannot become a record. `seq`, `lane` and `key_hash` are those of the row."""
 
@@ -105,8 +119,8 @@ def _wrong_type(name: str, value: Any) -> str | None:
     allowed = TYPES[name]
     if type(value) in allowed:
         return None
-    if type(value) is bytes:
-        return f"{_column(name)} is not UTF-8 text: {_short(value)}"
+    if type(value) is Undecodable:
+        return f"{_column(name)} is not UTF-8 text: {value[:_SHOWN_CHARS]}"
     if value is None:
         return f"{_column(name)} is NULL"
     return f"{_column(name)} is {type(value).__name__}, not {allowed[0].__name__}: {_short(value)}"

@@ -61,7 +61,7 @@ def test_odd_rows_are_listed_and_marked(url):
     rows = [json.loads(line) for line in run("list", "--store", url, "--json").splitlines()]
     flaws = {row["id"]: row["flaw"] for row in rows}
     assert flaws.pop("good") is flaws.pop("deep") is None
-    assert "type is not UTF-8 text: b'\\xff'" in flaws["text"]
+    assert "type is not UTF-8 text: \\xff" in flaws["text"]
     assert "occurred_at is str, not int: 'never'" in flaws["times"]
     assert "headers are not a JSON object of text: '['" in flaws["headers"]
 

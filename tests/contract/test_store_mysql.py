@@ -8,13 +8,14 @@ import pytest
 
 from postroom.store import Capabilities
 from postroom.testing.store import StoreContract
+from postroom.testing.store_flaws import FlawContract
 from tests.contract.mysql_database import own_database
 
 
-class TestMysqlStore(StoreContract):
+class TestMysqlStore(FlawContract, StoreContract):
     capabilities = Capabilities(notify=False)
     flaws = {
-        "type = x'61ff62'": "type is not UTF-8 text: b'a\\xffb'",
+        "type = x'61ff62'": "type is not UTF-8 text: a\\xffb",
         "topic = x'ff'": "topic is not UTF-8 text",
         "correlation_id = x'ff'": "correlation_id is not UTF-8 text",
         "headers = 'no json', size = size + 7": "headers are not a JSON object of text: 'no json'",

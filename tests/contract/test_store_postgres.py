@@ -11,9 +11,10 @@ import pytest
 from postroom.store import Capabilities
 from postroom.stores.postgres import PostgresStore
 from postroom.testing.store import StoreContract
+from postroom.testing.store_flaws import FlawContract
 
 
-class PostgresContract(StoreContract):
+class PostgresContract(FlawContract, StoreContract):
     capabilities = Capabilities()
     flaws = {
         "occurred_at = 'infinity'": "occurred_at lies after the year 9999",

@@ -10,19 +10,20 @@ import pytest
 from postroom.store import Capabilities
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store import StoreContract
+from postroom.testing.store_flaws import FlawContract
 
 
-class TestSqliteStore(StoreContract):
+class TestSqliteStore(FlawContract, StoreContract):
     capabilities = Capabilities(concurrent_writers=False, server_clock=False)
     flaws = {  # SQLite keeps any type of value in any column, and checks no text
-        "type = CAST(x'61ff62' AS TEXT)": "type is not UTF-8 text: b'a\\xffb'",
-        "topic = x'61'": "topic is not UTF-8 text",
+        "type = CAST(x'61ff62' AS TEXT)": "type is not UTF-8 text: a\\xffb",
+        "topic = x'61'": "topic is bytes, not str",
         "key = CAST(x'ff' AS TEXT)": "key is not UTF-8 text",
         "last_error = CAST(x'ff' AS TEXT)": "last_error is not UTF-8 text",
         "payload = NULL, payload_bytes = 'text'": "payload is str, not bytes",
         "headers = 'no json'": "headers are not a JSON object of text: 'no json'",
         "headers = '{\"retries\":1}'": "headers are not a JSON object of text",
-        "headers = x'7b7d'": "headers is not UTF-8 text",
+        "headers = x'7b7d'": "headers is bytes, not str",
         "causation_path = '[[\"a\"]]'": "causation_path is not a JSON list of text pairs",
         "occurred_at = 'yesterday'": "occurred_at is str, not int: 'yesterday'",
         "created_at = 1.5": "created_at is float, not int: 1.5",

@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 CONTRACT = "tests/contract/test_store_mysql.py"
 FENCE = "tests/scenario/test_mysql_fence.py"
+CHARSET = "tests/scenario/test_mysql_charset.py"
 
 
 def _rewrite(name, old, new):
@@ -135,7 +136,45 @@ def _host_clock():
     Session.execute = by_the_host
 
 
+def _no_set_names():
+    from postroom.stores.mysql.session import Target
+
+    connect = Target.connect
+
+    async def as_the_server_likes(self, *, names=True):
+        return await connect(self, names=False)
+
+    Target.connect = as_the_server_likes
+
+
+def _driver_is_believed():
+    from postroom.transactions.dialect_mysql import Mysql
+
+    def ask_nobody(self, driver):
+        return
+        yield
+
+    Mysql._refuse_charset = ask_nobody
+
+
+def _server_converts():
+    for name in ("read", "get", "find", "find_open"):
+        _rewrite(name, "o.type,", "CAST(CONVERT(o.type USING utf8mb4) AS BINARY),")
+
+
 MYSQL_MUTANTS = {
+    "my-no-set-names": Mutant(
+        "G2", "connections have the character set that the server imposes", _no_set_names,
+        tests=(CHARSET,),
+    ),
+    "my-driver-believed": Mutant(
+        "G2", "a writer's character set is what its driver says", _driver_is_believed,
+        tests=(CHARSET,),
+    ),
+    "my-server-converts": Mutant(
+        "G7", "text that is not UTF-8 is sent with question marks", _server_converts,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_a_row_that_cannot_be_a_record_costs_one_event",),
+    ),
     "my-host-clock": Mutant(
         "L1", "leases are judged by the clock of the relay's host", _host_clock,
         tests=("tests/scenario/test_wrong_clock.py",),

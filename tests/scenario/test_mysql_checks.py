@@ -24,6 +24,9 @@ HEALTHY = {
     "innodb_flush_log_at_trx_commit": "1",
     "log_bin": "ON",
     "binlog_format": "MIXED",
+    "character_set_client": "utf8mb4",
+    "character_set_connection": "utf8mb4",
+    "character_set_results": "utf8mb4",
 }
 
 
@@ -158,3 +161,16 @@ async def test_a_server_that_locks_what_is_read(own_server):
             (found,) = await checks.examine(store)
     assert isinstance(found, Finding)
     assert whats([found]) == [("warning", "the server's default isolation is SERIALIZABLE")]
+
+
+def test_a_server_that_changes_text():
+    assert list(checks.check_charset(HEALTHY, "utf8mb4")) == []
+    (found,) = checks.check_charset(HEALTHY, "utf8mb3")
+    assert (found.level, found.what) == (
+        "warning", "the server gives utf8mb3 to a driver that asks for utf8mb4 as it connects",
+    )  # fmt: skip
+    (found,) = checks.check_charset(HEALTHY | {"character_set_results": "latin1"}, "latin1")
+    assert (found.level, found.what) == (
+        "error",
+        "the server does not keep to SET NAMES utf8mb4: character_set_results is latin1",
+    )

@@ -14,9 +14,10 @@ class MariaDB(Server):
     name = "mariadb"
     system_user = "mysql"
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, arguments: Sequence[str] = (), **options: Any) -> None:
         super().__init__(**options)
         self.port = free_port()
+        self._arguments = arguments
 
     @property
     def url(self) -> str:
@@ -46,6 +47,7 @@ class MariaDB(Server):
             # As in Debian's own configuration, and as MySQL 8 does.
             "--character-set-server=utf8mb4",
             "--collation-server=utf8mb4_general_ci",
+            *self._arguments,
         ]
 
     def answers(self) -> bool:

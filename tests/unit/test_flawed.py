@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.flawed import FlawedRecord, to_record
+from postroom.flawed import FlawedRecord, decode, to_record
 from postroom.store import Burial
 from postroom.testing.desk import make_record
 from tests.unit.tower import Tower
@@ -31,7 +31,8 @@ def test_a_sound_row_becomes_a_plain_record():
 @pytest.mark.parametrize(
     ("given", "words", "left"),
     [
-        ({"id": b"a\xff"}, r"id is not UTF-8 text: b'a\xff'", {"id": r"a\xff"}),
+        ({"id": decode(b"a\xff")}, r"id is not UTF-8 text: a\xff", {"id": r"a\xff"}),
+        ({"id": b"a\xff"}, r"id is bytes, not str: b'a\xff'", {"id": r"a\xff"}),
         ({"type": None}, "type is NULL", {"type": ""}),
         ({"attempts": 2**31 - 1}, "attempts is 2147483647", {"attempts": 0}),
         ({"attempts": -1}, "attempts is -1", {"attempts": 0}),

@@ -13,7 +13,7 @@
         def write(self): ...            # store → an open transaction that Outbox.add accepts, as an
                                         # async context manager: commit at the end, or rollback
 
-A store whose rows others can write also gives `flaws` and `spoil`; see FlawContract.
+A store whose rows others can write also inherits `store_flaws.FlawContract`.
 
 What a store cannot do is left out when the tests are collected; it is never skipped. Pin each
 store's capabilities by hand: one that is set to False must not make tests vanish unseen.
@@ -30,7 +30,6 @@ from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Capabilities, Filter, Store
 from postroom.testing.store_blocks import BlockContract
-from postroom.testing.store_flaws import FlawContract
 from postroom.testing.store_hand import Add, Another, Write, event, names, needs
 from postroom.testing.store_lanes import FenceContract, LaneContract
 from postroom.testing.store_oversight import OversightContract
@@ -88,7 +87,6 @@ class StoreContract(
     OperatorContract,
     OversightContract,
     HandlerContract,
-    FlawContract,
 ):
     """Everything that the engine relies on. Inherit it and give the three fixtures."""
 
@@ -100,9 +98,6 @@ class StoreContract(
             wanted = getattr(getattr(cls, name), "postroom_needs", ())
             if not all(getattr(cls.capabilities, capability) for capability in wanted):
                 setattr(cls, name, None)  # pytest collects functions only
-        if not cls.flaws:
-            for name in [name for name in vars(FlawContract) if name.startswith("test_")]:
-                setattr(cls, name, None)
 
     @pytest.fixture
     async def store(self) -> Store:

@@ -21,8 +21,7 @@ Spoil = Callable[[str, Any], Awaitable[None]]
 class FlawContract:
     """Rows that were written by hand, by another program, or are damaged.
 
-    flaws   what is to be written → a word of the dead letter's error; for the fixture `spoil`.
-            Without any, these tests are left out.
+    flaws   what the fixture `spoil` is to write → words of the dead letter's error
     """
 
     flaws: ClassVar[Mapping[str, str]] = {}

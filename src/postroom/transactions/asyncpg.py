@@ -11,6 +11,7 @@ from typing import Any
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transactions.driver import Values
+from postroom.transactions.encodings import refuse_encoding
 from postroom.transactions.failures import FAILED, OPEN_ALREADY, code_of
 from postroom.transactions.sql import Style
 from postroom.transactions.statements import AsyncStatements
@@ -28,6 +29,7 @@ class AsyncpgDriver:
         self.target = connection
 
     def check(self) -> None:
+        refuse_encoding(self.target)
         if not self.target.is_in_transaction():
             raise AutocommitError(
                 "asyncpg is in autocommit mode and no transaction is open: the event would be "

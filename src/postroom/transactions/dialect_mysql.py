@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from postroom.errors import PayloadError
+from postroom.errors import PayloadError, TransactionError
 from postroom.transaction import Counter, Mark, Row
 from postroom.transactions.dialects import all_or_none, portions
 from postroom.transactions.driver import Driver, MysqlDriver
@@ -26,6 +26,8 @@ _SMALL = 16_384  # no server that is used for anything takes less
 _PAIR = "(%s, %s)"  # of `count_done`; every driver of MySQL has this style
 _ESCAPED = "\0\n\r\x1a\"'\\"
 _limits: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+_checked: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+"""Connections whose session was found to take utf8mb4, and the server's number for that session."""
 
 
 class Mysql:
@@ -39,6 +41,7 @@ class Mysql:
         self._id_key = f"{prefix.rpartition('.')[2]}outbox_id"
         self._row = self._insert.picker((*Row._fields, "key_hash_hex", "payload_hex"))
         self._limit = queries["max_packet"].sql
+        self._charset = queries["charset"].sql
         self._count_up, self._count_up_read = queries["count_up"], queries["count_up_read"]
         self._counter = self._count_up.picker((*Counter._fields, "key_hash_hex"))
         self._counter_read = self._count_up_read.picker((*Counter._fields, "key_hash_hex"))
@@ -49,6 +52,7 @@ class Mysql:
         self._done = self._count_done.picker(Mark._fields)
 
     def insert(self, driver: MysqlDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
+        yield from self._refuse_charset(driver)
         weights = [_most_bytes(row) + len(self._group) for row in rows]
         most = _MAX_BYTES
         if sum(weights) > _SMALL:
@@ -93,6 +97,23 @@ class Mysql:
             return False
         return True
 
+    def _refuse_charset(self, driver: MysqlDriver) -> Steps[None]:
+        """Raise TransactionError if the server would change text, asked once a session."""
+        session = driver.session
+        number = session.thread_id()  # a connection that was opened again has another one
+        if _checked.get(session) == number:
+            return
+        found = yield driver.fetch(self._charset)
+        for charset in found[0]:
+            if charset != "utf8mb4":
+                raise TransactionError(
+                    f"the server takes this connection's text for {charset}, whatever the driver "
+                    "asked for (see skip-character-set-client-handshake and init_connect in its "
+                    "configuration), and would store question marks. Connect with "
+                    "init_command='SET NAMES utf8mb4'"
+                )
+        _checked[session] = number
+
     def _max_packet(self, driver: MysqlDriver) -> Steps[int]:
         """Return the longest statement that the server takes, asked once a session."""
         session = driver.session
@@ -113,7 +134,8 @@ class Mysql:
                 limit=limit,
             )
 
-    def count_up(self, driver: Driver, counters: Sequence[Counter]) -> Steps[list[int]]:
+    def count_up(self, driver: MysqlDriver, counters: Sequence[Counter]) -> Steps[list[int]]:
+        yield from self._refuse_charset(driver)
         values: list[int] = []
         for counter in counters:
             source = (*counter, counter.key_hash.hex())
@@ -122,7 +144,8 @@ class Mysql:
             values.append(found[0][0])
         return values
 
-    def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
+    def accept(self, driver: MysqlDriver, mark: Mark) -> Steps[bool]:
+        yield from self._refuse_charset(driver)
         try:
             yield driver.change(self._accept.sql, self._mark(mark))
         except Exception as error:

@@ -15,6 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from postroom.errors import AutocommitError, TransactionError, UnsupportedConnectionError
 from postroom.transactions.driver import Values
+from postroom.transactions.encodings import refuse_encoding
 from postroom.transactions.mysql import refuse_charset
 from postroom.transactions.sql import Style
 from postroom.transactions.statements import SyncStatements
@@ -65,6 +66,9 @@ class DjangoDriver:
         if self.target.vendor == "mysql":
             self.target.ensure_connection()
             refuse_charset(self.session.character_set_name())
+        elif self.target.vendor == "postgresql":
+            self.target.ensure_connection()
+            refuse_encoding(self.session)
 
     def settle_first(self) -> None:
         pass

@@ -26,7 +26,10 @@ _UNKNOWN_VARIABLE = 1193
 
 
 def refuse_charset(charset: str | None) -> None:
-    """Raise TransactionError if the connection cannot carry every text unchanged."""
+    """Raise TransactionError if the driver does not write every text unchanged.
+
+    What the server makes of it is asked by `dialect_mysql`, once a session.
+    """
     if charset != "utf8mb4":
         raise TransactionError(
             f"this connection's character set is {charset}, which cannot carry every text "

@@ -18,6 +18,7 @@ from psycopg.rows import tuple_row
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transactions.driver import Values
+from postroom.transactions.encodings import refuse_encoding
 from postroom.transactions.failures import FAILED, OPEN_ALREADY
 from postroom.transactions.sql import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
@@ -65,10 +66,10 @@ class _Shared:
         self.target = connection
 
     def check(self) -> None:
+        refuse_encoding(self.target)
         refuse_autocommit(self.target)
 
-    def guard(self) -> None:
-        refuse_autocommit(self.target)
+    guard = check
 
     def settle_first(self) -> None:
         pass

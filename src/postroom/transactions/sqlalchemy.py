@@ -28,6 +28,7 @@ from sqlalchemy.orm import Session, scoped_session
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transaction import Counter, Mark, Row
 from postroom.transactions.driver import Values
+from postroom.transactions.encodings import refuse_encoding
 from postroom.transactions.mysql import refuse_charset
 from postroom.transactions.sql import Style
 from postroom.transactions.sqlite import (
@@ -100,6 +101,8 @@ class ConnectionDriver:
             raise _autocommit()
         if dialect == "mysql":
             refuse_charset(driver.character_set_name())
+        else:
+            refuse_encoding(self.session)
 
     guard = check
 

@@ -10,6 +10,7 @@ from postroom.clock import host_microseconds
 from postroom.codec import MAX_PAYLOAD_BYTES
 from postroom.errors import StoreError
 from postroom.finding import Finding
+from postroom.stores.mysql.session import end
 
 if TYPE_CHECKING:
     from postroom.stores.mysql.session import Session
@@ -51,6 +52,7 @@ async def examine(store: MysqlStore) -> list[Finding]:
             *check_writable(variables),
             *check_packet(variables),
             *check_durability(variables),
+            *check_charset(variables, await _bare_charset(store)),
             *await check_isolation(session),
             *await check_indexes(session, store.prefix),
             *await check_clock(session),
@@ -95,6 +97,41 @@ def check_packet(variables: Mapping[str, str]) -> Iterator[Finding]:
             f"an event may have {MAX_PAYLOAD_BYTES:,} bytes, twice as many on their way when they "
             "are not text; larger ones than the server takes are refused when they are added",
             "SET GLOBAL max_allowed_packet = 16777216, and in the server's configuration",
+        )
+
+
+async def _bare_charset(store: MysqlStore) -> str:
+    """Return what the server makes of a driver's wish for utf8mb4, if nothing else is said."""
+    connection = await store.target.connect(names=False)
+    try:
+        async with connection.cursor() as cursor:
+            await cursor.execute("SELECT @@character_set_client")
+            ((charset,),) = await cursor.fetchall()
+            return str(charset)
+    finally:
+        await end(connection)
+
+
+def check_charset(variables: Mapping[str, str], bare: str) -> Iterator[Finding]:
+    """Another character set than utf8mb4 turns what it lacks into question marks."""
+    names = [f"character_set_{part}" for part in ("client", "connection", "results")]
+    lossy = [f"{name} is {variables[name]}" for name in names if variables[name] != "utf8mb4"]
+    if lossy:
+        yield Finding(
+            "error",
+            f"the server does not keep to SET NAMES utf8mb4: {', '.join(lossy)}",
+            "ids, keys and headers would be read with question marks in them, and consumers would "
+            "take different events for one",
+            "look for a proxy that sets the character set, and take it out of the way",
+        )
+    elif bare != "utf8mb4":
+        yield Finding(
+            "warning",
+            f"the server gives {bare} to a driver that asks for utf8mb4 as it connects",
+            "skip-character-set-client-handshake or init_connect: the relay sets utf8mb4 itself, "
+            "but writers whose driver does not (asyncmy) are refused",
+            "take both out of the server's configuration, or let writers connect with "
+            "init_command='SET NAMES utf8mb4'",
         )
 
 

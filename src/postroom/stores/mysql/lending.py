@@ -17,7 +17,7 @@ import asyncmy
 
 from postroom.errors import MissingExtraError, StoreError, StoreLostError, TransactionError
 from postroom.stores.mysql.faults import code_of, is_conflict, is_lost, translate
-from postroom.stores.mysql.session import Target, end
+from postroom.stores.mysql.session import SET_NAMES, Target, end
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS of the protocol
 _ENDED = (
@@ -156,6 +156,7 @@ class Lender:
             password=(target.password or "").encode(),
             database=target.database,
             charset="utf8mb4",
+            init_command=SET_NAMES,  # not every release of the driver says it by itself
             autocommit=True,
             connect_timeout=max(1, round(target.connect_seconds)),
             ssl=ssl.create_default_context(cafile=target.ssl_ca) if target.ssl_ca else None,

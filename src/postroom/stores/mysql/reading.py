@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
-from postroom.flawed import TYPES, to_records
+from postroom.flawed import TYPES, decode, to_records
 from postroom.record import Record, lane_of
 from postroom.store import Read
 from postroom.stores.mysql.session import Session
@@ -43,15 +43,12 @@ async def read(session: Session, question: Read) -> list[Record]:
 
 
 def decoded(row: Sequence[Any]) -> list[Any]:
-    """Return a row of `columns.sql` with its texts decoded; what is not UTF-8 stays bytes."""
+    """Return a row of `columns.sql` with its texts decoded."""
     fields = list(row)
     for place in _TEXTS:
         stored = fields[place]
         if stored is not None:
-            try:  # noqa: SIM105 - `suppress` would cost more than all the rest
-                fields[place] = stored.decode()
-            except UnicodeDecodeError:
-                pass
+            fields[place] = decode(stored)
     return fields
 
 

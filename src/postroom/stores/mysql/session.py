@@ -19,6 +19,7 @@ GRACE_SECONDS = 5.0
 IDLE_SECONDS = 30
 """The server ends a session that says nothing for so long, an open transaction included: a relay
 that is frozen in the middle of a settle must not keep its lanes from the others."""
+SET_NAMES = "SET NAMES utf8mb4"
 _CLOSE_SECONDS = 1.0
 _TOGETHER_BYTES = 500_000  # longer statements travel alone: a server may take 1 MB at a time
 
@@ -37,11 +38,17 @@ class Target(NamedTuple):
     statement_seconds: float = 30.0
     lock_seconds: int = 5
 
-    async def connect(self, *, autocommit: bool = True) -> asyncmy.Connection:
-        """Open a connection; the driver's errors come as those of the port."""
+    async def connect(self, *, names: bool = True) -> asyncmy.Connection:
+        """Open a connection in autocommit mode; the driver's errors come as those of the port.
+
+        The driver asks for utf8mb4 in its greeting only, which a server may ignore
+        (skip-character-set-client-handshake) or undo (init_connect): it would turn what its own
+        character set lacks into question marks. So the first statement asks again, unless `names`
+        is False.
+        """
         try:
             async with asyncio.timeout(self.connect_seconds):
-                return await asyncmy.connect(
+                connection = await asyncmy.connect(
                     host=self.host,
                     port=self.port,
                     unix_socket=self.socket,
@@ -50,10 +57,17 @@ class Target(NamedTuple):
                     password=(self.password or "").encode(),
                     database=self.database,
                     charset="utf8mb4",
-                    autocommit=autocommit,
+                    autocommit=True,
                     connect_timeout=self.connect_seconds,
                     ssl={"ca": self.ssl_ca} if self.ssl_ca else None,
                 )
+                if names:
+                    try:
+                        await connection.cursor().execute(SET_NAMES)
+                    except BaseException:
+                        connection.close()
+                        raise
+                return connection
         except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
             raise translate(error, self.database) from error
 

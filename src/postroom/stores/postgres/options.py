@@ -80,7 +80,9 @@ class Options:
             **_KEEPALIVE,
             "tcp_user_timeout": round(self.statement_seconds * 1000),
         }
-        return {**ours, **{k: v for k, v in given.items() if k != "options"}}
+        theirs = {k: v for k, v in given.items() if k != "options"}
+        # Whatever PGCLIENTENCODING, the role's settings or the URL say: UTF-8 holds every text.
+        return {**ours, **theirs, "client_encoding": "UTF8"}
 
     def settings(self, seconds: float | None = None) -> str:
         """Return the limits that the server keeps, as libpq's `options`.

@@ -37,7 +37,7 @@ def read(db: Database, question: Read) -> list[Record]:
         except sqlite3.OperationalError as error:
             if not is_not_text(error):
                 raise
-        with db.reading_text_with():  # slower, until the row in question has been settled
+        with db.reading_any_text():  # slower, until the row in question has been settled
             return _fetch(db.run("read", seqs=asked), question.size)
 
 

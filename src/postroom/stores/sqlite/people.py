@@ -32,7 +32,7 @@ class _Chosen(NamedTuple):
 
 
 def get(db: Database, event_id: str) -> Record | None:
-    rows = db.raw_rows("get", id=event_id)
+    rows = db.rows("get", id=event_id)
     return to_record((*rows[0], None)) if rows else None
 
 
@@ -40,7 +40,7 @@ def find(db: Database, wanted: Filter) -> list[Record]:
     statement = "find_other" if wanted.state in _OTHER else "find"
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
-    return to_records((*row, None) for row in db.raw_rows(statement, **values))
+    return to_records((*row, None) for row in db.rows(statement, **values))
 
 
 def stats(db: Database, stream: str | None) -> Stats:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from postroom.clock import host_microseconds
 from postroom.errors import StoreConflictError, StoreError, StoreLostError
+from postroom.flawed import decode
 
 T = TypeVar("T")
 
@@ -26,17 +27,6 @@ def is_busy(error: sqlite3.Error) -> bool:
 def is_not_text(error: sqlite3.Error) -> bool:
     """Say whether a text in the answer is not UTF-8: SQLite stores whatever it is given."""
     return "Could not decode to UTF-8" in str(error)
-
-
-def _or_bytes(stored: bytes) -> str | bytes:
-    try:
-        return stored.decode()
-    except UnicodeDecodeError:
-        return stored
-
-
-def _escaped(stored: bytes) -> str:
-    return stored.decode(errors="backslashreplace")
 
 
 def translate(error: sqlite3.Error) -> StoreError:
@@ -58,26 +48,19 @@ class Database:
         return self.connection.execute(self._sql[name], values)
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
-        """Execute a statement and fetch all it returns; text that is not UTF-8 comes escaped."""
-        return self._fetch(name, values, _escaped)
-
-    def raw_rows(self, name: str, /, **values: Any) -> list[Any]:
-        """Do the same; text that is not UTF-8 comes as bytes."""
-        return self._fetch(name, values, _or_bytes)
-
-    def _fetch(self, name: str, values: Any, lenient: Callable[[bytes], Any]) -> list[Any]:
+        """Execute a statement and fetch all it returns."""
         try:
             return self.run(name, **values).fetchall()
         except sqlite3.OperationalError as error:
             if not is_not_text(error):
                 raise
-        with self.reading_text_with(lenient):
+        with self.reading_any_text():
             return self.run(name, **values).fetchall()
 
     @contextmanager
-    def reading_text_with(self, factory: Callable[[bytes], Any] = _or_bytes) -> Iterator[None]:
-        """Make text by this function: by default bytes where it is not UTF-8."""
-        self.connection.text_factory = factory
+    def reading_any_text(self) -> Iterator[None]:
+        """Let text that is not UTF-8 pass, as `Undecodable`; every text costs more then."""
+        self.connection.text_factory = decode
         try:
             yield
         finally:

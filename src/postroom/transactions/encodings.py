@@ -1,0 +1,34 @@
+"""The client encoding of the caller's PostgreSQL connection, as the server has reported it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from postroom.errors import TransactionError
+
+
+def refuse_encoding(connection: Any) -> None:
+    """Raise TransactionError if the connection cannot carry every text unchanged.
+
+    The server tells its clients whenever the encoding changes: nothing has to be asked.
+    """
+    encoding = _encoding(connection)
+    if encoding is not None and encoding.upper().replace("-", "") not in ("UTF8", "UNICODE"):
+        raise TransactionError(
+            f"this connection's client_encoding is {encoding}, which cannot carry every text "
+            "unchanged. Connect with client_encoding='utf8'; it may come from PGCLIENTENCODING or "
+            "from ALTER ROLE … SET client_encoding"
+        )
+
+
+def _encoding(connection: Any) -> str | None:
+    if (pgconn := getattr(connection, "pgconn", None)) is not None:  # psycopg
+        told = pgconn.parameter_status(b"client_encoding")
+        return None if told is None else told.decode()
+    if (settings := getattr(connection, "get_settings", None)) is not None:  # asyncpg
+        return getattr(settings(), "client_encoding", None)
+    if (
+        ask := getattr(connection, "get_parameter_status", None)
+    ) is not None:  # psycopg2, by Django
+        return ask("client_encoding")  # type: ignore[no-any-return]
+    return None
