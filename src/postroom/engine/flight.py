@@ -161,7 +161,7 @@ class Flight:
                 continue
             run = runs.get(key)
             if run is not None:
-                if key in fresh and not run.alone and not run.closed:
+                if key in fresh and not run.alone:
                     # Tried alone, or rejected, at its turn.
                     if record.state == _PROCESSING or record.flaw is not None:
                         fresh.discard(key)
