@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 CONTENT = "tests/unit/test_rabbitmq_content.py"
+CRASHES = "test_a_consumer_that_crashes_again_and_again_loses_nothing"
 SOURCE = "tests/unit/test_rabbitmq_source.py"
 
 
@@ -18,6 +19,12 @@ def _reconnects_at_once():
     Pauses.after_loss = lambda self: 0.0
 
 
+def _default_limit():
+    from postroom.brokers.rabbitmq import topology
+
+    topology.NO_LIMIT = 20
+
+
 RABBIT_CONSUMER_MUTANTS = {
     "in-rabbit-strict-text": Mutant(
         "G7", "a property that is not UTF-8 ends the connection", _text_is_strict, tests=(CONTENT,)
@@ -25,5 +32,9 @@ RABBIT_CONSUMER_MUTANTS = {
     "in-rabbit-no-pause": Mutant(
         "G7", "a lost connection is made again without a pause", _reconnects_at_once,
         tests=(SOURCE,),
+    ),
+    "in-rabbit-default-limit": Mutant(
+        "G2", "a declared queue drops what it has delivered 20 times", _default_limit,
+        tests=("tests/scenario/test_consumer_rabbitmq.py::" + CRASHES,),
     ),
 }  # fmt: skip

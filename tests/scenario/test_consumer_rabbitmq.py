@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from urllib.parse import urlsplit
 
@@ -150,10 +151,38 @@ async def test_a_queue_is_declared_with_its_bindings_and_a_single_active_consume
     await source.close()
     assert delivery.is_lost
     assert await sender.waiting(queue) == 0
-    again = RabbitSource(rabbitmq_url, queue=queue, declare=True, single=False)
-    with pytest.raises(ConfigError, match="cannot be consumed.*x-single-active-consumer"):
-        await again.open()
-    await again.close()
+
+
+@pytest.mark.promise("G2")
+async def test_a_consumer_that_crashes_again_and_again_loses_nothing(rabbitmq_url, sender):
+    """R-C3: on a queue with a limit of 20 deliveries all of them would be gone."""
+    declared, limited = fresh("crashes"), fresh("crashes")
+    sender.owns(queue=declared)
+    await sender.queue(limited, **{"x-delivery-limit": 20})
+    for queue, options, left in ((declared, {"declare": True}, 30), (limited, {}, 0)):
+        wire = RabbitWire(rabbitmq_url, sender, queue, prefetch=100, **options)
+        if options:
+            await crash(wire, 0)  # it declares the queue
+        await wire.send(*(Sent(f"m-{n}") for n in range(30)))
+        for _ in range(21):
+            await crash(wire, 30)
+        async with asyncio.timeout(30):
+            while await wire.left() != left:
+                await asyncio.sleep(0.01)
+    source = RabbitSource(rabbitmq_url, queue=declared)
+    await source.open()
+    assert len(await receive(source, 30)) == 30
+    await source.close()
+
+
+async def crash(wire, number):
+    """Take messages, and die with them in hand."""
+    source = wire.source()
+    await source.open()
+    in_hand = await receive(source, number)
+    assert len(in_hand) == number
+    source._link.abort()
+    await source.close()
 
 
 async def test_a_queue_that_is_deleted_is_waited_for(rabbitmq_url, sender):

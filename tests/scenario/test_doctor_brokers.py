@@ -5,6 +5,7 @@ from __future__ import annotations
 import aio_pika
 import pytest
 
+from postroom.brokers.rabbitmq.checks import judge_limit
 from postroom.cli.brokers import check_broker, check_source
 from postroom.config import RelaySettings
 from postroom.configuration import Setting
@@ -88,6 +89,7 @@ def name():
     return fresh("doctor")
 
 
+DROPS = "the queue 'q' drops a message"
 SINGLE = {"x_single_active_consumer": True}
 
 
@@ -95,7 +97,12 @@ SINGLE = {"x_single_active_consumer": True}
     ("arguments", "told"),
     [
         ({}, []),
-        ({"x_max_length": 7, "x_overflow": "reject-publish", "x_delivery_limit": 3}, []),
+        ({"x_max_length": 7, "x_overflow": "reject-publish"}, []),
+        ({"x_delivery_limit": 3},
+         ["after 4 deliveries the queue {name!r} drops a message (x-delivery-limit=3)"]),
+        ({"x_delivery_limit": -1},  # means no limit on RabbitMQ 4, and none at all on 3
+         ["after 1 deliveries the queue {name!r} drops a message (x-delivery-limit=-1)"]),
+        ({"x_delivery_limit": 2**31 - 1}, []),
         ({"x_dead_letter_exchange": "", "x_dead_letter_routing_key": "k"}, []),
         ({"kind": "classic"}, ["{name!r} is a classic queue, not a quorum queue"]),
         ({"kind": "classic", "x_message_ttl": 7_000, "x_max_priority": 4},
@@ -111,21 +118,50 @@ async def test_what_kind_of_queue_it_is(rabbitmq_url, tap, name, arguments, told
     assert await findings(f"{rabbitmq_url}?queue={name}") == expected
 
 
+async def test_where_a_queue_moves_what_it_delivered_too_often(rabbitmq_url, tap, name):
+    await tap.queue(name, x_delivery_limit=3, x_dead_letter_exchange="dlx", **SINGLE)
+    what = f"after 4 deliveries the queue '{name}' moves a message to the exchange 'dlx' "
+    expected = ("info", what + "(x-delivery-limit=3)")
+    assert await findings(f"{rabbitmq_url}?queue={name}") == [expected]
+    assert await of_source(f"{rabbitmq_url}?queue={name}") == [expected]
+
+
+@pytest.mark.parametrize(
+    ("version", "arguments", "told"),
+    [
+        (3, {}, []),
+        (4, {}, [f"after 21 deliveries {DROPS} (x-delivery-limit=20, RabbitMQ's default)"]),
+        (4, {"x-delivery-limit": -1}, []),
+        (4, {"x-delivery-limit": 5},
+         [f"after 6 deliveries {DROPS} (x-delivery-limit=5)"]),
+        (0, {}, []),
+    ],
+)  # fmt: skip
+def test_rabbitmq_4_has_a_limit_by_default(version, arguments, told):
+    found = judge_limit("q", {"x-queue-type": "quorum", **arguments}, version)
+    assert [one.what for one in found] == told
+    assert list(judge_limit("q", {"x-queue-type": "classic"}, version)) == []
+
+
 async def test_a_queue_that_is_declared_otherwise(rabbitmq_url, tap, name):
     await tap.queue(name, kind="classic")
+    others = "x-delivery-limit=none, x-queue-type=classic, x-single-active-consumer=none"
     assert await findings(f"{rabbitmq_url}?queue={name}&declare=on") == [
         ("warning", f"'{name}' is a classic queue, not a quorum queue"),
-        ("error", f"the queue '{name}' is there with other properties: x-queue-type=classic"),
+        (
+            "warning",
+            f"the queue '{name}' is there with other properties: {others}",
+        ),
     ]
-    classic = f"{rabbitmq_url}?queue={name}&declare=on&queue_type=classic"
+    classic = f"{rabbitmq_url}?queue={name}&declare=on&queue_type=classic&single=off"
     assert len(await findings(classic)) == 1
     other = fresh("doctor")
-    await tap.queue(other)
-    assert await findings(f"{rabbitmq_url}?queue={other}&declare=on") == []
+    await tap.queue(other, x_delivery_limit=2**31 - 1)
+    assert await findings(f"{rabbitmq_url}?queue={other}&declare=on&single=off") == []
     told = await of_source(f"{rabbitmq_url}?queue={other}&declare=on")
     assert told[1:] == [
         (
-            "error",
+            "warning",
             f"the queue '{other}' is there with other properties: x-single-active-consumer=none",
         )
     ]
@@ -137,10 +173,14 @@ async def test_a_queue_that_does_not_survive_a_restart(rabbitmq_url, tap, name):
     async with connection:
         channel = await connection.channel()
         await channel.declare_queue(name, durable=False, auto_delete=True)
-        assert await findings(f"{rabbitmq_url}?queue={name}") == [
+        lost = [
             ("error", f"the queue '{name}' is not durable"),
             ("warning", f"the queue '{name}' is deleted when its last consumer leaves"),
         ]
+        assert await findings(f"{rabbitmq_url}?queue={name}") == lost
+        *same, (level, what) = await findings(f"{rabbitmq_url}?queue={name}&declare=on")
+        assert same == lost
+        assert (level, "auto_delete=true, durable=false" in what) == ("error", True)
         await channel.queue_delete(name)
 
 
@@ -167,7 +207,6 @@ async def test_a_queue_that_several_consumers_would_share(rabbitmq_url, tap, nam
     other = fresh("doctor")
     await tap.queue(other, **SINGLE)
     assert await of_source(f"{rabbitmq_url}?queue={other}") == []
-    assert await of_source(f"{rabbitmq_url}?queue={other}&declare=on") == []
     assert await findings(f"{rabbitmq_url}?queue={other}") == []
 
 

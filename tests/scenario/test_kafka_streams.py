@@ -57,7 +57,7 @@ async def test_a_dead_rabbitmq_with_a_backlog_beside_kafka(kafka_url, rabbitmq_u
     with Proxy(urlsplit(rabbitmq_url).port) as proxy:
         proxy.refuse()
         rabbit = RabbitBroker(
-            proxy.url_for(rabbitmq_url), queue=queue, declare=True, connect_seconds=5
+            proxy.url_for(rabbitmq_url), queue=queue, declare=True, single=False, connect_seconds=5
         )
         kafka = KafkaBroker(servers(kafka_url))
         async with (

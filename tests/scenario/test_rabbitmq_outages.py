@@ -110,7 +110,7 @@ def in_turns(notes):
 
 def destination(url, limits=IMPATIENT):
     name = fresh("outage")
-    broker = RabbitBroker(url, exchange=name, queue=name, declare=True, **limits)
+    broker = RabbitBroker(url, exchange=name, queue=name, declare=True, single=False, **limits)
     return name, broker
 
 

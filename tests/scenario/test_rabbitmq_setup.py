@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -11,12 +12,15 @@ import pytest
 
 from postroom.broker import Verdict
 from postroom.brokers.rabbitmq import RabbitBroker
+from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
 from postroom.testing.desk import RecordingDesk, make_record
 from tests.scenario.place import until
 from tests.scenario.rabbit import Tap, fresh
 from tests.servers.process import free_port
 from tests.servers.proxy import Proxy
+
+OURS = {"x_single_active_consumer": True, "x_delivery_limit": 2**31 - 1}
 
 
 @pytest.fixture
@@ -60,7 +64,7 @@ async def test_exchange_queue_and_binding_are_declared_on_start(
     rabbitmq_url, name, tap, brokers, desk
 ):
     tap.owns(name, name)
-    url = f"{rabbitmq_url}?exchange={name}&routing_key=type&declare=on&queue={name}"
+    url = f"{rabbitmq_url}?exchange={name}&routing_key=type&declare=on&queue={name}&single=off"
     broker = brokers(url)
     await broker.open()
     record = make_record(type="order.created")
@@ -96,7 +100,7 @@ async def test_what_was_deleted_is_declared_again_with_the_next_use(
     rabbitmq_url, name, tap, brokers, desk
 ):
     tap.owns(name, name)
-    broker = brokers(rabbitmq_url, exchange=name, queue=name, declare=True)
+    broker = brokers(rabbitmq_url, exchange=name, queue=name, declare=True, single=False)
     await broker.open()
     await broker.publish([make_record(1)], desk)
     await tap.remove_exchange(name)
@@ -135,6 +139,65 @@ async def test_another_exchange_of_that_name_is_an_error_and_left_alone(
     await broker.publish([record], desk)
     assert desk.verdict(record) is Verdict.OUTAGE
     assert "inequivalent arg 'type'" in desk.outcome(record).error
+
+
+@pytest.mark.parametrize("kind", ["quorum", "classic"])
+@pytest.mark.parametrize("first", ["relay", "consumer"])
+async def test_a_relay_and_a_consumer_may_declare_the_same_queue(
+    rabbitmq_url, name, tap, brokers, desk, kind, first, caplog
+):
+    """R-D5: the second of them met a ConfigError."""
+    tap.owns(name, name)
+    url = f"{rabbitmq_url}?exchange={name}&queue={name}&queue_type={kind}&declare=on"
+    broker, source = brokers(url), RabbitSource(url)
+    for each in (broker, source) if first == "relay" else (source, broker):
+        await each.open()
+    record = make_record()
+    await broker.publish([record], desk)
+    (delivery,) = await source.receive()
+    assert delivery.message.headers["postroom-id"] == record.id
+    delivery.ack()
+    await source.close()
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({**OURS, "x_delivery_limit": 20}, "x-delivery-limit=20, and postroom would declare 2147483647"),
+        ({**OURS, "x_max_length": 9}, "x-max-length=9, and postroom would declare none"),
+        ({"x_delivery_limit": 2**31 - 1}, "x-single-active-consumer=none, and postroom would declare True"),
+        ({"kind": "classic", "x_single_active_consumer": True}, "x-.*=.*, and postroom would declare "),
+    ],
+    ids=["limit", "one of theirs", "not single", "classic"],
+)  # fmt: skip
+async def test_a_queue_that_exists_otherwise_is_used_as_it_is(
+    rabbitmq_url, name, tap, brokers, desk, arguments, told, caplog
+):
+    await tap.queue(name, **arguments)
+    tap.owns(exchange=name)
+    broker = brokers(rabbitmq_url, exchange=name, queue=name, declare=True)
+    source = RabbitSource(rabbitmq_url, exchange=name, queue=name, declare=True)
+    await broker.open()
+    await source.open()
+    await broker.publish([make_record()], desk)
+    (delivery,) = await source.receive()
+    delivery.ack()
+    await source.close()
+    (line,) = [record.getMessage() for record in caplog.records]  # not at every connection
+    assert re.match(f"the queue '{name}' exists with {told}", line)
+    assert "used as it is" in line
+
+
+async def test_a_queue_that_would_lose_messages_is_refused(rabbitmq_url, name, tap, brokers):
+    channel = await tap._connection.channel()
+    await channel.declare_queue(name, durable=False)
+    told = f"the queue '{name}' exists with durable=false, and would lose messages"
+    with pytest.raises(ConfigError, match=told):
+        await brokers(rabbitmq_url, queue=name, declare=True).open()
+    with pytest.raises(ConfigError, match=told):
+        await RabbitSource(rabbitmq_url, queue=name, declare=True).open()
+    await channel.queue_delete(name)
 
 
 async def test_without_declare_nothing_is_made_but_its_absence_is_told(

@@ -8,6 +8,7 @@ import pytest
 
 from postroom.brokers.rabbitmq import RabbitBroker, RabbitOptions
 from postroom.brokers.rabbitmq.link import address
+from postroom.brokers.rabbitmq.topology import queue_arguments
 from postroom.errors import ConfigError
 from postroom.url import Url
 from postroom.wiring import load_broker
@@ -147,3 +148,23 @@ def test_a_certificate_that_is_not_there_is_told_at_once():
         RabbitBroker("amqps://h?cafile=/nowhere/ca.pem")
     with pytest.raises(ConfigError, match="keyfile needs its certfile"):
         RabbitBroker("amqps://h?keyfile=/nowhere/key.pem")
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (
+            {},
+            {
+                "x-queue-type": "quorum",
+                "x-single-active-consumer": True,
+                "x-delivery-limit": 2_147_483_647,
+            },
+        ),
+        ({"single": False}, {"x-queue-type": "quorum", "x-delivery-limit": 2_147_483_647}),
+        ({"queue_type": "classic", "single": False}, {"x-queue-type": "classic"}),
+    ],
+)
+def test_what_a_queue_is_declared_with(given, expected):
+    """R-C3: without the limit RabbitMQ 4 drops messages; -1 makes RabbitMQ 3 drop them at once."""
+    assert queue_arguments(RabbitOptions(queue="q", **given)) == expected

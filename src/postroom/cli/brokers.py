@@ -156,13 +156,10 @@ def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator
 async def _check_queue(source: RabbitSource) -> list[Finding]:
     from postroom.brokers.rabbitmq.checks import examine_queue
     from postroom.brokers.rabbitmq.link import AwayError, Link, address
+    from postroom.brokers.rabbitmq.topology import queue_arguments
 
     queue, options = source.options.queue, source.options.link
-    wanted: dict[str, Any] | None = (
-        {"x-queue-type": options.queue_type} if options.declare else None
-    )
-    if wanted is not None and source.options.single:
-        wanted["x-single-active-consumer"] = True
+    wanted = queue_arguments(options) if options.declare else None
     errors: list[str] = []
     for host in source._hosts:
         try:

@@ -21,6 +21,7 @@ from typing import Any, cast
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.exceptions import ChannelClosed
 
+from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.content import Content
 from postroom.brokers.rabbitmq.link import AwayError, Link, address, within
 from postroom.brokers.rabbitmq.options import RabbitOptions
@@ -45,13 +46,11 @@ class QueueOptions:
 
     queue       the queue
     prefetch    so many messages are in hand at most, not yet acknowledged
-    single      declare the queue with a single active consumer, which keeps the order of keys
     link        how to connect, and what to declare: exchange, bindings, declare, certificates
     """
 
     queue: str
     prefetch: int = 200
-    single: bool = True
     link: RabbitOptions
 
     def __post_init__(self) -> None:
@@ -68,13 +67,13 @@ def _listed(text: str) -> tuple[str, ...]:
 _OWN: Mapping[str, Callable[[str], Any]] = {
     "queue": str,
     "prefetch": whole_number,
-    "single": boolean,
 }
 _OF_LINK: Mapping[str, Callable[[str], Any]] = {
     "exchange": str,
     "exchange_type": str,
     "declare": boolean,
     "queue_type": one_of("classic", "quorum"),
+    "single": boolean,
     "bindings": _listed,
     "connect_seconds": seconds,
     "heartbeat_seconds": seconds,
@@ -198,11 +197,11 @@ class RabbitSource:
 
     async def _consume(self, link: Link) -> _Session:
         options, patience = self.options, self.options.link.connect_seconds
+        if options.link.declare:
+            await topology.declare(link, options.link, options.link.exchange)
         channel = await link.open(confirms=False)
         session = _Session(channel, link)
         async with within(patience, f"consuming {options.queue}"):
-            if options.link.declare:
-                await _declare(channel, options)
             await channel.basic_qos(prefetch_count=options.prefetch)
             await session.begin(options.queue)
         return session
@@ -215,21 +214,6 @@ class RabbitSource:
             link, self._link = self._link, None
             if link is not None:
                 await link.close()
-
-
-async def _declare(channel: AbstractChannel, options: QueueOptions) -> None:
-    """Declare the queue, its exchange and its bindings, all durable."""
-    link = options.link
-    arguments: dict[str, Any] = {"x-queue-type": link.queue_type}
-    if options.single:
-        arguments["x-single-active-consumer"] = True
-    await channel.queue_declare(options.queue, durable=True, arguments=arguments)
-    if link.exchange:
-        await channel.exchange_declare(
-            link.exchange, exchange_type=link.exchange_type, durable=True
-        )
-        for key in link.binding_keys():
-            await channel.queue_bind(options.queue, link.exchange, key)
 
 
 class _Session:

@@ -7,7 +7,6 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from typing import Any
 
-from aiormq.abc import AbstractChannel
 from aiormq.exceptions import (
     ChannelAccessRefused,
     ChannelClosed,
@@ -34,7 +33,7 @@ _CLOSED: Mapping[type, Verdict] = {
 }
 """What it means that a message, with nothing beside it, closes its channel."""
 
-Step = Callable[[AbstractChannel, RabbitOptions, str], Awaitable[None]]
+Step = Callable[[Link, RabbitOptions, str], Awaitable[None]]
 
 
 class RabbitBroker:
@@ -224,11 +223,8 @@ class RabbitBroker:
         raise AwayError("; ".join(problems))
 
     async def _prepare(self, link: Link, step: Step) -> None:
-        channel = await link.open(confirms=False)
         try:
-            async with link.answering("declaring"):
-                await step(channel, self.options, self.options.exchange)
-                await channel.close()
+            await step(link, self.options, self.options.exchange)
         except ChannelClosed as error:
             raise SetupError(str(error)) from error
 

@@ -7,7 +7,6 @@ declaration has a property that no new queue can have, so that nothing is ever c
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -16,20 +15,23 @@ from aiormq.exceptions import ChannelClosed, ChannelNotFoundEntity
 
 from postroom.brokers.rabbitmq.broker import RabbitBroker
 from postroom.brokers.rabbitmq.link import Link, within
+from postroom.brokers.rabbitmq.topology import (
+    KIND,
+    LIMIT,
+    SINGLE,
+    UNSAFE,
+    Inequivalent,
+    queue_arguments,
+)
 from postroom.errors import ConfigError
 from postroom.finding import Finding
 from postroom.record import short_error
 
-_KIND = "x-queue-type"
-_SINGLE = "x-single-active-consumer"
 _NEVER = {"x-quorum-initial-group-size": 0}
 _MOST_PROPERTIES = 20
+_DEFAULT_LIMIT, _LIMITS_BY_DEFAULT = 20, 4  # deliveries, and RabbitMQ's version
+_NEVER_REACHED = 1_000_000
 _PATIENCE_SECONDS = 10.0
-_REFUSED = re.compile(
-    r"inequivalent arg '(?P<name>[^']+)' for queue .*: received .* but current is "
-    r"(?:none|(?:the value )?'(?P<value>[^']*)'(?: of type '(?P<type>\w+)')?)",
-    re.DOTALL,
-)
 _NUMBERS = ("byte", "short", "long", "signedint", "unsignedint")
 _DROPS = {
     "x-message-ttl": "milliseconds after which messages are dropped",
@@ -52,15 +54,20 @@ async def examine(broker: RabbitBroker, topics: Collection[str]) -> list[Finding
         await onlooker.health()
         if options.queue is None:
             return []
-        found = await _properties(await onlooker._linked(), options.queue)
+        link = await onlooker._linked()
+        found, version = await _properties(link, options.queue), link.major_version
     except ConfigError as error:
         return [] if options.declare else [_missing(str(error))]
     finally:
         await onlooker.close()
     if found is None:
         return []
-    wanted = {_KIND: options.queue_type} if options.declare else None
-    return [*judge_queue(options.queue, found), *judge_declared(options.queue, found, wanted)]
+    wanted = queue_arguments(options) if options.declare else None
+    return [
+        *judge_queue(options.queue, found),
+        *judge_limit(options.queue, found, version),
+        *judge_declared(options.queue, found, wanted),
+    ]
 
 
 async def examine_queue(
@@ -72,6 +79,7 @@ async def examine_queue(
         return [] if wanted is not None else [_missing(f"there is no queue {queue!r}")]
     return [
         *judge_queue(queue, found),
+        *judge_limit(queue, found, link.major_version),
         *judge_order(queue, found),
         *judge_declared(queue, found, wanted),
     ]
@@ -85,7 +93,7 @@ def judge_queue(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
             "error", f"the queue {queue!r} is not durable",
             "RabbitMQ forgets it when it restarts, with all that it has confirmed", another,
         )  # fmt: skip
-    elif found.get(_KIND) == "classic":
+    elif found.get(KIND) == "classic":
         yield Finding(
             "warning", f"{queue!r} is a classic queue, not a quorum queue",
             "one node alone has its messages: what it confirmed is gone if its disk is", another,
@@ -105,9 +113,39 @@ def judge_queue(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
             )  # fmt: skip
 
 
+def judge_limit(queue: str, found: Mapping[str, Any], version: int) -> Iterator[Finding]:
+    """A quorum queue may drop what it has delivered too often, though nobody has handled it."""
+    if found.get(KIND) != "quorum":
+        return
+    default = _DEFAULT_LIMIT if version >= _LIMITS_BY_DEFAULT else None
+    limit = found.get(LIMIT, default)
+    if limit is None or limit >= _NEVER_REACHED or (limit < 0 and version >= _LIMITS_BY_DEFAULT):
+        return
+    count = max(limit, 0) + 1
+    whose = "" if LIMIT in found else ", RabbitMQ's default"
+    exchange = found.get("x-dead-letter-exchange")
+    if exchange is not None:
+        yield Finding(
+            "info",
+            f"after {count} deliveries the queue {queue!r} moves a message to the exchange "
+            f"{exchange!r} ({LIMIT}={limit}{whose})",
+            "a consumer that crashes or is cut off that often no longer receives what it held; "
+            "postroom does not read from there",
+            "watch the queue behind that exchange",
+        )
+        return
+    yield Finding(
+        "warning",
+        f"after {count} deliveries the queue {queue!r} drops a message ({LIMIT}={limit}{whose})",
+        "a consumer that crashes or is cut off that often loses every message that it held",
+        f"make another queue, as with queue={queue}-2&declare=on, or give this one a "
+        "dead-letter exchange by a policy",
+    )
+
+
 def judge_order(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
     """Two consumers of one queue invert a key as soon as one of them is slow or dies (I3)."""
-    if found.get(_KIND) in ("classic", "quorum") and found.get(_SINGLE) != "true":
+    if found.get(KIND) in ("classic", "quorum") and found.get(SINGLE) != "true":
         yield Finding(
             "warning", f"the queue {queue!r} has no single active consumer",
             "with two consumers the events of a key are handled out of order",
@@ -118,17 +156,21 @@ def judge_order(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
 def judge_declared(
     queue: str, found: Mapping[str, Any], wanted: Mapping[str, Any] | None
 ) -> Iterator[Finding]:
-    """A queue is never changed by declaring it: what is there otherwise is refused."""
+    """A queue is never changed by declaring it: it is used as it is, or refused if unsafe."""
     if wanted is None or not found:
         return
     other = {n: v for n, v in {**wanted, **found}.items() if str(v) != str(wanted.get(n)).lower()}
     if other:
         what = ", ".join(f"{name}={found.get(name, 'none')}" for name in sorted(other))
+        unsafe = any(name in other for name in UNSAFE)
         yield Finding(
-            "error", f"the queue {queue!r} is there with other properties: {what}",
-            "declare=on is refused by RabbitMQ: nothing is sent or consumed",
-            "leave declare=on out, or name another queue",
-        )  # fmt: skip
+            "error" if unsafe else "warning",
+            f"the queue {queue!r} is there with other properties: {what}",
+            "declare=on refuses it: nothing is sent or consumed"
+            if unsafe
+            else "declare=on does not change a queue: it is used as it is",
+            "name another queue, or delete this one while it is empty",
+        )
 
 
 def _missing(error: str) -> Finding:
@@ -151,17 +193,17 @@ async def _properties(link: Link, queue: str) -> dict[str, Any] | None:
         return {}
     known: dict[str, Any] = {}
     for _ in range(_MOST_PROPERTIES):
-        told = _REFUSED.search(await _declare(link, queue, known))
+        told = Inequivalent.read(await _declare(link, queue, known))
         if told is None:
             break
-        name, value = told["name"], told["value"]
+        name, value = told.name, told.value
         if name in _NEVER:  # it is asked for after the kind, which was right then
-            known[_KIND] = "quorum"
+            known[KIND] = "quorum"
             break
-        if name == _KIND:
-            known[_KIND] = value or "classic"
+        if name == KIND:
+            known[KIND] = value or "classic"
             break
-        known[name] = int(value) if told["type"] in _NUMBERS else value
+        known[name] = int(value) if value is not None and told.type in _NUMBERS else value
     return known
 
 
@@ -169,7 +211,7 @@ async def _declare(link: Link, queue: str, known: Mapping[str, Any]) -> str:
     """Return how RabbitMQ refuses a declaration with these properties."""
     words = {name: known[name] == "true" for name in ("durable", "auto_delete") if name in known}
     arguments = {
-        name: value == "true" if name == _SINGLE else value
+        name: value == "true" if name == SINGLE else value
         for name, value in known.items()
         if name.startswith("x-")
     }
@@ -180,7 +222,7 @@ async def _declare(link: Link, queue: str, known: Mapping[str, Any]) -> str:
                 queue,
                 durable=words.get("durable", True),
                 auto_delete=words.get("auto_delete", False),
-                arguments={_KIND: "quorum", **arguments, **_NEVER},
+                arguments={KIND: "quorum", **arguments, **_NEVER},
             )
             await channel.close()
     except ChannelClosed as error:

@@ -107,6 +107,13 @@ class Link:
     def is_broken(self) -> bool:
         return not self._connection.is_opened
 
+    @property
+    def major_version(self) -> int:
+        """RabbitMQ's own, as 3 or 4; 0 if it does not tell."""
+        told = str(self._connection.server_properties.get("version", ""))
+        first = told.partition(".")[0]
+        return int(first) if first.isdecimal() else 0
+
     def is_blocked(self) -> bool:
         """Say whether RabbitMQ has sent connection.blocked and not yet connection.unblocked.
 
@@ -204,14 +211,11 @@ class Link:
             except ValueError:
                 errors[exchange] = f"{exchange!r} is no name for an exchange"
                 continue
-            channel = await self.open(confirms=False)
             try:
-                async with self.answering("looking for an exchange"):
-                    if self._options.declare:
-                        await topology.declare(channel, self._options, exchange)
-                    else:
-                        await channel.exchange_declare(exchange, passive=True)
-                    await channel.close()
+                if self._options.declare:
+                    await topology.declare(self, self._options, exchange)
+                else:
+                    await topology.check_exchange(self, exchange)
             except aiormq.exceptions.ChannelClosed as error:
                 errors[exchange] = f"{shown(exchange)} cannot be used: {short_error(error)}"
             else:

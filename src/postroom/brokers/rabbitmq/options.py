@@ -32,6 +32,8 @@ class RabbitOptions:
                         False: only look, on opening, whether they are there
     queue               a queue to declare and bind, or to look for
     queue_type          quorum, or classic
+    single              declare the queue with a single active consumer, which keeps the order of
+                        keys; others stand by
     bindings            the routing keys that `queue` is bound with; `#` by default for a topic
                         exchange. A direct exchange has no default
     confirm_seconds     a message without a confirm for so long has an unknown fate
@@ -49,6 +51,7 @@ class RabbitOptions:
     declare: bool = False
     queue: str | None = None
     queue_type: str = "quorum"
+    single: bool = True
     bindings: tuple[str, ...] | None = None
     confirm_seconds: float = 15.0
     connect_seconds: float = 10.0
@@ -136,6 +139,7 @@ _FROM_TEXT: Mapping[str, Callable[[str], Any]] = {
     "declare": boolean,
     "queue": str,
     "queue_type": one_of("classic", "quorum"),
+    "single": boolean,
     "bindings": _listed,
     "confirm_seconds": seconds,
     "connect_seconds": seconds,
