@@ -19,6 +19,8 @@ class RelaySettings:
     poll_seconds        the longest wait between two looks when nobody kicks
     lease_seconds       how long a lane stays ours without a sign of life
     keep_done_seconds   how long done events are kept for people to see; 0 deletes them at once
+    keep_seen_seconds   how long handlers remember what they did: what comes again later takes
+                        effect a second time. Of dead and unfinished events they forget nothing
     publish_seconds     a publish without an answer for so long counts as unknown
     stop_seconds        how long a graceful stop waits for what is in flight
     groups              the lanes are split into so many groups: one is read while another is sent
@@ -36,6 +38,7 @@ class RelaySettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     lease_seconds: float = 15.0
     keep_done_seconds: float = 86_400.0
+    keep_seen_seconds: float = 2_592_000.0
     prune_seconds: float = 60.0
     publish_seconds: float = 30.0
     stop_seconds: float = 30.0

@@ -54,6 +54,7 @@ SETTINGS: Mapping[str, Known] = {
     "poll_seconds": Known("seconds", _DEFAULTS.poll_seconds),
     "lease_seconds": Known("seconds", _DEFAULTS.lease_seconds),
     "keep_done_seconds": Known("seconds", _DEFAULTS.keep_done_seconds),
+    "keep_seen_seconds": Known("seconds", _DEFAULTS.keep_seen_seconds),
     "prune_seconds": Known("seconds", _DEFAULTS.prune_seconds),
     "publish_seconds": Known("seconds", _DEFAULTS.publish_seconds),
     "stop_seconds": Known("seconds", _DEFAULTS.stop_seconds),

@@ -63,6 +63,17 @@ class Inbox(_Reader):
         tx.check()
         return await tx.accept(mark)
 
+    async def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
+        """Forget messages done longer ago than that, oldest first; returns how many.
+
+        A message that comes again after it is new. Handlers of relays and consumers do this by
+        themselves; whoever calls `accept` calls this now and then. Never commits.
+        """
+        tx = resolve(conn, self._prefix)
+        tx.check()
+        found = await tx.done_before(self.consumer, older_than_seconds, limit, 0)
+        return await tx.forget(self.consumer, found) if found else 0
+
 
 class SyncInbox(_Reader):
     """`Inbox` for callers without an event loop; the same guarantees."""
@@ -73,6 +84,13 @@ class SyncInbox(_Reader):
         tx = resolve_sync(conn, self._prefix)
         tx.check()
         return tx.accept(mark)
+
+    def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
+        """Forget messages done longer ago than that; see `Inbox.forget`."""
+        tx = resolve_sync(conn, self._prefix)
+        tx.check()
+        found = tx.done_before(self.consumer, older_than_seconds, limit, 0)
+        return tx.forget(self.consumer, found) if found else 0
 
 
 def _check_note(name: str, value: object) -> None:

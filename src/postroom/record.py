@@ -6,11 +6,12 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
-from hashlib import md5
+from hashlib import md5, sha256
 from typing import Any, NamedTuple
 
 from postroom.clock import from_microseconds
 from postroom.codec import JSON, decode_json
+from postroom.event import KEPT_IDS, MAX_ID_BYTES
 
 LANES = 64
 MAX_ERROR_CHARS = 2_000
@@ -127,6 +128,27 @@ class Record(NamedTuple):
     def size(self) -> int:
         """How many bytes it weighs in a batch."""
         return len(self.payload) + (len(self.headers_json.encode()) if self.headers_json else 0)
+
+
+def row_id(consumer: str, event_id: str) -> str:
+    """Return the id of a message that a consumer keeps: `inbox/<consumer>/<its own>`.
+
+    No event of an outbox has such an id. A slash in the consumer's name is escaped, so that no two
+    pairs of consumer and id have the same. One that is too long is a hash, without a second slash.
+    """
+    plain = f"{KEPT_IDS}{_without_slash(consumer)}/{event_id}"
+    if len(plain.encode()) <= MAX_ID_BYTES:
+        return plain
+    return f"{KEPT_IDS}{sha256(plain.encode()).hexdigest()}"
+
+
+def inbox_name(service: str, handler: str) -> str:
+    """Return the name by which an inbox knows a handler; no other pair has the same."""
+    return f"{_without_slash(service)}/{handler}"
+
+
+def _without_slash(name: str) -> str:
+    return name.replace("%", "%25").replace("/", "%2F")
 
 
 def short_error(error: BaseException | str) -> str:

@@ -198,6 +198,13 @@ class Filter(NamedTuple):
     before_us: int | None = None  # … and before this
 
 
+class Standing(NamedTuple):
+    """Where an event stands."""
+
+    stream: str
+    state: str
+
+
 class Details(NamedTuple):
     """What else is known of one event: where it stands, its times, who works on it.
 
@@ -328,6 +335,9 @@ class Store(Protocol):
 
     # -- people (L7, B6) ----------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None: ...
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Return where the events with these ids stand; those that are not there are left out."""
 
     async def find(self, wanted: Filter) -> list[Record]:
         """Return records in `seq` order."""

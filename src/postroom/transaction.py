@@ -74,6 +74,15 @@ class SyncTransaction(Protocol):
     def count_done(self, marks: Sequence[Mark]) -> int:
         """Return how many of these messages are done, as this transaction sees it."""
 
+    def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        """Return messages that this consumer did longer ago than that, oldest first.
+
+        `skip` of them are passed over.
+        """
+
+    def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        """Forget that this consumer did these messages: after it a repeat is new."""
+
     def after_commit(self, call: Callable[[], None]) -> bool:
         """Call back after the outermost commit, if the driver can; say whether it can."""
 
@@ -86,4 +95,8 @@ class AsyncTransaction(Protocol):
     def count_up(self, counters: Sequence[Counter]) -> Awaitable[list[int]]: ...
     def accept(self, mark: Mark) -> Awaitable[bool]: ...
     def count_done(self, marks: Sequence[Mark]) -> Awaitable[int]: ...
+    def done_before(
+        self, consumer: str, seconds: float, limit: int, skip: int
+    ) -> Awaitable[list[str]]: ...
+    def forget(self, consumer: str, ids: Sequence[str]) -> Awaitable[int]: ...
     def after_commit(self, call: Callable[[], None]) -> bool: ...

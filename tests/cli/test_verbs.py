@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 
 import pytest
 
 from postroom.event import Event
+from postroom.inbox import SyncInbox
 from tests.cli.command import Running, call
 
 SUMMARY = {
@@ -215,3 +217,24 @@ def test_a_night_on_call(desk):
         relay.hear("stopped how=gracefully done=1")
         assert relay.end() == 0
     assert desk.json("show", "last")["state"] == "done"
+
+
+def test_prune_removes_the_inbox_rows_of_one_consumer(tmp_path):
+    """R-B1: for handlers that no longer exist."""
+    there = {"cwd": tmp_path, "POSTROOM_STORE": "sqlite:///shop.db"}
+    assert call("migrate", **there).returncode == 0
+    conn = sqlite3.connect(tmp_path / "shop.db")
+    for consumer in ("payments/old", "payments/charge"):
+        SyncInbox(consumer).accept(conn, Event("t", id="m-1"))
+    conn.commit()
+    removed = [
+        json.loads(
+            call("prune", "--older-than", span, "--inbox", "payments/old", "--json", **there).stdout
+        )
+        for span in ("1h", "0")
+    ]
+    assert [found["removed"] for found in removed] == [0, 1]
+    left = conn.execute("SELECT consumer FROM postroom_inbox").fetchall()
+    conn.close()
+    assert left == [("payments/charge",)]
+    assert "inbox rows of payments/old" in call("audit", **there).stdout

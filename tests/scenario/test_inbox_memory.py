@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from types import SimpleNamespace
 
 import pytest
 
-from postroom import transactions
-from postroom.consumers import seen
+from postroom import Consumer, Handlers, Inbox, Reject, Relay, transactions
 from postroom.consumers.kafka import KafkaSource
-from postroom.consumers.seen import forget_seen, warn_of_a_short_memory
+from postroom.consumers.memory import MemoryQueue, MemorySource
+from postroom.consumers.seen import warn_of_a_short_memory
+from postroom.engine import forgetting
+from postroom.engine.forgetting import forget, notes_in
+from postroom.envelope import ID, TYPE
+from postroom.event import Event
+from postroom.outbox import Outbox
+from postroom.source import Incoming
+from postroom.store import Filter
+from postroom.stores.memory import MemoryStore
 from postroom.transaction import Mark
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.kafka_place import make_topic
@@ -24,43 +30,176 @@ async def store(request):
         yield store
 
 
-async def accept(store, *ids):
+async def accept(store, *ids, consumer="payments/charge"):
     async with store.transaction() as tx:
         adapter = transactions.resolve(tx, store.tables.qualified)
-        return [await adapter.accept(Mark("payments", each, "t", None)) for each in ids]
+        return [await adapter.accept(Mark(consumer, each, "t", None)) for each in ids]
+
+
+async def forgets(store, seconds, consumer="payments/charge"):
+    notes = notes_in(store.transaction, store.tables.qualified)
+    return await forget(consumer, seconds, notes, store, ["payments"])
+
+
+def message(event_id, event_type="order.created"):
+    return Incoming("orders", b"{}", {ID: event_id, TYPE: event_type})
 
 
 @pytest.mark.promise("I1")
-async def test_what_was_done_long_ago_is_forgotten_step_by_step(store):
+async def test_what_was_done_long_ago_is_forgotten_step_by_step(store, monkeypatch):
+    monkeypatch.setattr(forgetting, "STEP", 2)
     assert await accept(store, "m-1", "m-2", "m-3") == [True, True, True]
-    assert await forget_seen(store, 3_600) == 0
+    assert await forgets(store, 3_600) == 0
     assert await accept(store, "m-1") == [False]
-    assert await forget_seen(store, -1, limit=2) == 2
-    assert await forget_seen(store, -1, limit=2) == 1
+    assert await forgets(store, -1) == 3
     assert await accept(store, "m-1", "m-1") == [True, False]
 
 
-@pytest.mark.promise("I1")
-async def test_an_error_while_forgetting_does_not_end_the_consumer(monkeypatch):
-    """Not even one of the driver's own, as when the connection is lost within the transaction."""
-    monkeypatch.setattr(seen, "_EVERY_SECONDS", 0.0)
-    told, tried = [], []
+@pytest.mark.promise("I1", "G6")
+async def test_a_consumer_forgets_its_own_notes_only(store):
+    """R-B1"""
+    others = ("payments", "payments/charge/2", "payments/mail", "payment/charge", "audit/charge")
+    for consumer in ("payments/charge", *others):
+        await accept(store, "m-1", consumer=consumer)
+    assert await forgets(store, -1) == 1
+    for consumer in others:
+        assert await accept(store, "m-1", consumer=consumer) == [False], consumer
+    assert await accept(store, "m-1") == [True]
 
-    async def lost(store, older_than_seconds):
-        tried.append(store)
+
+@pytest.mark.promise("I1", "G6")
+async def test_notes_of_what_may_come_again_stay(store, monkeypatch):
+    """R-B3: dead letters and kept messages, also behind a page of them that stay."""
+    monkeypatch.setattr(forgetting, "STEP", 2)
+    outbox = Outbox().within(store.tables)
+    long_id = "x" * 200
+    queue = MemoryQueue()
+    queue.send(message("dead-1", "nobody"), message(long_id, "nobody"))
+    async with Consumer(MemorySource(queue), store, Handlers(name="payments")):
+        await until(lambda: queue.is_empty)
+    await store.open()
+    async with store.transaction() as tx:
+        await outbox.add(tx, Event("t", id="pending-1"))
+        await outbox.add(tx, Event("t", id="buried-1"))
+    await store.bury(["buried-1"], "poison")
+    stay = ["dead-1", long_id, "pending-1", "buried-1"]
+    await accept(store, *stay)
+    await accept(store, "m-1", "m-2", "m-3")
+    assert await forgets(store, -1) == 3
+    assert await accept(store, *stay) == [False] * 4
+    assert await accept(store, "m-2") == [True]
+
+
+async def test_notes_that_a_person_wrote_are_forgotten_by_their_inbox(store):
+    inbox = Inbox("audit", prefix=store.tables.prefix)
+    async with store.transaction() as tx:
+        for event_id in ("e-1", "e-2"):
+            assert await inbox.accept(tx, Event("t", id=event_id))
+        assert await inbox.forget(tx, older_than_seconds=3_600) == 0
+    async with store.transaction() as tx:
+        assert await inbox.forget(tx, older_than_seconds=-1, limit=1) == 1
+        assert await inbox.forget(tx, older_than_seconds=-1) == 1
+
+
+class Clock:
+    """A store's clock, in days."""
+
+    def __init__(self):
+        self.days = 0.0
+
+    def __call__(self):
+        return 1_700_000_000_000_000 + int(self.days * 86_400_000_000)
+
+
+@pytest.mark.promise("I1", "G6")
+@pytest.mark.parametrize("who", ["relay", "consumer"])
+async def test_handlers_forget_after_the_time_that_was_set(who):
+    """A tenth of it is too early, and for ever is too late (R-B1): in a relay, and in a consumer."""
+    clock = Clock()
+    store = MemoryStore(clock)
+    handlers = Handlers(name="payments")
+
+    @handlers.on("order.created")
+    async def charge(event, tx):
+        pass
+
+    quickly = {"keep_seen_seconds": 10 * 86_400.0}
+    if who == "relay":
+        async with store.transaction() as tx:
+            await Outbox().add(tx, Event("order.created", id="m-1"))
+        runner = Relay(store, handlers, prune_seconds=0.01, keep_done_seconds=0, **quickly)
+    else:
+        queue = MemoryQueue()
+        queue.send(message("m-1"))
+        runner = Consumer(MemorySource(queue), store, handlers, **quickly)
+    known, looks = ("payments/charge", "m-1"), 0
+    forget_accepted = handlers.forget_accepted
+
+    async def look(seconds):
+        nonlocal looks
+        await forget_accepted(seconds)
+        looks += 1
+
+    handlers.forget_accepted = look
+    async with runner:
+        if who == "consumer":
+            assert runner.backlog_relay.settings.keep_seen_seconds == 10 * 86_400
+            await until(lambda: known in store.data.inbox)
+            return
+        await until(lambda: known in store.data.inbox)
+        clock.days, before = 9.9, looks
+        await until(lambda: looks > before + 1)
+        assert known in store.data.inbox
+        clock.days = 10.1
+        await until(lambda: known not in store.data.inbox)
+
+
+@pytest.mark.promise("I1")
+async def test_an_error_while_forgetting_does_not_end_the_relay():
+    """Not even one of the driver's own, as when the connection is lost within the transaction."""
+    handlers, told, tried = Handlers(name="payments"), [], []
+
+    async def lost(seconds):
+        tried.append(seconds)
         raise ConnectionResetError("the server has gone")
 
-    monkeypatch.setattr(seen, "forget_seen", lost)
-    bench = SimpleNamespace(
-        backlog=SimpleNamespace(store="store"), settings=SimpleNamespace(keep_seen_seconds=1),
-        stream="inbox", tell=told.append,
-    )  # fmt: skip
-    forgetter = asyncio.create_task(seen.Forgetter(bench).loop())
-    await until(lambda: len(tried) > 2)
-    assert not forgetter.done()
-    forgetter.cancel()
-    assert told[0].doing == "forgetting old messages"
-    assert "the server has gone" in told[0].error
+    handlers.forget_accepted = lost
+    watching = type("Watching", (), {"observe": lambda self, fact: told.append(fact)})()
+    relay = Relay(MemoryStore(), handlers, prune_seconds=0.01, observers=[watching])
+    async with relay:
+        await until(lambda: len(tried) > 2)
+        assert relay.is_running
+    (trouble, *_) = [
+        fact for fact in told if getattr(fact, "doing", "") == "forgetting old messages"
+    ]
+    assert "the server has gone" in trouble.error
+
+
+@pytest.mark.promise("G6")
+async def test_a_dead_letter_that_is_replayed_late_does_again_only_what_was_not_done(store):
+    """R-B3: two handlers, one done, the other rejected; the replay comes after the window."""
+    handlers, done, broken = Handlers(name="payments"), [], True
+
+    @handlers.on("order.created")
+    async def charge(event, tx):
+        done.append("charged")
+
+    @handlers.on("order.created")
+    async def mail(event, tx):
+        if broken:
+            raise Reject("no such address")
+        done.append("mailed")
+
+    queue = MemoryQueue()
+    queue.send(message("m-1"))
+    async with Consumer(MemorySource(queue), store, handlers):
+        await until(lambda: queue.is_empty)
+        assert await handlers.forget_accepted(-1) == 0
+        broken = False
+        (dead,) = await store.find(Filter(stream="inbox.payments", state="dead"))
+        assert await store.replay([dead.id]) == 1
+        await until(lambda: "mailed" in done)
+    assert done == ["charged", "mailed"]
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,8 @@ async def test_handlers_of_two_consumers_have_two_names():
 async def test_handlers_with_a_name_of_their_own_keep_it():
     database, handlers = Database(), Handlers(name="shop")
     handlers.on("order.created")(handle)
-    assert handlers.bind(database, name="queue") is handlers.bind(database, stream="main")
+    assert handlers.bind(database, name="queue").name == "shop"
+    assert handlers.bind(database, stream="main").name == "shop"
     await outcome_of(handlers)
     assert accepted(database) == ["shop/handle"]
 

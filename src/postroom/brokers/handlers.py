@@ -33,10 +33,11 @@ from postroom.brokers.scope import Given, refuse_other_names, scope_of
 from postroom.brokers.together import HELD, Job, run_together, run_together_in_thread
 from postroom.brokers.turnstile import Floor, Turnstile
 from postroom.context import Context, SyncContext
+from postroom.engine.forgetting import forget, notes_in, notes_in_thread
 from postroom.errors import ConfigError
 from postroom.outbox import Outbox, SyncOutbox
-from postroom.record import Record, short_error
-from postroom.store import Tables
+from postroom.record import Record, inbox_name, short_error
+from postroom.store import Standing, Tables
 from postroom.transaction import Mark
 
 SKIPPED_TYPE = "postroom.skipped"
@@ -49,6 +50,7 @@ class TransactionSource(Protocol):
 
     @property
     def tables(self) -> Tables: ...
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]: ...
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
     def sync_transaction(self) -> AbstractContextManager[Any]: ...
 
@@ -125,7 +127,7 @@ class Handlers:
         if name is not None:
             check_name("the name of handlers", name)
         self._named = name
-        self.name = name or ""
+        self.name = self._kept_by = name or ""
         self.concurrency = concurrency
         self.batch = batch
         self.time_limit_seconds = time_limit_seconds
@@ -211,14 +213,14 @@ class Handlers:
         """
         own = bool(self._transaction or self._sync_transaction)
         chosen = self._named or name or name_in_relay(stream, own_factory=own) or self.name
-        if self._source is source and self.name == chosen:
+        if self._source is source and (self.name, self._kept_by) == (chosen, name or chosen):
             return self
         for handler in chain(self._default, *self._by_type.values()):
-            check_name("a handler's name", f"{chosen}/{handler.name}")
+            check_name("a handler's name", inbox_name(chosen, handler.name))
         bound = self if self._source is None or self._closed else copy.copy(self)
         if self._transaction is None and self._sync_transaction is None:
             refuse_other_names(self._given, source.tables)
-        bound._source, bound.name = source, chosen
+        bound._source, bound.name, bound._kept_by = source, chosen, name or chosen
         bound._set_scopes(source.tables)
         capabilities = getattr(source, "capabilities", None)
         one_writer = not getattr(capabilities, "concurrent_writers", True)
@@ -417,6 +419,28 @@ class Handlers:
             threads=self._floor.threads,
         )
 
+    async def forget_accepted(self, older_than_seconds: float) -> int:
+        """Forget what these handlers did longer ago than that; returns how many notes went.
+
+        Notes of events that are unfinished or dead in the store stay.
+        """
+        forgotten = 0
+        if self._source is None or not self.name:
+            return forgotten
+        async_notes = sync_notes = None
+        if factory := self._factory():
+            async_notes = notes_in(factory, self._scope.prefix)
+        if sync_factory := self._sync_factory():
+            sync_notes = notes_in_thread(sync_factory, self._sync_scope.prefix)
+        for handler in chain(self._default, *self._by_type.values()):
+            if notes := async_notes if handler.is_async else sync_notes:
+                name = inbox_name(self.name, handler.name)
+                async with self._turn_of_store():
+                    forgotten += await forget(
+                        name, older_than_seconds, notes, self._source, [self._kept_by]
+                    )
+        return forgotten
+
     def _factory(self) -> AsyncFactory | Literal[False] | None:
         if self._transaction is None and self._source is not None:
             return self._source.transaction
@@ -432,7 +456,7 @@ class Handlers:
         return Job(self._ready(handler), record, self._mark(handler, record))
 
     def _mark(self, handler: Handler, record: Record) -> Mark:
-        name = f"{self.name}/{handler.name}"
+        name = inbox_name(self.name, handler.name)
         return Mark(name, record.id, record.type, record.correlation_id)
 
     def _set_scopes(self, tables: Tables) -> None:

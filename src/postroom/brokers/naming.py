@@ -15,6 +15,7 @@ from postroom.brokers.handling import Handler
 from postroom.context import takes_context
 from postroom.errors import ConfigError, EventError
 from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.record import inbox_name
 
 UNNAMED = Outcome(
     Verdict.MISCONFIGURED,
@@ -65,7 +66,7 @@ def handler_of(function: Callable[..., Any], name: str | None, service: str) -> 
     chosen = name if name is not None else getattr(function, "__name__", None)
     if chosen is None or chosen == "<lambda>":
         raise ConfigError("this handler has no name of its own: @handlers.on(…, name=…)")
-    check_name("a handler's name", f"{service}/{chosen}")
+    check_name("a handler's name", inbox_name(service, chosen))
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object with `async def __call__`
     )

@@ -20,6 +20,8 @@ from postroom.cli.options import (
     whoami,
 )
 from postroom.cli.progress import gently, progress
+from postroom.consumers.letter import STREAM
+from postroom.engine.forgetting import forget, notes_in, notes_in_thread
 from postroom.record import State
 from postroom.store import Deed
 from postroom.url import Url
@@ -37,20 +39,54 @@ STEP = 1_000
     metavar="SPAN",
     help="Delivered longer ago than that: 90s, 12h, 7d.",
 )
+@click.option(
+    "--inbox",
+    "inbox",
+    metavar="NAME",
+    help="Inbox rows of this consumer, as in payments/charge, instead of done events.",
+)
 @by_option
 @dry_run_option
 @json_option
-def prune(store: Url, older_than: float, by: str | None, dry_run: bool, as_json: bool) -> int:
-    """Delete done events, oldest first, in small steps.
+def prune(
+    store: Url, older_than: float, inbox: str | None, by: str | None, dry_run: bool, as_json: bool
+) -> int:
+    """Delete done events, or inbox rows, oldest first, in small steps.
 
-    Relays do this by themselves (`keep_done_seconds`). Dead letters are never pruned.
+    Relays and consumers do this by themselves (`keep_done_seconds`, `keep_seen_seconds`). Dead
+    letters are never pruned, nor the inbox rows of events that are dead or unfinished. --inbox is
+    for the rows of handlers that no longer exist: a message that comes again later is new.
 
     \b
     Examples:
       postroom prune --older-than 7d --dry-run
       postroom prune --older-than 12h
+      postroom prune --older-than 90d --inbox payments/old_handler
     """  # noqa: D301 - click knows the sign
+    if inbox is not None:
+        if dry_run:
+            raise click.UsageError("--dry-run cannot be had with --inbox")
+        return asyncio.run(_forget(store, older_than, inbox, by, as_json=as_json))
     return asyncio.run(_prune(store, older_than, by, dry_run=dry_run, as_json=as_json))
+
+
+async def _forget(url: Url, older_than: float, inbox: str, by: str | None, *, as_json: bool) -> int:
+    async with opened(shared_store(url)) as store:
+        prefix = store.tables.qualified
+        if store.capabilities.concurrent_writers:
+            notes = notes_in(store.transaction, prefix)
+        else:  # SQLite: without its driver for async handlers
+            notes = notes_in_thread(store.sync_transaction, prefix)
+        kept_by = [s.removeprefix(STREAM) for s in await store.streams() if s.startswith(STREAM)]
+        removed = await forget(inbox, older_than, notes, store, kept_by)
+        if removed:
+            about = f"inbox rows of {inbox}, done for more than {older_than:g} s"
+            await store.note(Deed(whoami(by), "prune", removed, about))
+    if as_json:
+        print_json({"inbox": inbox, "removed": removed})
+    else:
+        click.echo(f"removed {removed:,} inbox rows of {inbox}")
+    return ExitCode.OK
 
 
 async def _prune(

@@ -76,13 +76,12 @@ class Backlog:
 
     async def _refuse_strangers(self, rows: Sequence[Row]) -> None:
         """Raise EventError if an id is taken, and not by an earlier delivery of the message."""
-        for row in rows:
-            there = await self.store.get(row.id)
-            if there is not None and there.stream != self.stream:
+        for event_id, (stream, _) in (await self.store.look_up([r.id for r in rows])).items():
+            if stream != self.stream:
                 raise EventError(
                     "id",
-                    f"{row.id!r} is that of a row in the stream {there.stream!r}, which was not "
-                    f"kept by {self.consumer!r}: delete that row, or give it another id",
+                    f"{event_id!r} is that of a row in the stream {stream!r}, which was not kept "
+                    f"by {self.consumer!r}: delete that row, or give it another id",
                 )
 
 
@@ -109,6 +108,9 @@ class Unpacked:
 
     async def health(self) -> None:
         await self._handlers.health()
+
+    async def forget_accepted(self, older_than_seconds: float) -> int:
+        return await self._handlers.forget_accepted(older_than_seconds)
 
     async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
         unpacking = _Unpacking(desk, batch)

@@ -15,7 +15,7 @@ from postroom.clock import Clock, SystemClock
 from postroom.consumers.backlog import Backlog, Unpacked, stream_of
 from postroom.consumers.keys import Keys
 from postroom.consumers.letter import read, to_record
-from postroom.consumers.seen import Forgetter, warn_of_a_short_memory
+from postroom.consumers.seen import warn_of_a_short_memory
 from postroom.consumers.settings import ConsumerSettings, merge
 from postroom.consumers.trial import Bench, ConsumerCounts, Letter, Trials
 from postroom.engine.relay import Relay
@@ -80,7 +80,6 @@ class Consumer:
         self._numbers = count(1)
         self._bench: Bench | None = None
         self._relay: Relay | None = None
-        self._forgetter: Forgetter | None = None
         self._keys: Keys | None = None
         self._trials: Trials | None = None
         self._held: dict[bytes, Delivery] = {}  # keys behind a message that no row can hold
@@ -198,6 +197,7 @@ class Consumer:
             stream=backlog.stream,
             retry=settings.retry,
             lease_seconds=settings.lease_seconds,
+            keep_seen_seconds=settings.keep_seen_seconds,
             stop_seconds=settings.stop_seconds,
             misconfigured_seconds=settings.misconfigured_seconds,
             outage_seconds=settings.outage_seconds,
@@ -213,8 +213,6 @@ class Consumer:
         self._trials, self._held = Trials(bench), {}
         self._keys = Keys(self._trials.finish, self._left, self._broke_down)
         self._bench = bench
-        self._forgetter = Forgetter(bench)
-        self._forgetter.start(self._broke_down)
         redelivers = self.source.capabilities.redelivers_seconds
         warn_of_a_short_memory(self.name, settings.keep_seen_seconds, redelivers)
         self._receiving = asyncio.create_task(self._receive(bench), name="receiving")
@@ -235,9 +233,6 @@ class Consumer:
         await asyncio.shield(self._move_out(at_once=seconds == 0.0))
 
     async def _move_out(self, *, at_once: bool = False) -> None:
-        forgetter, self._forgetter = self._forgetter, None
-        if forgetter is not None:
-            await forgetter.stop()
         relay, self._relay = self._relay, None
         if relay is not None:
             await (relay.kill() if at_once else relay.stop())

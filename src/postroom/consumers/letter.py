@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from hashlib import sha256
 from typing import Any
 
 from postroom.clock import host_microseconds
 from postroom.codec import JSON
 from postroom.envelope import ID, read_headers, write_headers
-from postroom.event import KEPT_IDS, MAX_ID_BYTES, MAX_NAME_BYTES, MAX_TOPIC_BYTES
+from postroom.event import MAX_NAME_BYTES, MAX_TOPIC_BYTES
 from postroom.message_id import MissingId, identify, media_type
-from postroom.record import Record, key_hash, lane_of
+from postroom.record import Record, key_hash, lane_of, row_id
 from postroom.source import Incoming
 from postroom.transaction import Row
 
@@ -143,19 +142,6 @@ def restore(kept: Record) -> Record:
         last_error=kept.last_error,
         barrier=kept.barrier,
     )
-
-
-def row_id(consumer: str, event_id: str) -> str:
-    """Return the id of a kept message: `inbox/<consumer>/<its own>`.
-
-    No event of an outbox has such an id. A slash in the consumer's name is escaped, so that no two
-    pairs of consumer and id have the same. One that is too long is a hash, without a second slash.
-    """
-    name = consumer.replace("%", "%25").replace("/", "%2F")
-    plain = f"{KEPT_IDS}{name}/{event_id}"
-    if len(plain.encode()) <= MAX_ID_BYTES:
-        return plain
-    return f"{KEPT_IDS}{sha256(plain.encode()).hexdigest()}"
 
 
 def _text(record: Record) -> str | None:

@@ -17,6 +17,7 @@ from postroom.clock import Clock, SystemClock
 from postroom.config import RelaySettings
 from postroom.engine.blocks import Judge
 from postroom.engine.breaker import Breaker
+from postroom.engine.forgetting import Forgetter
 from postroom.engine.lanes import LaneKeeper
 from postroom.engine.office import Counts, Office, Vitals
 from postroom.engine.pruner import Pruner
@@ -253,6 +254,8 @@ class Relay:
             self._services.append(Watcher(office))
         if settings.keep_done_seconds > 0:
             self._services.append(Pruner(office))
+        if (forget_accepted := getattr(self.broker, "forget_accepted", None)) is not None:
+            self._services.append(Forgetter(office, forget_accepted))
         self._office = office
         return office
 

@@ -33,6 +33,17 @@ class LookingContract:
         assert await store.get("nothing") is None
         assert await store.find(Filter()) == []
         assert await store.streams() == []
+        assert await store.look_up([]) == {}
+        assert await store.look_up(["nothing"]) == {}
+
+    async def test_events_are_looked_up_by_their_ids(self, store: Store, add: Add) -> None:
+        await add(event("a", "a"), event("b", "b"), event("c", "c", stream="other"))
+        await store.bury(["b"], "gone")
+        assert await store.look_up(["b", "a", "c", "x", "a"]) == {
+            "a": ("main", "pending"),
+            "b": ("main", "dead"),
+            "c": ("other", "pending"),
+        }
 
     @pytest.mark.req("S2.7", "S4.9")
     async def test_stats_count_by_state(self, store: Store, add: Add) -> None:

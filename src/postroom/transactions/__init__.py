@@ -264,6 +264,13 @@ class _Awaited:
     async def count_done(self, marks: Sequence[Mark]) -> int:
         return cast("int", await _result(self._inner.count_done(marks)))
 
+    async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        found = self._inner.done_before(consumer, seconds, limit, skip)
+        return cast("list[str]", await _result(found))
+
+    async def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        return cast("int", await _result(self._inner.forget(consumer, ids)))
+
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:
         with open_transaction_sync(self._inner):

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 from postroom.errors import PayloadError, TransactionError
 from postroom.transaction import Counter, Mark, Row
-from postroom.transactions.dialects import all_or_none, portions
+from postroom.transactions.dialects import Old, all_or_none, portions
 from postroom.transactions.driver import Driver, MysqlDriver
 from postroom.transactions.failures import is_duplicate
 from postroom.transactions.sql import Style, load
@@ -50,6 +50,8 @@ class Mysql:
         self._mark_again = self._accept_again.picker(Mark._fields)
         self._count_done = queries["count_done"]
         self._done = self._count_done.picker(Mark._fields)
+        self._done_before, self._forget = queries["done_before"], queries["forget"]
+        self._old = self._done_before.picker(Old._fields)
 
     def insert(self, driver: MysqlDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         yield from self._refuse_charset(driver)
@@ -161,6 +163,19 @@ class Mysql:
         pairs = ", ".join([_PAIR] * len(marks))
         found = yield driver.fetch(self._count_done.sql.replace(_PAIR, pairs), tuple(values))
         return int(found[0][0])
+
+    def done_before(self, driver: Driver, old: Old) -> Steps[list[str]]:
+        values = self._old(old._replace(seconds=int(old.seconds)))
+        found = yield driver.fetch(self._done_before.sql, values)
+        return [row[0].decode() if isinstance(row[0], bytes) else row[0] for row in found]
+
+    def forget(self, driver: Driver, consumer: str, ids: Sequence[str]) -> Steps[int]:
+        if not ids:
+            return 0
+        values = [value for each in ids for value in (consumer, each)]
+        pairs = ", ".join([_PAIR] * len(ids))
+        forgotten = driver.change(self._forget.sql.replace(_PAIR, pairs), tuple(values))
+        return (yield forgotten)  # type: ignore[no-any-return]
 
 
 def _texts(row: Row) -> list[str]:

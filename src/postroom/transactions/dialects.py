@@ -8,13 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from postroom.clock import host_microseconds
 from postroom.transaction import Counter, Mark, Row
 from postroom.transactions.driver import Driver, SqliteDriver
 from postroom.transactions.sql import Style, load
 from postroom.transactions.steps import Steps
+
+
+class Old(NamedTuple):
+    """A question for messages that a consumer did longer ago than so many seconds."""
+
+    consumer: str
+    seconds: float
+    limit: int
+    skip: int
 
 
 class Dialect(Protocol):
@@ -32,6 +41,12 @@ class Dialect(Protocol):
 
     def count_done(self, driver: Any, marks: Sequence[Mark]) -> Steps[int]:
         """Return how many of the messages are done, as this transaction sees it."""
+
+    def done_before(self, driver: Any, old: Old) -> Steps[list[str]]:
+        """Return messages done before that, oldest first."""
+
+    def forget(self, driver: Any, consumer: str, ids: Sequence[str]) -> Steps[int]:
+        """Delete what is known of these messages; returns how many there were."""
 
 
 @cache
@@ -89,6 +104,7 @@ class Sqlite:
         self._counter = self._count_up.picker(Counter._fields)
         self._mark = self._accept.picker((*Mark._fields, "now"))
         self._done = self._count_done.picker(Mark._fields)
+        self._done_before, self._forget = queries["done_before"], queries["forget"]
 
     def insert(self, driver: SqliteDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         now = host_microseconds()
@@ -120,6 +136,16 @@ class Sqlite:
             done += found[0][0]
         return done
 
+    def done_before(self, driver: Driver, old: Old) -> Steps[list[str]]:
+        before = host_microseconds() - int(old.seconds * 1_000_000)
+        values = (old.consumer, before, old.limit, old.skip)
+        found = yield driver.fetch(self._done_before.sql, values)
+        return [row[0] for row in found]
+
+    def forget(self, driver: SqliteDriver, consumer: str, ids: Sequence[str]) -> Steps[int]:
+        values = [(consumer, each) for each in ids]
+        return (yield driver.change_many(self._forget.sql, values))  # type: ignore[no-any-return]
+
 
 class Postgresql:
     """PostgreSQL: many rows travel as one array for each column."""
@@ -138,6 +164,8 @@ class Postgresql:
         self._counters = self._count_up_many.picker(Counter._fields)
         self._mark = self._accept.picker(Mark._fields)
         self._done = self._count_done.picker(Mark._fields)
+        self._done_before, self._forget = queries["done_before"], queries["forget"]
+        self._old = self._done_before.picker(Old._fields)
 
     def insert(self, driver: Driver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         if len(rows) == 1:
@@ -177,3 +205,10 @@ class Postgresql:
         columns = [list(column) for column in zip(*marks, strict=True)]
         found = yield driver.fetch(self._count_done.sql, self._done(columns))
         return int(found[0][0])
+
+    def done_before(self, driver: Driver, old: Old) -> Steps[list[str]]:
+        found = yield driver.fetch(self._done_before.sql, self._old(old))
+        return [row[0] for row in found]
+
+    def forget(self, driver: Driver, consumer: str, ids: Sequence[str]) -> Steps[int]:
+        return (yield driver.change(self._forget.sql, (consumer, list(ids))))  # type: ignore[no-any-return]

@@ -244,6 +244,24 @@ class _Writes:
         found: int = yield self._collection("inbox").count_documents(done, session=self.session)
         return found
 
+    def _done_before(
+        self, consumer: str, seconds: float, limit: int, skip: int
+    ) -> Steps[list[str]]:
+        """Ask by the host's clock: a little early or late makes no difference here."""
+        before = from_microseconds(host_microseconds() - int(seconds * 1_000_000))
+        old = {"_id.consumer": consumer, "status": "done", "processed_at": {"$lt": before}}
+        found = self._collection("inbox").find(old, {"_id": 1}, session=self.session)
+        page = found.sort("processed_at").skip(skip).limit(limit)
+        return [each["_id"]["id"] for each in (yield page.to_list())]
+
+    def _forget(self, consumer: str, ids: Sequence[str]) -> Steps[int]:
+        self.check()
+        marks = [{"consumer": consumer, "id": each} for each in ids]
+        result = yield self._collection("inbox").delete_many(
+            {"_id": {"$in": marks}, "status": "done"}, session=self.session
+        )
+        return int(result.deleted_count)
+
     def _known(self) -> Steps[bool]:
         """Look once for each client whether the outbox is in this database.
 
@@ -362,6 +380,12 @@ class _Sync(_Writes):
     def count_done(self, marks: Sequence[Mark]) -> int:
         return run(self._count_done(marks))
 
+    def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        return run(self._done_before(consumer, seconds, limit, skip))
+
+    def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        return run(self._forget(consumer, ids))
+
 
 class _Async(_Writes):
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
@@ -375,6 +399,12 @@ class _Async(_Writes):
 
     async def count_done(self, marks: Sequence[Mark]) -> int:
         return await run_async(self._count_done(marks))
+
+    async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        return await run_async(self._done_before(consumer, seconds, limit, skip))
+
+    async def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        return await run_async(self._forget(consumer, ids))
 
 
 class SessionTransaction(_SessionWrites, _Sync):

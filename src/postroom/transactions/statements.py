@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from postroom.transaction import Counter, Mark, Row
-from postroom.transactions.dialects import dialect_of
+from postroom.transactions.dialects import Old, dialect_of
 from postroom.transactions.driver import Driver
 from postroom.transactions.failures import explain
 from postroom.transactions.steps import Steps, run, run_async
@@ -57,6 +57,17 @@ class _Statements:
         dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
         return (yield from dialect.count_done(self.driver, marks))
 
+    def _done_before(
+        self, consumer: str, seconds: float, limit: int, skip: int
+    ) -> Steps[list[str]]:
+        dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
+        return (yield from dialect.done_before(self.driver, Old(consumer, seconds, limit, skip)))
+
+    def _forget(self, consumer: str, ids: Sequence[str]) -> Steps[int]:
+        yield self.driver.guard()
+        dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
+        return (yield from dialect.forget(self.driver, consumer, ids))
+
     def _explain(self, error: Exception, rights: str, table: str) -> None:
         """Say what to do about missing tables and rights; other errors stay the driver's own."""
         told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
@@ -91,6 +102,16 @@ class SyncStatements(_Statements):
     def count_done(self, marks: Sequence[Mark]) -> int:
         return run(self._count_done(marks))
 
+    def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        return run(self._done_before(consumer, seconds, limit, skip))
+
+    def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        try:
+            return run(self._forget(consumer, ids))
+        except Exception as error:
+            self._explain(error, "DELETE", "inbox")
+            raise
+
 
 class AsyncStatements(_Statements):
     """An AsyncTransaction over any SQL driver whose calls are awaited."""
@@ -118,3 +139,13 @@ class AsyncStatements(_Statements):
 
     async def count_done(self, marks: Sequence[Mark]) -> int:
         return await run_async(self._count_done(marks))
+
+    async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        return await run_async(self._done_before(consumer, seconds, limit, skip))
+
+    async def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        try:
+            return await run_async(self._forget(consumer, ids))
+        except Exception as error:
+            self._explain(error, "DELETE", "inbox")
+            raise

@@ -9,7 +9,7 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import Record, Stage, State, key_hash, lane_of
-from postroom.store import Cause, Deed, Details, Filter, Stats, deed
+from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.memory.tables import Stored, Tables
 
 SKIPPED = "postroom.skipped"
@@ -34,6 +34,10 @@ class Oversight:
     async def get(self, event_id: str) -> Record | None:
         seq = self.data.ids.get(event_id)
         return None if seq is None else self.data.rows[seq].record()
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        there = {i: self.data.rows[self.data.ids[i]] for i in ids if i in self.data.ids}
+        return {i: Standing(stored.row.stream, str(stored.state)) for i, stored in there.items()}
 
     async def find(self, wanted: Filter) -> list[Record]:
         found = []

@@ -81,6 +81,7 @@ class Tables:
     )
     counters: dict[tuple[str, bytes], int] = field(default_factory=dict)
     inbox: dict[tuple[str, str], str] = field(default_factory=dict)
+    inbox_at: dict[tuple[str, str], int] = field(default_factory=dict)
     deeds: list[Deed] = field(default_factory=list)
 
     def put(self, stored: Stored) -> None:

@@ -77,6 +77,24 @@ class MemoryTransaction:
         seen = {**self._store.data.inbox, **self._inbox}
         return sum(seen.get((mark.consumer, mark.id)) == "done" for mark in marks)
 
+    async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        self.check()
+        before = self._store.now_us() - int(seconds * 1_000_000)
+        done = sorted(
+            (at, message)
+            for (of, message), at in self._store.data.inbox_at.items()
+            if of == consumer and at < before
+        )
+        return [message for _, message in done[skip : skip + limit]]
+
+    async def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        """Do it at once: nobody forgets in a transaction that could be rolled back."""
+        self.check()
+        known = [(consumer, each) for each in ids if (consumer, each) in self._store.data.inbox_at]
+        for name in known:
+            del self._store.data.inbox[name], self._store.data.inbox_at[name]
+        return len(known)
+
     def after_commit(self, call: Callable[[], None]) -> bool:
         self._calls.append(call)
         return True
@@ -90,6 +108,7 @@ class MemoryTransaction:
             tables.put(stored)
         tables.counters.update(self._counters)
         tables.inbox.update(self._inbox)
+        tables.inbox_at.update(dict.fromkeys(self._inbox, self._store.now_us()))
         self._store.unlock(self._locked)
         self._store.changed()
         for call in self._calls:

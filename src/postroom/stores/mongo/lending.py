@@ -101,6 +101,12 @@ class Errand:
             [mark for mark in marks if mark not in self._marks]
         )
 
+    async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        return await self._writes.done_before(consumer, seconds, limit, skip)
+
+    async def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        return await self._writes.forget(consumer, ids)
+
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
         return False
 

@@ -15,7 +15,7 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import LANES, Record, State, key_hash, lane_of
-from postroom.store import Filter, Stats, deed
+from postroom.store import Filter, Standing, Stats, deed
 from postroom.stores.mongo.blocks import load_blocks, write
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import (
@@ -53,6 +53,12 @@ async def get(db: Connection, event_id: str) -> Record | None:
     with translated(harmless=True):
         found = await db.outbox.find_one({"_id": event_id})
     return None if found is None else shown(found)
+
+
+async def look_up(db: Connection, ids: Sequence[str]) -> dict[str, Standing]:
+    with translated(harmless=True):
+        found = db.outbox.find({"_id": {"$in": list(ids)}}, {"stream": 1, "status": 1})
+        return {each["_id"]: Standing(each["stream"], each["status"]) async for each in found}
 
 
 async def find(db: Connection, wanted: Filter) -> list[Record]:

@@ -24,6 +24,7 @@ from postroom.store import (
     Schema,
     Settlement,
     Staged,
+    Standing,
     Stats,
     Tables,
 )
@@ -225,6 +226,10 @@ class MongoStore:
     @faithful
     async def get(self, event_id: str) -> Record | None:
         return await people.get(self._opened, event_id)
+
+    @faithful
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        return await people.look_up(self._opened, ids)
 
     @faithful
     async def find(self, wanted: Filter) -> list[Record]:

@@ -38,7 +38,7 @@ INDEXES = {
     "member": {"PRIMARY": "stream,owner"},
     "block": {"PRIMARY": "stream,key_hash", "block_lane": "stream,lane"},
     "counter": {"PRIMARY": "topic,key_hash"},
-    "inbox": {"PRIMARY": "consumer,id", "inbox_processed": "processed_at"},
+    "inbox": {"PRIMARY": "consumer,id", "inbox_processed": "consumer,state,processed_at"},
     "audit": {"PRIMARY": "n"},
 }
 

@@ -12,7 +12,7 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.flawed import to_record, to_records
 from postroom.record import LANES, Record, State, key_hash, lane_of
-from postroom.store import Cause, Deed, Details, Filter, Stats, deed
+from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.mysql.events import advance, streams
 from postroom.stores.mysql.leasing import make_lanes
 from postroom.stores.mysql.reading import decoded, lanes_of
@@ -36,6 +36,11 @@ class _Chosen(NamedTuple):
 async def get(session: Session, event_id: str) -> Record | None:
     rows = await session.rows("get", id=event_id)
     return to_record((*decoded(rows[0]), None)) if rows else None
+
+
+async def look_up(session: Session, ids: Sequence[str]) -> dict[str, Standing]:
+    rows = await session.rows("look_up", ids=_unique(ids)) if ids else ()
+    return {row[0].decode(): Standing(row[1].decode(), row[2]) for row in rows}
 
 
 async def find(session: Session, wanted: Filter) -> list[Record]:

@@ -21,6 +21,7 @@ from postroom.store import (
     Schema,
     Settlement,
     Staged,
+    Standing,
     Stats,
     Tables,
 )
@@ -227,6 +228,10 @@ class MysqlStore:
     async def get(self, event_id: str) -> Record | None:
         async with self.session() as session:
             return await people.get(session, event_id)
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        async with self.session() as session:
+            return await people.look_up(session, ids)
 
     async def find(self, wanted: Filter) -> list[Record]:
         async with self.session() as session:

@@ -11,7 +11,7 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.flawed import to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
-from postroom.store import Cause, Deed, Details, Filter, Stats, deed
+from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.events import advance
 from postroom.stores.postgres.statements import numbers
@@ -33,6 +33,11 @@ class _Chosen(NamedTuple):
 async def get(db: Database, event_id: str) -> Record | None:
     rows = await db.rows("get", id=event_id)
     return to_record((*rows[0], None)) if rows else None
+
+
+async def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
+    rows = await db.rows("look_up", ids=list(ids))
+    return {event_id: Standing(stream, state) for event_id, stream, state in rows}
 
 
 async def find(db: Database, wanted: Filter) -> list[Record]:

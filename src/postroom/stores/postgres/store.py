@@ -23,6 +23,7 @@ from postroom.store import (
     Schema,
     Settlement,
     Staged,
+    Standing,
     Stats,
     Tables,
 )
@@ -163,6 +164,9 @@ class PostgresStore:
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await people.get(self.database, event_id)
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        return await people.look_up(self.database, ids)
 
     async def find(self, wanted: Filter) -> list[Record]:
         return await people.find(self.database, wanted)

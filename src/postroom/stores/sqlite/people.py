@@ -12,7 +12,7 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.flawed import to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
-from postroom.store import Cause, Deed, Details, Filter, Stats, deed
+from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.sqlite.events import advance
 from postroom.stores.sqlite.thread import Database
 
@@ -34,6 +34,11 @@ class _Chosen(NamedTuple):
 def get(db: Database, event_id: str) -> Record | None:
     rows = db.rows("get", id=event_id)
     return to_record((*rows[0], None)) if rows else None
+
+
+def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
+    rows = db.rows("look_up", ids=json.dumps(list(ids)))
+    return {event_id: Standing(stream, state) for event_id, stream, state in rows}
 
 
 def find(db: Database, wanted: Filter) -> list[Record]:

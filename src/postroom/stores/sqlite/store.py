@@ -24,6 +24,7 @@ from postroom.store import (
     Schema,
     Settlement,
     Staged,
+    Standing,
     Stats,
     Tables,
 )
@@ -199,6 +200,9 @@ class SqliteStore:
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await self._look.call(lambda db: people.get(db, event_id))
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        return await self._look.call(lambda db: people.look_up(db, ids))
 
     async def find(self, wanted: Filter) -> list[Record]:
         return await self._look.call(lambda db: people.find(db, wanted))

@@ -126,7 +126,7 @@ CREATE TABLE IF NOT EXISTS postroom_inbox (
     received_at    DATETIME(6)    NOT NULL,
     processed_at   DATETIME(6),
     PRIMARY KEY (consumer, id),
-    KEY postroom_inbox_processed (processed_at)
+    KEY postroom_inbox_processed (consumer, state, processed_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What people did: the row is written in the transaction of the deed.

@@ -105,7 +105,7 @@ CREATE TABLE postroom_inbox (
     processed_at   timestamptz,
     PRIMARY KEY (consumer, id)
 );
-CREATE INDEX postroom_inbox_processed ON postroom_inbox (processed_at) WHERE state = 'done';
+CREATE INDEX postroom_inbox_processed ON postroom_inbox (consumer, processed_at) WHERE state = 'done';
 
 -- What people did: the row is written in the transaction of the deed.
 CREATE TABLE postroom_audit (

@@ -1,4 +1,2 @@
--- Ends the memory of messages that were done long ago: after it a repeat of them would be new.
-DELETE FROM postroom_inbox
-WHERE state = 'done' AND processed_at < UTC_TIMESTAMP(6) - INTERVAL :seconds SECOND
-ORDER BY processed_at LIMIT :most
+-- Ends the memory of messages of this consumer alone: after it a repeat of them would be new. The pair is repeated.
+DELETE FROM postroom_inbox WHERE state = 'done' AND (consumer, id) IN ((:consumer, :id))

@@ -1,5 +1,2 @@
--- Ends the memory of messages that were done long ago: after it a repeat of them would be new.
-DELETE FROM postroom_inbox WHERE (consumer, id) IN (
-    SELECT consumer, id FROM postroom_inbox
-    WHERE state = 'done' AND processed_at < :before
-    ORDER BY processed_at LIMIT :most)
+-- Ends the memory of a message of this consumer alone: after it a repeat of it would be new.
+DELETE FROM postroom_inbox WHERE consumer = :consumer AND id = :id AND state = 'done'

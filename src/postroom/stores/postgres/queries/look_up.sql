@@ -1,0 +1,1 @@
+SELECT id, stream, state FROM postroom_outbox WHERE id = ANY (CAST(:ids AS text[]))
