@@ -10,6 +10,8 @@ WRITES = "tests/contract/test_transactions_pymongo.py::"
 FAULTS = "tests/scenario/test_mongo_faults.py::"
 HOSTILE = "tests/scenario/test_mongo_hostile.py::"
 EMBEDDED = "tests/scenario/test_mongo_embedded.py::"
+ODD = "tests/scenario/test_mongo_embedded_hostile.py::"
+RECONCILER_ODD = "tests/scenario/test_mongo_reconciler_odd.py::"
 RECONCILER = "tests/scenario/test_mongo_reconciler.py::"
 PARTS = "tests/unit/test_mongo_parts.py::"
 SERVER = "tests/unit/test_mongo_server.py::"
@@ -243,7 +245,94 @@ def _lanes_made_once():
     leasing._make_lanes = once
 
 
+def _all_or_nothing():
+    from postroom.stores.mongo.collecting import Collector
+
+    async def together(self, collection, found):
+        return await self._move(collection, found)
+
+    Collector._collect = together
+
+
+def _no_room_no_event():
+    from postroom.stores.mongo import collecting
+
+    collecting._is_too_large = lambda error: False
+
+
+def _tried_at_every_look():
+    from postroom.stores.mongo.asides import Asides
+
+    Asides.due = lambda self, collection: self.of(collection)
+
+
+def _another_codec():
+    from postroom.stores.mongo import served
+
+    served.plain = lambda db: db.database
+
+
+def _raw_marks():
+    from postroom.stores.mongo.served import Marked
+
+    Marked._same = lambda self, due: {
+        "_id": due.document["_id"], self.field: self._mark(due)
+    }  # fmt: skip
+
+
+def _closes_the_store():
+    from postroom.stores.mongo import reconciling
+
+    async def close(store):
+        await store.close()
+
+    reconciling.close_shared = close
+
+
+def _opened_by_each():
+    from postroom.engine import sharing
+
+    class NoTurn:
+        async def __aenter__(self): ...
+
+        async def __aexit__(self, *_): ...
+
+    use = sharing._Use
+    sharing._Use = lambda thing, users=0: use(thing, users, NoTurn())
+
+
 MONGO_MUTANTS = {
+    "mongo-all-or-nothing": Mutant(
+        "G7", "one document that cannot be changed stops all embedded events", _all_or_nothing,
+        tests=(ODD + "test_a_document_that_cannot_be_changed_is_set_aside_and_named",),
+    ),
+    "mongo-no-room": Mutant(
+        "G2", "the events of a full document are never collected", _no_room_no_event,
+        tests=(ODD + "test_a_document_that_is_full_is_served_and_so_are_its_neighbours",),
+    ),
+    "mongo-no-pause": Mutant(
+        "G7", "a document that cannot be changed is tried at every look", _tried_at_every_look,
+        tests=(
+            ODD + "test_a_document_that_cannot_be_changed_is_set_aside_and_named",
+            ODD + "test_the_pause_of_a_document_grows",
+        ),
+    ),
+    "mongo-another-codec": Mutant(
+        "G2", "a reconciler compares ids that were read in two ways", _another_codec,
+        tests=(RECONCILER_ODD + "test_documents_are_found_again_whatever_their_id_holds",),
+    ),
+    "mongo-raw-marks": Mutant(
+        "G7", "a mark of a document is taken for a query", _raw_marks,
+        tests=(RECONCILER_ODD + "test_a_mark_may_hold_anything",),
+    ),
+    "mongo-closes-the-store": Mutant(
+        "G7", "a reconciler closes the store of a relay", _closes_the_store,
+        tests=(RECONCILER_ODD + "test_a_store_that_a_relay_uses_stays_open",),
+    ),
+    "opened-by-each": Mutant(
+        "D1", "relays that start together each open their store", _opened_by_each,
+        tests=("tests/unit/test_sharing.py::test_relays_that_start_together_open_their_store_once",),
+    ),
     "mongo-believes-documents": Mutant(
         "G7", "a document with a missing field is believed to be an event", _believes_documents,
         tests=(

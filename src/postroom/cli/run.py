@@ -140,7 +140,8 @@ async def _serve(
     relays = [_relay(store, plan, observers) for plan in plans]
     consumers = [_consumer(store, section, observers) for section in sections]
     workers: list[Worker] = [*relays, *consumers]
-    async with _measured(relays, consumers, plans, observers, process):
+    reconcilers = _reconcilers(process["reconcilers"], plans)
+    async with _measured(relays, consumers, reconcilers, plans, observers, process):
         for relay, plan in zip(relays, plans, strict=True):
             facts = {"version": __version__, "stream": plan.settings.stream}
             facts |= {"name": relay.settings.name, "store": str(url), "broker": str(plan.broker)}
@@ -156,7 +157,7 @@ async def _serve(
                 say(_log, logging.INFO, "stopping", {"now": what})
 
         async with AsyncExitStack() as stack:
-            for reconciler in _reconcilers(process["reconcilers"], plans):
+            for reconciler in reconcilers:
                 say(_log, logging.INFO, "starting", {"reconciler": reconciler.name})
                 await stack.enter_async_context(reconciler)
             _spare_the_collector()
@@ -243,6 +244,7 @@ class _Several:
 async def _measured(
     relays: Sequence[Relay],
     consumers: Sequence[Consumer],
+    reconcilers: Sequence[Reconciler],
     plans: Sequence[RelayPlan],
     observers: list[Observer],
     process: Mapping[str, Setting],
@@ -280,7 +282,7 @@ async def _measured(
             received.watch(consumer)
         received.register(registry)
         observers.append(received)
-    health = Health(relays, sampler, pulse, consumers)
+    health = Health(relays, sampler, pulse, consumers, reconcilers)
     server = MetricsServer(process["metrics_host"].value, setting.value, registry, health)
     server.start()
     pulse.start()

@@ -7,7 +7,7 @@ import asyncio
 from postroom.engine.office import Office, wait_for
 from postroom.engine.service import Service
 from postroom.errors import StoreError
-from postroom.observer import Woke
+from postroom.observer import Alarm, Woke
 
 _STEP = 1_000
 _SHORTEST = 0.005
@@ -55,6 +55,8 @@ class Stager(Service):
             return None
         staged = await office.store.stage(office.stream, lanes, _STEP)
         office.events_seen = staged.ready
+        for about, error in getattr(office.store, "complaints", tuple)():
+            office.tell(Alarm(office.stream, about, error))
         if staged.moved or staged.ready:
             office.tell(Woke(office.stream, "poll"))
             office.wake()

@@ -27,14 +27,18 @@ class Answer(NamedTuple):
     facts: dict[str, Any]
 
 
-class Runs(Protocol):
-    """A consumer, as far as a probe asks."""
+class Named(Protocol):
+    """What runs beside relays, as far as a probe asks."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def is_running(self) -> bool: ...
+
+
+class Runs(Named, Protocol):
+    """A consumer, as far as a probe asks."""
 
     @property
     def backlog_relay(self) -> Relay | None: ...
@@ -73,8 +77,10 @@ class Health:
         sampler: Sampler,
         pulse: Pulse,
         consumers: Sequence[Runs] = (),
+        reconcilers: Sequence[Named] = (),
     ) -> None:
         self._relays = relays
+        self._reconcilers = reconcilers
         self._consumers = consumers
         self._sampler = sampler
         self._pulse = pulse
@@ -109,6 +115,11 @@ class Health:
             f"the consumer {told['name']} does not run: is its store there?"
             for told in consumers
             if not told["running"]
+        ]
+        problems += [
+            f"the reconciler {one.name} has ended; see the log"
+            for one in self._reconcilers
+            if not one.is_running
         ]
         for one in self._consumers:
             if (backlog := one.backlog_relay) is not None:

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
 from secrets import token_bytes
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from pymongo import ReturnDocument, UpdateOne, WriteConcern
@@ -47,6 +47,7 @@ CLUSTER_TIME = "$$CLUSTER_TIME"
 NEVER = 0  # `awaits` of an event that waits for nothing
 _FRESH = {"$eq": [{"$type": "$ct"}, "missing"]}
 
+_LAST_MS = 253_402_300_799_999  # of the year 9999
 _EPOCH = 1_577_836_800_000_000  # 2020 in microseconds: 63 bits are enough until 2091
 
 _lock = Lock()
@@ -148,9 +149,12 @@ def document(row: Row, ct: Expression, n: int) -> Expression:
     return {"$mergeObjects": [{"$literal": fixed}, decided]}
 
 
-def _ceil(microseconds: int) -> datetime:
-    """Return an instant in MongoDB's whole milliseconds: never earlier than asked for."""
-    return from_microseconds(-(-microseconds // 1000) * 1000)
+def _ceil(microseconds: int) -> DatetimeMS:
+    """Return an instant in MongoDB's whole milliseconds: never earlier than asked for.
+
+    The last millisecond of the year 9999 is the last: drivers cannot read what comes after it.
+    """
+    return DatetimeMS(min(-(-microseconds // 1000), _LAST_MS))
 
 
 def upsert_of(row: Row, ct: Expression, n: int) -> UpdateOne:

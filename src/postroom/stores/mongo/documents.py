@@ -7,6 +7,7 @@ grows with the place and can be taken apart again.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from operator import itemgetter
 from types import NoneType
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
+from postroom.clock import to_microseconds
 from postroom.record import UNREADABLE, Record, Stage, State, key_hash, short_error
 
 Document = dict[str, Any]
@@ -30,6 +32,9 @@ CODEC: CodecOptions[Document] = CodecOptions(
 Text that is not UTF-8 (MongoDB does not check) does not raise in the middle of a batch: `sound`
 finds it.
 """
+
+FIRST_US = to_microseconds(datetime.min.replace(tzinfo=UTC))
+LAST_US = to_microseconds(datetime.max.replace(tzinfo=UTC))
 
 DEAD = "dead"  # `awaits` of a dead letter
 FLAW = "\0flaw"  # in memory only: what is wrong with a document
@@ -150,10 +155,11 @@ def sound(document: Document) -> Document:
 def _is_utf8(document: Document) -> bool:
     text = "".join(filter(None, _texts(document)))
     payload = document["payload"]
-    return _is_encodable(text) and (not isinstance(payload, str) or _is_encodable(payload))
+    return is_encodable(text) and (not isinstance(payload, str) or is_encodable(payload))
 
 
-def _is_encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
+    """Say whether it can be written as UTF-8; what was read from other bytes cannot."""
     if not text.isascii():
         try:
             text.encode()
@@ -170,7 +176,7 @@ def _complaint(document: Document, name: str) -> str:
     if type(value) not in _FIELDS[name][0]:
         wanted = _FIELDS[name][0][0].__name__
         return f"{name} is {type(value).__name__}, not {wanted}"
-    if isinstance(value, str) and not _is_encodable(value):
+    if isinstance(value, str) and not is_encodable(value):
         return f"{name} is not UTF-8"
     return ""
 

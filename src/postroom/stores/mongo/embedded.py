@@ -18,7 +18,7 @@ from postroom.event import DEFAULT_TOPIC, Event
 from postroom.outbox import to_row
 from postroom.record import LANES
 from postroom.routing import Routes
-from postroom.stores.mongo.documents import Document
+from postroom.stores.mongo.documents import FIRST_US, LAST_US, Document, is_encodable
 from postroom.transaction import Row
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
 
@@ -43,6 +43,11 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "causation_path": (str, type(None)),
     "kseq": (type(None),),
     "available_us": (int, type(None)),
+}
+_BOUNDS = {
+    "lane": (0, LANES - 1),
+    "size": (0, 2**31 - 1),
+    "occurred_us": (FIRST_US, LAST_US),
 }
 
 
@@ -121,6 +126,12 @@ def row_of(element: Any) -> Row | None:
         value = getattr(row, name)
         if not isinstance(value, kinds) or isinstance(value, bool):
             return None
-    if (row.payload is None) == (row.payload_bytes is None) or not 0 <= row.lane < LANES:
+        if isinstance(value, str) and not is_encodable(value):
+            return None
+    if not all(low <= getattr(row, name) <= high for name, (low, high) in _BOUNDS.items()):
+        return None
+    if row.available_us is not None and not FIRST_US <= row.available_us <= LAST_US:
+        return None
+    if (row.payload is None) == (row.payload_bytes is None):
         return None
     return row

@@ -16,26 +16,28 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Self
 
-from bson.codec_options import DatetimeConversion
 from bson.int64 import Int64
-from pymongo.asynchronous.database import AsyncDatabase
 
 from postroom import wake
 from postroom.config import RelaySettings
 from postroom.engine.service import Service
-from postroom.errors import ConfigError, StoreError
+from postroom.engine.sharing import close_shared, open_shared
+from postroom.errors import ConfigError, StoreConflictError, StoreError, StoreLostError
 from postroom.event import DEFAULT_TOPIC, Event
 from postroom.outbox import to_row
 from postroom.record import short_error
 from postroom.routing import Routes
+from postroom.stores.mongo.asides import shown
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import Document, milliseconds
-from postroom.stores.mongo.served import Due, Served
+from postroom.stores.mongo.served import Due, Served, plain
 from postroom.stores.mongo.store import MongoStore
 from postroom.stores.mongo.troubles import translated
 from postroom.transactions.pymongo import AsyncBareWrites
 
 _PAGE = 500
+_SHORTEST = 1.0
+_LONGEST = 60.0
 _log = logging.getLogger(__name__)
 
 
@@ -107,6 +109,7 @@ class Reconciler(Service):
         self.every_seconds = every_seconds
         self._event = event
         self._served = served
+        self._uses_store = False
         self._after: Document | None = None  # where the last run has stopped
         self._routes = routes if isinstance(routes, Routes) else Routes(routes, default_topic)
         parts = [dict(query or {}), served.query()]
@@ -143,12 +146,12 @@ class Reconciler(Service):
         `progress` is called with it after each page. A run that is cut off anywhere can be
         repeated: it adds nothing twice. Raises StoreError if the database is away.
         """
-        await self.store.open()
+        await self._open()
         db = self.store.connection
         report = Report()
         with translated(harmless=False):
             async for page in self._pages(db, report):
-                await self._repair(db, page, report)
+                await self._repair_page(db, page, report)
                 await self._remember(db, page[-1])
                 if progress is not None:
                     progress(report)
@@ -159,24 +162,51 @@ class Reconciler(Service):
         return report
 
     async def loop(self) -> None:
+        """Walk over the documents now and then; only a ConfigError ends it.
+
+        Any other error costs one run: it is logged when it changes, and the pause grows.
+        """
+        told, pause = "", 0.0
         while True:
-            finished = True
             try:
                 report = await self.run_once()
-                finished = report.finished
+            except ConfigError:
+                raise
+            except Exception as error:  # of the user's functions, too
+                if (said := short_error(error)) != told:
+                    _log.warning("reconciler %s: %s; it will try again", self.name, said)
+                told, pause = said, self._longer(pause)
+            else:
+                if told:
+                    _log.info("reconciler %s works again", self.name)
+                told, pause = "", self.every_seconds
+                if not report.finished:
+                    pause = min(_SHORTEST, self.every_seconds)
                 if report.repaired:
                     _log.warning(
                         "reconciler %s: %d events were missing and are added: %s",
                         self.name, len(report.repaired), ", ".join(report.repaired[:5]),
                     )  # fmt: skip
-            except StoreError as error:
-                _log.warning("reconciler %s: %s; it will try again", self.name, short_error(error))
-            await asyncio.sleep(self.every_seconds if finished else min(1.0, self.every_seconds))
+            await asyncio.sleep(pause)
+
+    def _longer(self, pause: float) -> float:
+        first = min(_SHORTEST, self.every_seconds)
+        return min(2 * max(pause, first / 2), max(self.every_seconds, _LONGEST))
+
+    async def _open(self) -> None:
+        """Open the store, which relays of this process may use as well."""
+        if self._uses_store:
+            await self.store.open()
+        else:
+            self._uses_store = True
+            await open_shared(self.store)
 
     async def close(self) -> None:
-        """Stop, and let go of the database; twice is safe."""
+        """Stop, and let go of the database, unless others use the store; twice is safe."""
         await self.stop()
-        await self.store.close()
+        if self._uses_store:
+            self._uses_store = False
+            await close_shared(self.store)
 
     async def __aenter__(self) -> Self:
         self.start(_log_error)
@@ -197,7 +227,7 @@ class Reconciler(Service):
 
     async def _pages(self, db: Connection, report: Report) -> AsyncIterator[list[Document]]:
         """Yield documents in the order of the walk, from where the last run has stopped."""
-        database = _plain(db)
+        database = plain(db)
         self._after = await database[db.meta.name].find_one({"_id": self._ident})
         order, query = self._served.order, self._query
         if order is not None and self._after is not None:  # others of the same time may follow
@@ -226,8 +256,28 @@ class Reconciler(Service):
 
     async def _remember(self, db: Connection, last: Document) -> None:
         at = _place(last, self._served.order or "_id")
-        meta = _plain(db)[db.meta.name]
+        meta = plain(db)[db.meta.name]
         await meta.update_one({"_id": self._ident}, {"$set": {"at": at}}, upsert=True)
+
+    async def _repair_page(self, db: Connection, page: list[Document], report: Report) -> None:
+        """Add what is missing; what the database refuses is looked for document by document."""
+        try:
+            with translated(harmless=False):
+                await self._repair(db, page, report)
+        except (StoreConflictError, StoreLostError):
+            raise
+        except StoreError as error:
+            if len(page) > 1:
+                for document in page:
+                    await self._repair_page(db, [document], report)
+                return
+            report.looked += 1
+            self._failed(page[0], error, report)
+
+    def _failed(self, document: Document, error: Exception, report: Report) -> None:
+        report.failed.append((document["_id"], short_error(error)))
+        ident = shown(document["_id"])
+        _log.warning("reconciler %s: %s: %s", self.name, ident, short_error(error))
 
     async def _repair(self, db: Connection, page: Sequence[Document], report: Report) -> None:
         """Add what is missing.
@@ -265,8 +315,7 @@ class Reconciler(Service):
             except ConfigError:
                 raise
             except Exception as error:  # one document that is odd must not stop the others
-                report.failed.append((document["_id"], short_error(error)))
-                _log.warning("reconciler %s: %r: %s", self.name, document["_id"], error)
+                self._failed(document, error, report)
         return due
 
     def _check_stable(self, document: Document, event: Event) -> None:
@@ -276,14 +325,6 @@ class Reconciler(Service):
                 f"reconciler {self.name}: the event of one document has another id each time; "
                 "derive it from the document: Event(…, id=f\"{page['_id']}:{page['revision']}\")"
             )
-
-
-def _plain(db: Connection) -> AsyncDatabase[Document]:
-    """Return the database with dates as the user's functions expect them: aware, in UTC."""
-    codec = db.client.codec_options.with_options(
-        tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
-    )
-    return db.database.with_options(codec_options=codec)
 
 
 def _place(document: Document, path: str) -> Any:

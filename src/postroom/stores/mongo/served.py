@@ -9,8 +9,10 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
+from bson.codec_options import DatetimeConversion
 from bson.int64 import Int64
 from pymongo import UpdateOne
+from pymongo.asynchronous.database import AsyncDatabase
 
 from postroom.errors import ConfigError
 from postroom.event import Event
@@ -63,22 +65,24 @@ class Marked:
     async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:
         """Look at the marks again: those that have changed by now are somebody's work."""
         due = [one for one in due if self._mark(one) != one.event.id]
-        same = {"$or": [{"_id": one.document["_id"], self.field: self._mark(one)} for one in due]}
-        found = db.database[collection].find(same, {"_id": 1}) if due else None
-        still = [] if found is None else [one["_id"] async for one in found]
+        if not due:
+            return []
+        found = plain(db)[collection].find({"$or": [self._same(one) for one in due]}, {"_id": 1})
+        still = [one["_id"] async for one in found]
         return [one for one in due if one.document["_id"] in still]
 
     async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None:
         changes = [
-            UpdateOne(
-                {"_id": one.document["_id"], self.field: self._mark(one)},
-                {"$set": {self.field: one.event.id}},
-            )
+            UpdateOne(self._same(one), {"$set": {self.field: one.event.id}})
             for one in due
             if self._mark(one) != one.event.id
         ]
         if changes:
-            await db.database[collection].bulk_write(changes, ordered=False)
+            await plain(db)[collection].bulk_write(changes, ordered=False)
+
+    def _same(self, due: Due) -> Document:
+        """Return a filter for the document with the mark that was read, whatever it holds."""
+        return {"_id": {"$eq": due.document["_id"]}, self.field: {"$eq": self._mark(due)}}
 
     def _mark(self, due: Due) -> Any:
         return _at(due.document, self.field)
@@ -103,8 +107,8 @@ class HasResult:
 
     async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:  # noqa: ARG002
         ids = [one.event.id for one in due]
-        results = db.database[self.collection].find({self.field: {"$in": ids}}, {self.field: 1})
-        there = {_at(result, self.field) async for result in results}
+        results = plain(db)[self.collection].find({self.field: {"$in": ids}}, {self.field: 1})
+        there = [_at(result, self.field) async for result in results]
         return [one for one in due if one.event.id not in there]
 
     async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None: ...
@@ -162,6 +166,18 @@ class Recent:
         return list(due)
 
     async def settled(self, db: Connection, collection: str, due: Sequence[Due]) -> None: ...
+
+
+def plain(db: Connection) -> AsyncDatabase[Document]:
+    """Return the database as the user's functions expect it: with the options of the URL, and
+    dates aware, in UTC.
+
+    Whatever is compared with a document that was read so must be asked for so, too.
+    """
+    codec = db.client.codec_options.with_options(
+        tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
+    )
+    return db.database.with_options(codec_options=codec)
 
 
 def _at(document: Document, path: str) -> Any:

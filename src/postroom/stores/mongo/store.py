@@ -34,6 +34,7 @@ from postroom.stores.mongo.collecting import Collector, check_indexes
 from postroom.stores.mongo.connection import Connection, faithful
 from postroom.stores.mongo.lending import SyncLender, lend
 from postroom.stores.mongo.troubles import translated
+from postroom.stores.mongo.uncollected import with_embedded
 from postroom.stores.mongo.waking import Ear
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
 from postroom.url import Url, boolean
@@ -213,6 +214,10 @@ class MongoStore:
         staged = await reading.stage(self._opened, stream, lanes, limit)
         return staged._replace(moved=limit) if more else staged  # look again at once
 
+    def complaints(self) -> list[tuple[str, str]]:
+        """Return what a person should know since the last call: what it is about, and the error."""
+        return [] if self._collector is None else self._collector.complaints()
+
     @faithful
     async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
         return await settling.mend(self._opened, stream, owner, leases, limit)
@@ -237,7 +242,8 @@ class MongoStore:
 
     @faithful
     async def stats(self, stream: str | None = None) -> Stats:
-        return await people.stats(self._opened, stream)
+        stats = await people.stats(self._opened, stream)
+        return await with_embedded(self._opened, self.embedded, stats, stream)
 
     @faithful
     async def streams(self) -> list[str]:
