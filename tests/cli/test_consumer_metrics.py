@@ -98,6 +98,8 @@ def test_every_documented_metric_of_a_busy_faulty_run(tmp_path, sqlite_place, ra
     assert (of("received"), of("failed"), of("dead"), of("lost")) == (6, 1, 1, 0)
     assert (of("kept"), of("repeated")) == ((0, 1) if direct else (6, 0))
     assert value(metrics, "postroom_consumer_up", consumer="payments") == 1
+    assert value(metrics, "postroom_consumer_connected", consumer="payments") == 1
+    assert value(metrics, "postroom_consumer_connections_lost_total", consumer="payments") == 0
     assert value(metrics, "postroom_messages_in_flight", consumer="payments") == 0
     assert value(metrics, "postroom_handling_seconds_count", consumer="payments") == (
         7 if direct else 0

@@ -62,7 +62,9 @@ def test_a_relay_and_a_consumer_in_one_process(tmp_path, sqlite_place, rabbitmq_
             told = json.loads(fetch(port, "/readyz")[1])
             return told if told["ready"] else None
 
-        assert until(ready)["consumers"] == [{"name": "payments", "running": True}]
+        assert until(ready)["consumers"] == [
+            {"name": "payments", "running": True, "connected": True}
+        ]
         asyncio.run(publish(base, queue, ["a", "b", "a"]))
         until(lambda: conn.execute("SELECT count(*) FROM payments").fetchone() == (2,))
         process.send()

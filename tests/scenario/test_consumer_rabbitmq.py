@@ -13,6 +13,8 @@ from postroom.consumers import Consumer
 from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
 from postroom.stores.memory import MemoryStore
+from postroom.telemetry.health import Health, Pulse
+from postroom.telemetry.sampling import Sampler
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
 from tests.scenario.consuming import Ledger, consumer, orders
@@ -116,6 +118,38 @@ async def test_who_stops_leaves_nothing_to_the_next_before_it_lets_go(rabbitmq_u
     await second.close()
     assert [delivery.message.headers["postroom-id"] for delivery in in_hand] == ["m-1", "m-2"]
     assert seen == ["m-2", "m-3", "m-4", "m-5", "m-6"]
+
+
+@pytest.mark.req("S4.9", "S5.3")
+async def test_a_broker_that_cannot_be_reached_is_a_warning_until_it_is_back(wire, proxy, caplog):
+    """R-D1."""
+    handled = []
+    handlers = Handlers(name="payments")
+
+    @handlers.default
+    async def note(event, tx):
+        handled.append(event.id)
+
+    url = f"{proxy.url_for(wire.url)}?queue={wire.queue}&connect_seconds=2"
+    async with Consumer(url, MemoryStore(), handlers) as consumer:
+        health = Health([], Sampler([]), Pulse(), [consumer])
+        assert health.ready().facts["warnings"] == []
+        proxy.refuse()
+        proxy.cut()
+        await until(lambda: consumer.connection.trouble)
+        assert health.ready().ok
+        assert health.ready().facts["warnings"] == [
+            "the broker of the consumer payments cannot be reached; see its log"
+        ]
+        await wire.send(Sent("m-1"))
+        proxy.accept()
+        await until(lambda: handled == ["m-1"])
+        assert health.ready().facts["warnings"] == []
+        assert consumer.connection.losses == 1
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("postroom.consumers")]
+    assert [line.partition(": ")[0] for line in lines] == [
+        "the connection to RabbitMQ was lost", f"consuming '{wire.queue}' of RabbitMQ again",
+    ]  # fmt: skip
 
 
 async def receive(source, number):

@@ -8,6 +8,7 @@ import pytest
 
 from postroom.brokers import MemoryBroker
 from postroom.engine.relay import Relay
+from postroom.source import Connection
 from postroom.store import Stats
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
@@ -103,3 +104,27 @@ async def test_a_loop_that_does_not_turn_is_neither_alive_nor_ready(health, puls
     await until(alive)
     await pulse.stop()
     await pulse.stop()
+
+
+class Consuming:
+    name, is_running, backlog_relay = "payments", True, None
+
+    def __init__(self):
+        self.connection = Connection()
+
+
+def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
+    """R-D1."""
+    consumer = Consuming()
+    health = Health([], Sampler([]), pulse, [consumer])
+    ok, facts = health.ready()
+    assert (ok, facts["warnings"]) == (True, [])
+    assert facts["consumers"] == [{"name": "payments", "running": True, "connected": True}]
+    consumer.connection.lost("amqp://user:secret@host refused")
+    ok, facts = health.ready()
+    assert (ok, facts["warnings"]) == (
+        True,
+        ["the broker of the consumer payments cannot be reached; see its log"],
+    )
+    assert facts["consumers"] == [{"name": "payments", "running": True, "connected": False}]
+    assert "secret" not in str(facts)

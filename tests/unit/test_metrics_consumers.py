@@ -61,7 +61,9 @@ def test_counts_of_a_consumer_and_of_its_backlog_are_added_up():
         "received": 20, "handled": 7 - 2 + 3, "repeated": 2, "kept": 5, "failed": 5, "dead": 5,
         "ignored": 2, "lost": 1, "hashed_ids": 6, "batched": 9, "split": 8,
     }  # fmt: skip
-    assert {f"postroom_messages_{name}" for name in expected} == set(MESSAGE_COUNTERS)
+    assert {f"postroom_messages_{name}" for name in expected} == {
+        name for name in MESSAGE_COUNTERS if name != "postroom_consumer_connections_lost"
+    }
     for name, number in expected.items():
         assert of(found, name) == number, name
     assert found['postroom_handling_seconds_count{consumer="payments"}'] == 2
@@ -98,3 +100,29 @@ async def test_the_backlog_is_seen_among_the_streams_of_the_store():
         place = 'destination="handlers",stream="inbox.payments"'
         assert found[f"postroom_events_dead_total{{{place}}}"] == 0
     await sampler.stop()
+
+
+async def test_a_broker_that_cannot_be_reached_is_shown():
+    """R-D1: it said up, and nothing else."""
+    consumer = make()
+    metrics = ConsumerMetrics()
+    metrics.watch(consumer)
+
+    def shown():
+        found = read(metrics)
+        labels = '{consumer="payments"}'
+        return (
+            found[f"postroom_consumer_up{labels}"],
+            found[f"postroom_consumer_connected{labels}"],
+            found[f"postroom_consumer_connections_lost_total{labels}"],
+        )
+
+    assert shown() == (0, 0, 0)
+    async with consumer:
+        assert shown() == (1, 1, 0)
+        consumer.source.connection.lost("connection refused")
+        consumer.source.connection.lost("still refused")
+        assert shown() == (1, 0, 1)
+        consumer.source.connection.restored()
+        assert shown() == (1, 1, 1)
+    assert shown() == (0, 0, 1)

@@ -25,7 +25,7 @@ from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import ConfigError, EventError, SchemaError, StoreError
 from postroom.observer import Alarm, Observer, Trouble
 from postroom.record import short_error
-from postroom.source import Delivery, Source
+from postroom.source import Connection, Delivery, Source
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 from postroom.wiring import load_broker, load_source, load_store
@@ -109,6 +109,11 @@ class Consumer:
     def in_flight(self) -> int:
         """Messages in hand: received, not yet at their end and not kept."""
         return self._in_flight
+
+    @property
+    def connection(self) -> Connection:
+        """Whether the source reaches its broker, and how often it lost it."""
+        return self.source.connection
 
     @property
     def backlog_relay(self) -> Relay | None:

@@ -36,6 +36,8 @@ _ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not yet asked for: par
 _ANSWER_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _REJOIN_MS = 60_000
+_LOOK_SECONDS = 0.5
+_UNREACHABLE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION}
 _REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
 _GUARDED = {
     "enable.auto.commit": "offsets are committed after the handlers' commit",
@@ -160,7 +162,7 @@ class KafkaSource:
         self._arrivals = _Arrivals()
         self._news = asyncio.Event()
         loop = asyncio.get_running_loop()
-        self._thread = _Poller(self.options, loop, self._arrive, self._arrivals)
+        self._thread = _Poller(self.options, loop, self._arrive, self._arrivals, self.connection)
         self._thread.start()
 
     async def receive(self) -> Sequence[_Delivery]:
@@ -178,6 +180,7 @@ class KafkaSource:
         if thread is not None:
             thread.ending.set()
             await asyncio.to_thread(thread.join)
+        self.connection.restored()  # nobody wants it any more
 
     async def health(self) -> None:
         """Ask the brokers for their topics; raises ConnectionError otherwise."""
@@ -256,6 +259,7 @@ class _Poller(threading.Thread):
         loop: asyncio.AbstractEventLoop,
         arrive: Callable[[Sequence[_Delivery]], None],
         arrivals: _Arrivals,
+        connection: Connection,
     ) -> None:
         super().__init__(name=f"postroom-kafka-{options.group}", daemon=True)
         self.paused = threading.Event()
@@ -264,6 +268,7 @@ class _Poller(threading.Thread):
         self._loop = loop
         self._arrive = arrive
         self._arrivals = arrivals
+        self._connection = connection
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._held_back: bool | None = False  # None: some are paused and some are not
 
@@ -274,12 +279,17 @@ class _Poller(threading.Thread):
                 self._live()
             except Exception as error:  # a fatal error of the client: only a new one helps
                 _log.warning("the Kafka consumer failed (a new one is made): %s", error)
+                self._connection.lost(str(error))
                 self._lose(list(self._partitions))
                 self.ending.wait(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
 
     def _live(self) -> None:
-        config = {**self._options.client(), "on_commit": self._committed}
+        config = {
+            **self._options.client(),
+            "on_commit": self._committed,
+            "error_cb": self._failed,
+        }
         client = Client(config, logger=_LogLines(self._options))
         try:
             client.subscribe(
@@ -293,12 +303,27 @@ class _Poller(threading.Thread):
                 first = client.poll(_POLL_SECONDS)
                 if first is not None:
                     self._hand_over([first, *client.consume(_MOST - 1, 0)])
+                if self._connection.trouble:
+                    self._look_for_brokers(client)
                 self._commit(client, wait=False)
             self._commit(client, wait=True)
         finally:
             self._lose(list(self._partitions))
             with suppress(Exception):
                 client.close()
+
+    # -- the connection -----------------------------------------------------------------------
+    def _failed(self, error: KafkaError) -> None:
+        """Hear from librdkafka what is wrong; it says so again and again."""
+        if error.code() in _UNREACHABLE and self._connection.lost(f"Kafka: {error.str()}"):
+            _log.warning("Kafka cannot be reached (postroom goes on trying): %s", error.str())
+
+    def _look_for_brokers(self, client: Client) -> None:
+        """Ask whether the brokers are back: librdkafka does not tell."""
+        with suppress(KafkaException):
+            client.list_topics(self._options.topic[0], timeout=_LOOK_SECONDS)
+            self._connection.restored()
+            _log.warning("Kafka can be reached again")
 
     # -- messages -----------------------------------------------------------------------------
     def _hand_over(self, messages: Sequence[Message]) -> None:

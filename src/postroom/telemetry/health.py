@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
 from postroom.engine.relay import Relay
+from postroom.source import Connection
 from postroom.telemetry.sampling import Sampler
 
 BEAT_SECONDS = 0.5
@@ -39,6 +40,9 @@ class Named(Protocol):
 
 class Runs(Named, Protocol):
     """A consumer, as far as a probe asks."""
+
+    @property
+    def connection(self) -> Connection: ...
 
     @property
     def backlog_relay(self) -> Relay | None: ...
@@ -110,7 +114,14 @@ class Health:
             if vitals.breaker != "closed":
                 warnings.append(f"the destination of stream {stream} is away")
             self._sampled(stream, told, warnings)
-        consumers = [{"name": one.name, "running": one.is_running} for one in self._consumers]
+        consumers = [
+            {
+                "name": one.name,
+                "running": one.is_running,
+                "connected": one.is_running and not one.connection.trouble,
+            }
+            for one in self._consumers
+        ]
         problems += [
             f"the consumer {told['name']} does not run: is its store there?"
             for told in consumers
@@ -120,6 +131,11 @@ class Health:
             f"the reconciler {one.name} has ended; see the log"
             for one in self._reconcilers
             if not one.is_running
+        ]
+        warnings += [  # what the driver said names hosts and users: it is in the log
+            f"the broker of the consumer {told['name']} cannot be reached; see its log"
+            for told in consumers
+            if told["running"] and not told["connected"]
         ]
         for one in self._consumers:
             if (backlog := one.backlog_relay) is not None:

@@ -109,6 +109,9 @@ MESSAGE_COUNTERS: Final[Mapping[str, str]] = {
     "postroom_messages_split": (
         "Messages whose batch this consumer rolled back, to handle each by itself."
     ),
+    "postroom_consumer_connections_lost": (
+        "How often the broker became unreachable for this consumer."
+    ),
     "postroom_messages_hashed_ids": (
         "Messages without an id that this consumer knew by their body alone."
     ),
@@ -121,6 +124,9 @@ MESSAGE_HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
 }
 MESSAGE_GAUGES: Final[Mapping[str, str]] = {
     "postroom_consumer_up": "1 while this consumer runs, 0 while it starts or stops.",
+    "postroom_consumer_connected": (
+        "1 while this consumer runs and reaches its broker, 0 otherwise."
+    ),
     "postroom_messages_in_flight": "Messages under way in this consumer, now.",
 }
 

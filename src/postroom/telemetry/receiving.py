@@ -6,7 +6,7 @@ replayed messages is told by the relay of the backlog. The one label is the cons
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Protocol
 
 from prometheus_client.core import (
@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from postroom.engine.relay import Relay
 from postroom.observer import Delivered, Fact, Handled, Settled
+from postroom.source import Connection
 from postroom.telemetry.metrics import RelayMetrics, Tally
 from postroom.telemetry.names import MESSAGE_COUNTERS, MESSAGE_GAUGES, MESSAGE_HISTOGRAMS
 
@@ -56,6 +57,9 @@ class Consumes(Protocol):
 
     @property
     def in_flight(self) -> int: ...
+
+    @property
+    def connection(self) -> Connection: ...
 
     @property
     def counts(self) -> Received: ...
@@ -124,8 +128,7 @@ class ConsumerMetrics(Collector):
         for name, text in MESSAGE_GAUGES.items():
             gauge = GaugeMetricFamily(name, text, labels=_LABELS)
             for one, _ in self._consumers:
-                up = name == "postroom_consumer_up"
-                gauge.add_metric((one.name,), float(one.is_running if up else _in_flight(one)))
+                gauge.add_metric((one.name,), float(_NOW[name](one)))
             yield gauge
 
 
@@ -143,10 +146,22 @@ def _counts(consumer: Consumes, backlog: _Backlog) -> dict[str, float]:
         "hashed_ids": own.hashed_ids,
         "batched": own.batched,
         "split": own.split,
+        "postroom_consumer_connections_lost": consumer.connection.losses,
     }
+
+
+def _is_connected(consumer: Consumes) -> bool:
+    return consumer.is_running and not consumer.connection.trouble
 
 
 def _in_flight(consumer: Consumes) -> int:
     relay = consumer.backlog_relay
     vitals = None if relay is None else relay.vitals
     return consumer.in_flight + (0 if vitals is None else vitals.in_flight)
+
+
+_NOW: Mapping[str, Callable[[Consumes], float]] = {
+    "postroom_consumer_up": lambda one: one.is_running,
+    "postroom_consumer_connected": _is_connected,
+    "postroom_messages_in_flight": _in_flight,
+}

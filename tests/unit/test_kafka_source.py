@@ -1,0 +1,55 @@
+"""The state of a Kafka source's connection, without a Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+
+from confluent_kafka import KafkaError, KafkaException
+
+from postroom.consumers.kafka import KafkaSource, _Arrivals, _Poller
+from tests.servers.process import free_port
+
+URL = "kafka://127.0.0.1:{port}?topic=orders&group=payments"
+
+
+async def test_brokers_that_cannot_be_reached_are_told_once(caplog):
+    """R-D1."""
+    source = KafkaSource(URL.format(port=free_port()))
+    assert source.connection.trouble == ""
+    await source.open()
+    async with asyncio.timeout(30):
+        while not source.connection.trouble:  # noqa: ASYNC110 - librdkafka's own thread sets it
+            await asyncio.sleep(0.01)
+    assert source.connection.losses == 1
+    await source.close()
+    assert source.connection.trouble == ""
+    told = [r.getMessage() for r in caplog.records if "cannot be reached" in r.getMessage()]
+    assert len(told) == 1
+
+
+class Client:
+    """Answers the question for topics when the brokers are back."""
+
+    is_back = False
+
+    def list_topics(self, topic, timeout):
+        if not self.is_back:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+
+async def test_brokers_that_are_back_are_told_once(caplog):
+    source, client = KafkaSource(URL.format(port=1)), Client()
+    loop = asyncio.get_running_loop()
+    poller = _Poller(source.options, loop, print, _Arrivals(), source.connection)
+    for _ in range(3):
+        poller._failed(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+        poller._look_for_brokers(client)
+    assert source.connection.trouble
+    client.is_back = True
+    poller._look_for_brokers(client)
+    assert (source.connection.trouble, source.connection.losses) == ("", 1)
+    poller._failed(KafkaError(KafkaError._TRANSPORT))  # one broker of several
+    assert source.connection.trouble == ""
+    lost, back = [record.getMessage() for record in caplog.records]
+    assert lost.startswith("Kafka cannot be reached (postroom goes on trying): ")
+    assert back == "Kafka can be reached again"
