@@ -87,6 +87,17 @@ class Delivered(NamedTuple):
     seconds: float
 
 
+class Vanished(NamedTuple):
+    """Events that this relay has read are not in the store any more.
+
+    The database has lost their transactions: a fail-over to a replica that lagged, a restored
+    backup, a crash with commits that did not wait for the disk. Most of them were sent.
+    """
+
+    stream: str
+    ids: tuple[str, ...]
+
+
 class Handled(NamedTuple):
     """A consumer has tried a message, whatever the verdict; how long it took, from its turn on."""
 
@@ -97,7 +108,17 @@ class Handled(NamedTuple):
 
 
 Fact = (
-    Settled | Attempt | Lanes | BreakerChanged | Alarm | Trouble | Woke | Sent | Delivered | Handled
+    Settled
+    | Attempt
+    | Lanes
+    | BreakerChanged
+    | Alarm
+    | Trouble
+    | Woke
+    | Sent
+    | Delivered
+    | Vanished
+    | Handled
 )
 
 

@@ -113,9 +113,23 @@ class Burial(NamedTuple):
     error: str
 
 
+class Missing(NamedTuple):
+    """A settlement named this event, but the store does not hold it under its number any more.
+
+    replaced    another event has its number. After a fail-over to a replica that lagged, or a crash
+                that lost committed transactions, numbers are given a second time
+    """
+
+    record: Record
+    replaced: bool
+
+
 @dataclass(slots=True)
 class Settlement:
     """What has become of events, to be written in one fenced transaction.
+
+    An event is named by its number and its id: a row that has only one of them is another event
+    and is left as it is.
 
     leases      lane → token: only lanes that are still held with this token are changed
     starts      their handlers start now: processing, owner, lease end, attempts + 1 (H1)
@@ -123,6 +137,9 @@ class Settlement:
     parked      ready followers of a blocked key, to be moved out of the index; only if the key
                 is still blocked below them, since nothing would ever bring them back otherwise
     keep_done   keep done rows for people, or delete them at once
+    missing     set by the store: events of lanes that were held (parked ones left out) whose row
+                was not found. In a settlement that is repeated after a lost reply, with keep_done
+                off, it includes those that the first try has deleted
     """
 
     stream: str
@@ -136,6 +153,7 @@ class Settlement:
     dead: list[Burial] = field(default_factory=list)
     returned: list[Record] = field(default_factory=list)
     parked: list[Record] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
 
     def freed(self, lanes: Collection[int]) -> list[Record]:
         """Return the events in these lanes whose end opens the way for their blocked key."""
@@ -145,12 +163,29 @@ class Settlement:
 
     def records(self) -> Iterator[Record]:
         """Yield every record that is spoken of."""
-        for records in (self.starts, self.done, self.returned, self.parked):
+        yield from self.parked
+        yield from self.named()
+
+    def named(self) -> Iterator[Record]:
+        """Yield every record whose row must be there: all but the parked ones."""
+        for records in (self.starts, self.done, self.returned):
             yield from records
         for failure in self.failed:
             yield failure.record
         for burial in self.dead:
             yield burial.record
+
+    def find_missing(
+        self, lanes: Collection[int], there: Collection[tuple[int, str]]
+    ) -> list[Missing]:
+        """Return what is missing in these lanes, given the numbers and ids that are there."""
+        numbers, found = {seq for seq, _ in there}, set(there)
+        named = {(r.seq, r.id): r for r in self.named() if r.lane in lanes}
+        return [
+            Missing(record, record.seq in numbers)
+            for place, record in named.items()
+            if place not in found
+        ]
 
     def __bool__(self) -> bool:
         return bool(
@@ -319,7 +354,8 @@ class Store(Protocol):
         """Write what has become of events; returns the lanes that were still held.
 
         From the check of a lane's token to the commit nobody else can own the lane (L2). What lies
-        in other lanes is left as it is.
+        in other lanes is left as it is, and so is a row whose id, stream or lane is another one's.
+        Sets `settlement.missing`.
         """
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:

@@ -14,6 +14,7 @@ from tests.contract.mysql_database import own_database
 
 class TestMysqlStore(FlawContract, StoreContract):
     capabilities = Capabilities(notify=False)
+    odd_id = "id = x'6fff'"
     flaws = {
         "type = x'61ff62'": "type is not UTF-8 text: a\\xffb",
         "topic = x'ff'": "topic is not UTF-8 text",

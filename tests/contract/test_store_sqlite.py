@@ -15,6 +15,7 @@ from postroom.testing.store_flaws import FlawContract
 
 class TestSqliteStore(FlawContract, StoreContract):
     capabilities = Capabilities(concurrent_writers=False, server_clock=False)
+    odd_id = "id = CAST(x'6fff' AS TEXT)"
     flaws = {  # SQLite keeps any type of value in any column, and checks no text
         "type = CAST(x'61ff62' AS TEXT)": "type is not UTF-8 text: a\\xffb",
         "topic = x'61'": "topic is bytes, not str",

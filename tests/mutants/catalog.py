@@ -13,6 +13,7 @@ from tests.mutants.operations import OPERATIONS_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
 from tests.mutants.receiving import RECEIVING_MUTANTS
+from tests.mutants.set_back import SET_BACK_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
@@ -406,4 +407,5 @@ MUTANTS = {
     **STRANGER_MUTANTS,
     **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,
+    **SET_BACK_MUTANTS,
 }  # fmt: skip

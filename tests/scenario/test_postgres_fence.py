@@ -15,7 +15,7 @@ from postroom.outbox import Outbox
 from postroom.record import LANES
 from postroom.store import Filter, Member
 from postroom.stores.postgres import leasing
-from postroom.stores.postgres.statements import numbers
+from postroom.stores.postgres.statements import numbers, texts
 from postroom.testing.store_hand import ALL, FAR, Hand, event, keys_of_lane, names, patience, until
 from tests.scenario.postgres_place import opened, own_schema, writing
 
@@ -45,11 +45,15 @@ async def add(url, *events):
         await Outbox().add_many(connection, events)
 
 
+def names_of(records):
+    return {"seqs": numbers(r.seq for r in records), "ids": texts(r.id for r in records)}
+
+
 async def settle_done(session, hand, records):
     """What the store does for a settlement in which all went well, but in a transaction."""
     return await session.rows(
         "settle", stream="main", owner=hand.owner, lanes=numbers(hand.held),
-        tokens=numbers(hand.held.values()), seqs=numbers(r.seq for r in records), keep=True,
+        tokens=numbers(hand.held.values()), **names_of(records), keep=True,
     )  # fmt: skip
 
 
@@ -57,7 +61,9 @@ async def settle_others(session, hand, records):
     """What the store does first for any other settlement."""
     lanes = await leasing.fence(session, "main", hand.owner, hand.held)
     assert lanes == set(hand.held)
-    return await session.run("settle_done", seqs=numbers(r.seq for r in records))
+    return await session.run(
+        "settle_done", stream="main", lanes=numbers(lanes), **names_of(records)
+    )
 
 
 both_settles = pytest.mark.parametrize("settle", [settle_done, settle_others])

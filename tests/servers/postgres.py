@@ -74,6 +74,50 @@ class Postgres(Server):
             subprocess.run(["ipcrm", "-m", line.split()[1]], capture_output=True, check=False)
 
 
+class PostgresReplica(Postgres):
+    """A streaming replica of a running PostgreSQL 15, asynchronous."""
+
+    name = "postgres_replica"
+
+    def __init__(self, *, primary: Postgres, **options: Any) -> None:
+        super().__init__(**options)
+        self._primary = primary
+
+    def prepare(self) -> None:
+        source = f"host=127.0.0.1 port={self._primary.port} user=postgres"
+        copy = ["-D", self.data, "-d", source, "--checkpoint=fast", "--no-sync"]
+        self.run([self.programs() / "pg_basebackup", "--write-recovery-conf", *copy])
+
+    def wait_caught_up(self) -> None:
+        """Wait until it has everything that the primary has written so far."""
+        (last,) = _ask(self._primary.url, "SELECT pg_current_wal_insert_lsn()::text")
+        replayed = f"SELECT pg_last_wal_replay_lsn() >= '{last}'"
+        self.wait_for(lambda: _ask(self.url, replayed) == (True,), "the replica to catch up")
+
+    def cut(self) -> None:
+        """End the replication: what the primary writes from now on never arrives.
+
+        To freeze the receiver would not do: it would read on from its socket's buffer.
+        """
+        _ask(self.url, "ALTER SYSTEM SET primary_conninfo = ''")
+        _ask(self.url, "SELECT pg_reload_conf()")
+        receivers = "SELECT count(*) FROM pg_stat_wal_receiver"
+        self.wait_for(lambda: _ask(self.url, receivers) == (0,), "the end of the receiver")
+
+    def promote(self) -> None:
+        """Make it the primary."""
+        _ask(self.url, "SELECT pg_promote()")
+        self.wait_for(lambda: _ask(self.url, "SELECT pg_is_in_recovery()") == (False,), "promotion")
+
+
+def _ask(url: str, sql: str) -> tuple[Any, ...]:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True, connect_timeout=5) as connection:
+        cursor = connection.execute(sql)
+        return (cursor.fetchone() if cursor.description else None) or ()
+
+
 class Postgres18(Postgres):
     """PostgreSQL 18 from the cache."""
 

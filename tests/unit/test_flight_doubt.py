@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.broker import CONFIRMED, UNSENT, Outcome, Verdict
-from postroom.store import Failure
+from postroom.store import Failure, Missing
 from postroom.testing.desk import make_record
 from tests.unit.tower import ALL, FAILED, OUTAGE, UNKNOWN, Tower, keyed, seqs
 
@@ -153,6 +153,38 @@ async def test_a_start_is_refused_when_the_lane_is_lost():
     assert tower.flight.start(one).result() is False
     assert tower.flight.start(stranger).result() is False
     assert not tower.flight.wants_settle
+
+
+@pytest.mark.promise("H1", "G2")
+async def test_a_start_is_refused_when_the_store_has_lost_the_event():  # E-1
+    """The handler does not run, and the key is free for what the store has under it now."""
+    tower = Tower(counts_at_start=True)
+    (one,) = keyed(1)
+    runs = tower.fly(one)
+    granted = tower.flight.start(one)
+    ticket = tower.collect()
+    ticket.settlement.missing = [Missing(one, replaced=True)]
+    tower.flight.settled(ticket, ALL, tower.may)
+    assert granted.result() is False
+    tower.flight.ended(runs, "not begun")
+    assert tower.flight.is_empty
+    assert not tower.flight.wants_settle
+    assert tower.suspects == []
+
+
+@pytest.mark.promise("H1", "G2")
+async def test_an_event_with_the_number_of_one_that_was_begun_is_not_begun():  # E-1
+    tower = Tower(counts_at_start=True)
+    old, new = make_record(1, key="a", id="old"), make_record(1, key="b", id="new")
+    tower.fly(old)
+    tower.flight.start(old)
+    tower.settle()
+    assert tower.flight.is_begun(old)
+    tower.fly(new)
+    assert not tower.flight.is_begun(new)
+    tower.flight.report(new, UNSENT)
+    settlement, _ = tower.settle()
+    assert settlement.returned == []
 
 
 @pytest.mark.promise("H1", "L6")

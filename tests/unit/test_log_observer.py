@@ -14,6 +14,7 @@ from postroom.observer import (
     Lanes,
     Settled,
     Trouble,
+    Vanished,
     Woke,
 )
 from postroom.telemetry import LogObserver
@@ -116,6 +117,14 @@ def test_alarms_and_wakes(told):
         ("ERROR", 'alarm stream=main about="event e-1 blocks its key" error="no topic"'),
         ("DEBUG", "woke stream=main by=kick"),
     ]
+
+
+def test_events_that_the_database_lost_are_told_with_their_ids(told):  # E-1
+    ((level, line),) = told(Vanished("main", tuple(f"e{n}" for n in range(12))))
+    assert level == "ERROR"
+    shown = ", ".join(f"e{n}" for n in range(10))
+    assert line.startswith(f'vanished stream=main count=12 ids="{shown}" error="')
+    assert "Compare them with your business tables" in line
 
 
 @pytest.mark.req("S4.9")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 import threading
 from contextlib import closing
@@ -15,7 +16,7 @@ from postroom.outbox import Outbox
 from postroom.record import State
 from postroom.store import Filter, Member
 from postroom.stores.sqlite import SqliteStore
-from postroom.testing.store_hand import Hand, event, names
+from postroom.testing.store_hand import ALL, Hand, event, names
 
 
 @pytest.fixture
@@ -255,7 +256,12 @@ async def test_a_cancelled_call_still_ends_whole(store):
 
     def settle(db):
         with db.change():
-            db.run("settle_delete", seqs=f"[{records[0].seq}]")
+            db.run(
+                "settle_delete",
+                names=f'{{"{records[0].seq}":"e"}}',
+                stream="main",
+                lanes=json.dumps(list(ALL)),
+            )
             inside.set()
             go.wait(20)
 

@@ -49,14 +49,14 @@ class Judge:
         self.counts_at_start = counts_at_start
         self.suspect_limit = suspect_limit
         self.misconfigured_seconds = misconfigured_seconds
-        self._unknown_alone: dict[int, int] = {}
-        self._unsent_times: dict[int, int] = {}
+        self._unknown_alone: dict[str, int] = {}
+        self._unsent_times: dict[str, int] = {}
 
     def judge(self, record: Record, outcome: Outcome, *, alone: bool) -> Judgement:
         """Decide about one event that was not confirmed."""
         verdict = outcome.verdict
         if verdict is not Verdict.UNSENT and self._unsent_times:
-            self._unsent_times.pop(record.seq, None)
+            self._unsent_times.pop(record.id, None)
         match verdict:
             case Verdict.UNSENT:
                 return self._unsent(record, outcome)
@@ -92,14 +92,14 @@ class Judge:
         """These events have ended; the suspicion against them with it."""
         if self._unknown_alone:
             for record in records:
-                self._unknown_alone.pop(record.seq, None)
+                self._unknown_alone.pop(record.id, None)
 
     def _unknown(self, record: Record, outcome: Outcome, *, alone: bool) -> Judgement:
         if not alone:
             return Judgement(Sentence.TRY_ALONE, record.attempts, error=outcome.error)
-        times = self._unknown_alone.get(record.seq, 0) + 1
+        times = self._unknown_alone.get(record.id, 0) + 1
         if times < self.suspect_limit and not self.counts_at_start:
-            self._unknown_alone[record.seq] = times
+            self._unknown_alone[record.id] = times
             return Judgement(Sentence.TRY_ALONE, record.attempts, error=outcome.error)
         return self._charge(record, outcome)
 
@@ -109,8 +109,8 @@ class Judge:
         It may happen when a connection or a lane changes hands. Again and again, it must not be
         tried without a pause: nothing else would ever stop that.
         """
-        times = self._unsent_times.pop(record.seq, 0) + 1
-        self._unsent_times[record.seq] = times
+        times = self._unsent_times.pop(record.id, 0) + 1
+        self._unsent_times[record.id] = times
         while len(self._unsent_times) > _REMEMBERED:
             del self._unsent_times[next(iter(self._unsent_times))]
         if times < _UNSENT_AT_ONCE:
@@ -121,7 +121,7 @@ class Judge:
 
     def _charge(self, record: Record, outcome: Outcome, *, hopeless: bool = False) -> Judgement:
         attempts = record.attempts + 1
-        self._unknown_alone.pop(record.seq, None)
+        self._unknown_alone.pop(record.id, None)
         strict = record.kseq is not None
         exhausted = hopeless or attempts >= self.policy.max_attempts
         if exhausted and not strict and self.policy.on_exhausted == "bury":

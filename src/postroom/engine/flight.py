@@ -75,7 +75,7 @@ class Flight:
         self._on_answer = on_answer
         self._on_attempt = on_attempt
         self._runs: dict[bytes, Run] = {}
-        self._begun: set[int] = set()
+        self._begun: set[str] = set()  # ids: a number may be given again after a fail-over
         self._open = 0  # records without an outcome
         self._closing: list[tuple[bytes, Run]] = []
         self._starts: list[tuple[Record, asyncio.Future[bool]]] = []
@@ -129,10 +129,10 @@ class Flight:
     def is_begun(self, record: Record) -> bool:
         """Say whether its start was counted, and its lane has not been lost since."""
         run = self._runs.get(record.key_hash)
-        return run is not None and not run.lost and record.seq in self._begun
+        return run is not None and not run.lost and record.id in self._begun
 
     def _is_begun(self, run: Run) -> bool:
-        return run.next < len(run.records) and run.records[run.next].seq in self._begun
+        return run.next < len(run.records) and run.records[run.next].id in self._begun
 
     # -- in -----------------------------------------------------------------------------------
     def admit(self, records: Sequence[Record], lanes: Collection[int], now: float) -> list[Record]:
@@ -293,7 +293,7 @@ class Flight:
                 self.repeats += 1
         elif run.failed is None:
             run.failed = (record, outcome)
-        elif record.seq in self._begun and not run.lost:
+        elif record.id in self._begun and not run.lost:
             self._returned.append(record)
 
     def _end(self, key: bytes, run: Run) -> None:
@@ -315,7 +315,7 @@ class Flight:
                 case Sentence.BURY:
                     self._dead.append(Burial(record, attempts, error))
                 case Sentence.GIVE_BACK:
-                    if record.seq in self._begun:
+                    if record.id in self._begun:
                         self._returned.append(record)
                 case Sentence.TRY_ALONE:
                     self._suspect(key, run, record)
@@ -325,11 +325,11 @@ class Flight:
         self._close(key, run)
 
     def _suspect(self, key: bytes, run: Run, record: Record) -> None:
-        if record.seq in self._begun:  # its attempt is counted already
-            self._begun.discard(record.seq)
+        if record.id in self._begun:  # its attempt is counted already
+            self._begun.discard(record.id)
             record = record._replace(attempts=record.attempts + 1)
         for earlier in run.records:
-            self._begun.discard(earlier.seq)
+            self._begun.discard(earlier.id)
         self._runs[key] = Run.of_suspect(record, run.since)
         self._open += 1
         self._on_suspect(record)
@@ -340,7 +340,7 @@ class Flight:
 
     def _drop(self, key: bytes, run: Run) -> None:
         if self._begun:
-            self._begun.difference_update(record.seq for record in run.records)
+            self._begun.difference_update(record.id for record in run.records)
         if self._runs.get(key) is run:
             del self._runs[key]
 
@@ -381,11 +381,15 @@ class Flight:
         for key, run in ticket.closing:
             self._drop(key, run)
             self._judge.forget(run.records)
+        missing = {missing.record.id for missing in ticket.settlement.missing}
         for record, granted in ticket.starts:
-            counted = record.lane in lanes
-            go = counted and may_start(record.lane)
+            mine = self._runs.get(record.key_hash)
+            if record.id in missing and mine is not None:
+                mine.lost = True  # the store does not hold it any more: there is nothing to settle
+            counted = record.lane in lanes and record.id not in missing
+            go = counted and mine is not None and not mine.lost and may_start(record.lane)
             if go:
-                self._begun.add(record.seq)
+                self._begun.add(record.id)
             elif counted:
                 self._returned.append(record)
             if not granted.done():

@@ -29,6 +29,7 @@ class Counts:
     failed: int = 0
     dead: int = 0
     fenced: int = 0  # outcomes thrown away because the lane was lost
+    vanished: int = 0  # the database lost them after they were read
     repeated: int = 0  # confirmed but not settled: the destination will see them again
 
 

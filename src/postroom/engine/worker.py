@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from math import ceil
 from operator import attrgetter
 
@@ -18,7 +18,7 @@ from postroom.engine.flight import Flight
 from postroom.engine.office import Office, is_cancelled, wait_for
 from postroom.engine.service import Service, end
 from postroom.errors import StoreConflictError, StoreError
-from postroom.observer import Alarm, Attempt, Delivered, Sent, Settled
+from postroom.observer import Alarm, Attempt, Delivered, Sent, Settled, Vanished
 from postroom.record import LANES, Record, short_error
 from postroom.store import Read, Settlement
 
@@ -297,7 +297,7 @@ class Worker(Service):
             office.stream, office.owner, office.settings.lease_seconds, office.keeper.tokens,
             keep_done=office.settings.keep_done_seconds > 0,
         )  # fmt: skip
-        settlement = ticket.settlement
+        settlement, leases = ticket.settlement, ticket.settlement.leases
         began = office.clock.monotonic()
         held = await self._commit(settlement) if settlement else _ALL_LANES
         took = office.clock.monotonic() - began
@@ -306,7 +306,9 @@ class Worker(Service):
             [lane for lane in ticket.lanes if lane not in held and lane in office.keeper.held]
         )
         if settlement:
-            self._tell_settled(settlement, held, fenced, took, whole=ticket.lanes <= held)
+            vanished = _vanished(settlement, repeated=settlement.leases is not leases)
+            whole = ticket.lanes <= held and not vanished
+            self._tell_settled(settlement, held, vanished, fenced, took, whole=whole)
         for record, error in ticket.alarms:
             office.tell(Alarm(office.stream, f"event {record.id} blocks its key", error))
         if settlement.failed:
@@ -359,13 +361,20 @@ class Worker(Service):
         self,
         settlement: Settlement,
         held: set[int] | frozenset[int],
+        vanished: Collection[str],
         fenced: int,
         seconds: float,
         *,
         whole: bool,
     ) -> None:
         def written(records: Sequence[Record]) -> Sequence[Record]:
-            return records if whole else [record for record in records if record.lane in held]
+            if whole:
+                return records
+            return [r for r in records if r.lane in held and r.id not in vanished]
+
+        if vanished:
+            self._office.counts.vanished += len(vanished)
+            self._office.tell(Vanished(settlement.stream, tuple(vanished)))
 
         done = written(settlement.done)
         failed = len(written([failure.record for failure in settlement.failed]))
@@ -388,3 +397,16 @@ class Worker(Service):
                 outcome.error,
             )
         )
+
+
+def _vanished(settlement: Settlement, *, repeated: bool) -> dict[str, None]:
+    """Return the ids of events that the database has lost, in order.
+
+    Where a settle is repeated because its reply was lost, a done event that is gone may have been
+    deleted by the first try. One whose number another event has by now was not.
+    """
+    deleted = not settlement.keep_done and repeated
+    done = {record.id for record in settlement.done} if deleted else set[str]()
+    return dict.fromkeys(
+        record.id for record, replaced in settlement.missing if replaced or record.id not in done
+    )

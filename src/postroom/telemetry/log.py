@@ -22,12 +22,18 @@ from postroom.observer import (
     Sent,
     Settled,
     Trouble,
+    Vanished,
     Woke,
 )
 
 LOGGER = "postroom.relay"
 MAX_VALUE_CHARS = 500
 QUIET_SECONDS = 10.0
+SHOWN_IDS = 10
+_VANISHED = (
+    "events that were read are no longer in the database: it lost their transactions (a fail-over "
+    "to a replica that lagged, a restored backup, a crash). Compare them with your business tables"
+)
 
 _BARE = re.compile(r"[^\s=\"'\\]+")
 _WORD = re.compile(r"\S+")
@@ -82,6 +88,10 @@ class LogObserver:
                 self._log(logging.ERROR, "alarm", fact._asdict())
             case Trouble():
                 self._trouble(fact)
+            case Vanished():
+                facts = {"stream": fact.stream, "count": len(fact.ids)}
+                shown = ", ".join(fact.ids[:SHOWN_IDS])
+                self._log(logging.ERROR, "vanished", facts | {"ids": shown, "error": _VANISHED})
             case Woke():
                 self._log(logging.DEBUG, "woke", fact._asdict())
             case Handled() if self._logger.isEnabledFor(logging.DEBUG):  # one for each message

@@ -36,6 +36,10 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "Outcomes that this relay threw away because it had lost their lane.",
         _PLACE,
     ),
+    "postroom_events_vanished": (
+        "Events that this relay had read and that the database lost, for example in a fail-over.",
+        _PLACE,
+    ),
     "postroom_alarms": ("Alarms of this relay: something needs a person.", _PLACE),
     "postroom_store_errors": ("Calls of this relay to the store that failed.", _PLACE),
 }

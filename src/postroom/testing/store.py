@@ -32,6 +32,7 @@ from postroom.store import Capabilities, Filter, Store
 from postroom.testing.store_blocks import BlockContract
 from postroom.testing.store_hand import Add, Another, Write, event, names, needs
 from postroom.testing.store_lanes import FenceContract, LaneContract
+from postroom.testing.store_names import NamingContract
 from postroom.testing.store_oversight import OversightContract
 from postroom.testing.store_people import HandlerContract, LookingContract, OperatorContract
 from postroom.testing.store_reading import ReadingContract, SchedulingContract
@@ -82,6 +83,7 @@ class StoreContract(
     ReadingContract,
     SchedulingContract,
     SettlingContract,
+    NamingContract,
     BlockContract,
     LookingContract,
     OperatorContract,

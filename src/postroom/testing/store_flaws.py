@@ -11,8 +11,8 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay import Relay
 from postroom.record import State
 from postroom.retry import Constant, RetryPolicy
-from postroom.store import Filter, Store
-from postroom.testing.store_hand import Add, event, until
+from postroom.store import Burial, Failure, Filter, Store
+from postroom.testing.store_hand import Add, Hand, event, until
 
 Spoil = Callable[[str, Any], Awaitable[None]]
 """Writes a flaw into the row of the event with this id, past everything that would refuse it."""
@@ -25,6 +25,7 @@ class FlawContract:
     """
 
     flaws: ClassVar[Mapping[str, str]] = {}
+    odd_id: ClassVar[str] = ""  # the same for an id that is no text; empty: there can be none
 
     @pytest.fixture
     def spoil(self) -> Spoil:
@@ -52,6 +53,25 @@ class FlawContract:
                 assert buried.last_error is not None
                 assert word in buried.last_error
             assert len(sent) == 3 * len(self.flaws)
+
+    async def test_an_id_that_is_no_text_is_settled_all_the_same(
+        self, store: Store, add: Add, spoil: Spoil
+    ) -> None:
+        if not self.odd_id:
+            return
+        await add(event("odd", "k"), event("next", "k"), event("other", "o"))
+        await spoil("odd", self.odd_id)
+        hand = await Hand(store).take()
+        odd = next(record for record in await hand.read() if record.flaw is not None)
+        await hand.settle(failed=[Failure(odd, 1, 0.0, "boom")])
+        assert (await store.stats()).blocked_keys == 1
+        await until(hand.stage)
+        odd = next(record for record in await hand.read() if record.flaw is not None)
+        settlement = hand.settlement(dead=[Burial(odd, 2, "boom")], done=[await hand.only("other")])
+        await store.settle(settlement)
+        assert settlement.missing == []
+        assert (await store.stats()).counts[State.DEAD] == 1
+        assert [record.id for record in await hand.read()] == ["next"]
 
     async def test_a_row_that_cannot_be_a_record_can_be_looked_at(
         self, store: Store, add: Add, spoil: Spoil

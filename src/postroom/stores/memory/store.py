@@ -175,10 +175,13 @@ class MemoryStore(Oversight):
     async def settle(self, settlement: Settlement) -> set[int]:
         lanes = self.fence(settlement)
         now, tables = self.now_us(), self.data
+        there = [tables.rows[r.seq] for r in settlement.named() if r.seq in tables.rows]
+        found = [(stored.seq, stored.row.id) for stored in there]
+        settlement.missing = settlement.find_missing(lanes, found)
 
         def rows(records: Iterable[Record]) -> Iterator[Stored]:
             for record in records:
-                stored = tables.rows.get(record.seq)
+                stored = tables.find(record)
                 if record.lane in lanes and stored is not None and stored.stage != Stage.OVER:
                     yield stored
 

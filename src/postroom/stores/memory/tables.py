@@ -89,6 +89,14 @@ class Tables:
         self.ids[stored.row.id] = stored.seq
         self._enter(stored)
 
+    def find(self, record: Record) -> Stored | None:
+        """Return the row of this event; None if its number is another one's by now."""
+        stored = self.rows.get(record.seq)
+        if stored is None or stored.row.id != record.id:
+            return None
+        same = (stored.row.stream, stored.row.lane) == (record.stream, record.lane)
+        return stored if same else None
+
     def drop(self, stored: Stored) -> None:
         self._exit(stored)
         del self.rows[stored.seq]

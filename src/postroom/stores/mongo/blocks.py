@@ -130,6 +130,8 @@ class Blocks:
             UpdateMany(
                 {
                     "_id": {"$in": list(names)},
+                    "stream": self._stream,
+                    "key_hash": key_hash,
                     "stage": "ready",
                     "status": {"$ne": "processing"},
                 },

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any
 
 from bson.int64 import Int64
 from pymongo import DeleteMany, UpdateMany, UpdateOne
 
 from postroom.record import UNREADABLE, Record, short_error
-from postroom.store import Settlement
+from postroom.store import Missing, Settlement
 from postroom.stores.mongo.blocks import Blocks, Change, load_blocks, load_broken, write
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds
+from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds, seq_of
 from postroom.stores.mongo.leasing import fence
 
 NOT_OVER: Document = {"$in": ["pending", "processing", "failed"]}
@@ -33,22 +32,31 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
     under a new token changes nothing more (L5).
     """
     over: set[str] = set()
+    look_first = not db.transactions and not settlement.keep_done
 
     async def work(session: Session) -> set[int]:
         s = settlement
+        s.missing = []
         lanes = await fence(db, session, s.stream, s.owner, s.leases)
         if not (lanes and s):
             return lanes
+        if look_first:
+            s.missing = await _missing(db, session, s, lanes)
         failed = [f.record for f in s.failed if f.record.lane in lanes and f.record.key is not None]
         failed = [record for record in failed if record.id not in over]
         if failed and session is None:
             failed = await _unfinished(db, session, failed)
         blocks = await _blocks(db, session, s, lanes, failed)
         met = await write(db, session, blocks, _changes(s, lanes, one_by_one=session is None))
-        if failed and session is not None and met < _expected(s, lanes, blocks):
-            unfinished = await _unfinished(db, session, failed)
-            if len(unfinished) < len(failed):
-                raise _OverError({record.id for record in failed} - {r.id for r in unfinished})
+        if met < _expected(s, lanes, blocks):
+            if failed and session is not None:
+                unfinished = await _unfinished(db, session, failed)
+                if len(unfinished) < len(failed):
+                    raise _OverError({record.id for record in failed} - {r.id for r in unfinished})
+            if s.keep_done or not s.done:
+                s.missing = await _missing(db, session, s, lanes)
+            elif session is not None and not look_first:
+                raise _LookFirstError
         return lanes
 
     while True:
@@ -56,6 +64,12 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
             return await db.transact(work)
         except _OverError as error:
             over |= error.ids
+        except _LookFirstError:
+            look_first = True
+
+
+class _LookFirstError(Exception):
+    """Some events were not there to be deleted: begin again, and see which."""
 
 
 class _OverError(Exception):
@@ -68,9 +82,21 @@ class _OverError(Exception):
 
 async def _unfinished(db: Connection, session: Session, records: Sequence[Record]) -> list[Record]:
     """Return those of the records whose events are not over, as things stand now."""
-    found = db.outbox.find({**_ids(records), "status": NOT_OVER}, {"_id": 1}, session=session)
-    there = {one["_id"] async for one in found}
-    return [record for record in records if record.id in there]
+    wanted = {"_id": {"$in": [record.id for record in records]}, "status": NOT_OVER}
+    found = db.outbox.find(wanted, {"ct": 1, "n": 1, "stream": 1, "lane": 1}, session=session)
+    there = {(one["_id"], seq_of(one), one["stream"], one["lane"]) async for one in found}
+    return [r for r in records if (r.id, r.seq, r.stream, r.lane) in there]
+
+
+async def _missing(
+    db: Connection, session: Session, s: Settlement, lanes: set[int]
+) -> list[Missing]:
+    """Return the events that are not there in their places; those that are over are there."""
+    wanted = {"_id": {"$in": [record.id for record in s.named()]}}
+    found = db.outbox.find(wanted, {"ct": 1, "n": 1}, session=session)
+    there = [(seq_of(one), one["_id"]) async for one in found]
+    missing = s.find_missing(lanes, there)
+    return [one for one in missing if one.record.state != UNREADABLE]  # its place may be a guess
 
 
 def _expected(s: Settlement, lanes: set[int], blocks: Blocks) -> int:
@@ -108,9 +134,9 @@ def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change
     if one_by_one:
         changes += [UpdateOne(_same(record), DONE) for record in done if s.keep_done]
     elif done and s.keep_done:
-        changes.append(UpdateMany({**_ids(done), **UNFINISHED}, DONE))
+        changes.append(UpdateMany({**_these(s, done), **UNFINISHED}, DONE))
     if done and not s.keep_done:
-        changes.append(DeleteMany({**_ids(done), **UNFINISHED}))
+        changes.append(DeleteMany({**_these(s, done), **UNFINISHED}))
     for burial in s.dead:
         if burial.record.lane in lanes:
             changes.append(UpdateOne(_same(burial.record), dead(burial.error, burial.attempts)))
@@ -139,7 +165,8 @@ def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change
             "lease_owner": None,
             "lease_until": None,
         }
-        changes.append(UpdateMany({**_ids(returned), "status": "processing"}, [{"$set": fields}]))
+        started = {**_these(s, returned), "status": "processing"}
+        changes.append(UpdateMany(started, [{"$set": fields}]))
     return changes
 
 
@@ -155,7 +182,7 @@ def _starts(s: Settlement, lanes: set[int]) -> Iterable[Change]:
             "lease_until": {"$add": ["$$NOW", Int64(milliseconds(s.lease_seconds))]},
             "attempts": {"$max": ["$attempts", attempts + 1]},
         }
-        yield UpdateMany({**_ids(records), "stage": "ready"}, [{"$set": fields}])
+        yield UpdateMany({**_these(s, records), "stage": "ready"}, [{"$set": fields}])
 
 
 def dead(error: str, attempts: int | None = None) -> Document:
@@ -176,15 +203,22 @@ def _held(records: Iterable[Record], lanes: set[int]) -> list[Record]:
     return [record for record in records if record.lane in lanes]
 
 
-def _ids(records: Iterable[Record]) -> dict[str, Any]:
-    return {"_id": {"$in": [record.id for record in records]}}
+def _these(s: Settlement, records: Sequence[Record]) -> Document:
+    """Return a filter for events where they were read: an id may have been written again since."""
+    return {
+        "_id": {"$in": [record.id for record in records]},
+        "ct": {"$in": [Place.of(record.seq).ct for record in records]},
+        "stream": s.stream,
+        "lane": {"$in": list({record.lane for record in records})},
+    }
 
 
 def _same(record: Record) -> Document:
     """Return a filter for the event as it was read: in the same place, and not over."""
     place = Place.of(record.seq)
     if record.state != UNREADABLE:
-        return {"_id": record.id, "ct": place.ct, "n": place.n, **UNFINISHED}
+        where = {"_id": record.id, "ct": place.ct, "n": place.n}
+        return {**where, "stream": record.stream, "lane": record.lane, **UNFINISHED}
     same: Document = {"stream": record.stream, "lane": record.lane, **UNFINISHED}
     if record.id:
         same["_id"] = record.id

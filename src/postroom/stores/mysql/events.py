@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
 
+from postroom.errors import StoreError
+from postroom.flawed import decode
 from postroom.record import Record, short_error
 from postroom.store import Settlement, Staged
 from postroom.stores.mysql.leasing import fence, microseconds
@@ -20,40 +24,78 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
     under a new token changes nothing more (L5).
     """
     s = settlement
+    s.missing = []
     async with session.change():
         lanes = set(await fence(session, s.stream, s.owner, s.leases))
+        where: dict[str, Any] = {"stream": s.stream, "lanes": tuple(sorted(lanes))}
 
-        def seqs(records: Iterable[Record]) -> tuple[int, ...]:
-            return tuple(sorted(r.seq for r in records if r.lane in lanes))
+        odd = await _odd_ids(session, s)
 
-        if starts := sorted((r.seq, r.attempts) for r in s.starts if r.lane in lanes):
+        def name(record: Record) -> bytes:
+            known = odd.get((record.seq, record.id)) if odd else None
+            return record.id.encode() if known is None else known
+
+        def named(records: Iterable[Record]) -> dict[str, Any]:
+            names = sorted((r.seq, name(r)) for r in records if r.lane in lanes)
+            seqs = tuple(seq for seq, _ in names)
+            return {"seqs": seqs, "names": tuple(names), **where} if names else {}
+
+        if starts := sorted(
+            (r.seq, name(r).hex(), r.attempts) for r in s.starts if r.lane in lanes
+        ):
             lease = microseconds(s.lease_seconds)
-            session.later("settle_starts", starts=json.dumps(starts), owner=s.owner, lease=lease)
-        if done := seqs(s.done):
-            session.later("settle_done" if s.keep_done else "settle_delete", seqs=done)
+            session.later(
+                "settle_starts",
+                counted=True, starts=_json(starts), owner=s.owner, lease=lease, **where,
+            )  # fmt: skip
+        if done := named(s.done):
+            if s.keep_done:
+                session.later("settle_done", counted=True, **done)
+            elif session.flavour == "mariadb":
+                session.later("settle_delete_returning", fetched=True, **done)
+            else:
+                session.later("settle_there", fetched=True, **done)
+                session.later("settle_delete", **done)
         if dead := sorted(
-            (b.record.seq, b.attempts, short_error(b.error))
+            (b.record.seq, name(b.record).hex(), b.attempts, short_error(b.error))
             for b in s.dead
             if b.record.lane in lanes
         ):
-            session.later("settle_dead", dead=_json(dead))
+            session.later("settle_dead", counted=True, dead=_json(dead), **where)
         if failed := sorted(
-            (f.record.seq, f.attempts, short_error(f.error), microseconds(f.delay))
-            for f in s.failed
-            if f.record.lane in lanes
+            (r.seq, name(r).hex(), attempts, short_error(error), microseconds(delay))
+            for r, attempts, delay, error in s.failed
+            if r.lane in lanes
         ):
-            session.later("settle_failed", failed=_json(failed))
-            heads = tuple(f[0] for f in failed)
+            session.later("settle_failed", counted=True, failed=_json(failed), **where)
+            heads = named(f.record for f in s.failed)
             if any(f.record.seq < (f.record.barrier or 0) for f in s.failed):
-                session.later("settle_behind", seqs=heads)
-            session.later("settle_block", seqs=heads)
-        if returned := seqs(s.returned):
-            session.later("settle_returned", seqs=returned)
-        if parked := seqs(s.parked):
-            session.later("settle_parked", seqs=parked)
+                session.later("settle_behind", **heads)
+            session.later("settle_block", **heads)
+        if returned := named(s.returned):
+            session.later("settle_returned", counted=True, **returned)
+        if parked := named(s.parked):
+            session.later("settle_parked", **parked)
         for record in s.freed(lanes):
             await advance(session, s.stream, record.key_hash)
+    changed = session.changed + len(session.fetched)
+    if changed < sum(record.lane in lanes for record in s.named()):
+        deleted = session.fetched
+        with suppress(StoreError):  # the settle itself is committed
+            seqs = tuple(record.seq for record in s.named())
+            there = await session.rows("settle_missing", seqs=seqs)
+            found = [(seq, str(decode(name))) for seq, name in [*there, *deleted]]
+            s.missing = s.find_missing(lanes, found)
     return lanes
+
+
+async def _odd_ids(session: Session, s: Settlement) -> dict[tuple[int, str], bytes]:
+    """Return the ids of rows that cannot be events as they are stored: they may be no text."""
+    flawed = tuple(record.seq for record in s.records() if record.flaw is not None)
+    if not flawed:
+        return {}
+    stored = await session.rows("settle_missing", seqs=flawed)
+    return {(seq, str(decode(name))): name for seq, name in stored}
 
 
 async def advance(session: Session, stream: str, key_hash: bytes) -> bool:
@@ -61,7 +103,7 @@ async def advance(session: Session, stream: str, key_hash: bytes) -> bool:
 
     Nothing happens while the barrier's event is still to be sent. Call it inside a change.
     """
-    key = {"stream": stream, "key_hash": key_hash}
+    key: dict[str, Any] = {"stream": stream, "key_hash": key_hash}
     if not await session.rows("advance_open", **key):
         return False
     found = [seq for (seq,) in await session.rows("advance_next", step=ADVANCE_STEP + 1, **key)]

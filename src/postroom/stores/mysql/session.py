@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from itertools import chain, repeat
 from typing import Any, Literal, NamedTuple, cast
 
 import asyncmy
@@ -94,6 +95,12 @@ class Session:
         self._limit = target.statement_seconds + GRACE_SECONDS
         self._ahead: list[str] = []
         self._ahead_bytes = 0
+        self._counted: set[str] = set()
+        self._fetched: set[str] = set()
+        self.changed = 0
+        """How many rows the statements of the last change have changed that were to be counted."""
+        self.fetched: list[Any] = []
+        """What the statements of the last change returned that were to be fetched."""
         self.broken = False
         self.idle_since = 0.0
 
@@ -154,9 +161,19 @@ class Session:
         await self.execute(text)
         return await self._cursor.fetchall()
 
-    def later(self, name: str, /, **values: Any) -> None:
-        """Execute a statement of the change before its commit; nobody waits for its result."""
+    def later(
+        self, name: str, /, *, counted: bool = False, fetched: bool = False, **values: Any
+    ) -> None:
+        """Execute a statement of the change before its commit; nobody waits for its result.
+
+        After the commit `changed` tells how many rows were changed by those that are counted, and
+        `fetched` holds the rows of those that are fetched.
+        """
         text = self.say(name, **values)
+        if counted:
+            self._counted.add(text)
+        if fetched:
+            self._fetched.add(text)
         self._ahead.append(text)
         self._ahead_bytes += len(text)
 
@@ -172,16 +189,25 @@ class Session:
         parts = [*self._ahead, text]
         self._ahead, self._ahead_bytes = [], 0
         try:
-            async with asyncio.timeout(self._limit):
-                await self._cursor.execute(";".join(parts))
-                while await self._cursor.nextset():
-                    pass
+            await self._send(parts)
         except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
             self.broken = self.broken or is_lost(error)
             raise translate(error, self._target.database) from error
         except BaseException:
             self.broken = True
             raise
+
+    async def _send(self, parts: Sequence[str]) -> None:
+        """Execute statements in one round trip; those that are counted have one result each."""
+        async with asyncio.timeout(self._limit):
+            await self._cursor.execute(";".join(parts))
+            for text in chain(parts, repeat("")):
+                if text in self._counted:
+                    self.changed += cast("int", self._cursor.rowcount)
+                if text in self._fetched:
+                    self.fetched += await self._cursor.fetchall()
+                if not await self._cursor.nextset():
+                    break
 
     # -- transactions -------------------------------------------------------------------------
     @asynccontextmanager
@@ -192,6 +218,7 @@ class Session:
         the COMMIT is under way, nobody knows: StoreLostError.
         """
         self._ahead, self._ahead_bytes = ["BEGIN"], 0
+        self._counted, self._fetched, self.changed, self.fetched = set(), set(), 0, []
         try:
             yield
             if self._ahead == ["BEGIN"]:  # nothing was said
@@ -210,10 +237,7 @@ class Session:
         parts = [*self._ahead, "COMMIT"]
         self._ahead = []
         try:
-            async with asyncio.timeout(self._limit):
-                await self._cursor.execute(";".join(parts))
-                while await self._cursor.nextset():
-                    pass
+            await self._send(parts)
         except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
             if is_lost(error):
                 self.broken = True

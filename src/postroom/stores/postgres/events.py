@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from time import monotonic
+from typing import Any
 
 from postroom.errors import StoreError
 from postroom.flawed import to_records
@@ -13,7 +14,7 @@ from postroom.store import Read, Settlement, Staged
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.floor import Floors
 from postroom.stores.postgres.leasing import fence
-from postroom.stores.postgres.statements import hashes, numbers
+from postroom.stores.postgres.statements import hashes, numbers, texts
 
 ADVANCE_STEP = 500
 
@@ -43,70 +44,111 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
     """Write outcomes behind the fence: in one statement where all went well, as it mostly does.
 
     Every change leaves what is over alone and sets what it counts, so that the same settlement
-    under a new token changes nothing more (L5).
+    under a new token changes nothing more (L5). A row is named by its number and its id, since a
+    number may be given again after a fail-over.
     """
     s = settlement
+    s.missing = []
     plain = not (s.starts or s.failed or s.dead or s.returned or s.parked)
     if plain and not any(record.barrier is not None for record in s.done):
-        ((lanes,),) = await db.rows(
-            "settle",
-            stream=s.stream,
-            owner=s.owner,
-            lanes=numbers(s.leases),
-            tokens=numbers(s.leases.values()),
-            seqs=numbers([record.seq for record in s.done]),
-            keep=s.keep_done,
-        )
-        return set(lanes)
+        names = sorted([(record.seq, record.id) for record in s.done])
+        seqs = [seq for seq, _ in names]
+        if len(set(seqs)) == len(seqs):  # else a number was given twice, and both are here
+            return await _settle_done(db, s, seqs, [name for _, name in names])
     freeing = bool(s.freed(s.leases))
     with floors.moving(s.stream, s.leases) if freeing else nullcontext():
         async with db.change() as session:
             held = await fence(session, s.stream, s.owner, s.leases)
             if held:
-                await _write(session, s, held)
+                changed, deleted = await _write(session, s, held)
+                if changed < sum(record.lane in held for record in s.named()):
+                    seqs = [record.seq for record in s.named()]
+                    there = await session.rows("settle_missing", seqs=numbers(seqs))
+                    s.missing = s.find_missing(held, [*there, *deleted])
                 freed = {record.key_hash for record in s.freed(held)}
                 # Before the commit: a read after it must not pass over what has come back.
                 floors.lower(s.stream, await advance(session, s.stream, freed))
             return held
 
 
-async def _write(session: Session, s: Settlement, held: set[int]) -> None:
-    def seqs(records: Iterable[Record]) -> list[int]:
-        return [record.seq for record in records if record.lane in held]
+async def _settle_done(db: Database, s: Settlement, seqs: list[int], ids: list[str]) -> set[int]:
+    """Settle what is done by one statement; the numbers are sorted and each is there once."""
+    ((lanes, unchanged),) = await db.rows(
+        "settle",
+        stream=s.stream,
+        owner=s.owner,
+        lanes=numbers(s.leases),
+        tokens=numbers(s.leases.values()),
+        seqs=numbers(seqs),
+        ids=texts(ids),
+        keep=s.keep_done,
+    )
+    held = set(lanes)
+    if unchanged and held:
+        left = set(unchanged)
+        ended = [(record.seq, record.id) for record in s.done if record.seq not in left]
+        with suppress(StoreError):  # the settle itself is committed
+            there = await db.rows("settle_missing", seqs=numbers(unchanged))
+            s.missing = s.find_missing(held, [*there, *ended])
+    return held
 
-    if starts := [record for record in s.starts if record.lane in held]:
-        await session.run(
-            "settle_starts",
-            seqs=numbers(record.seq for record in starts),
-            attempts=numbers(record.attempts for record in starts),
-            owner=s.owner,
-            seconds=s.lease_seconds,
+
+async def _write(
+    session: Session, s: Settlement, held: set[int]
+) -> tuple[int, list[tuple[int, str]]]:
+    """Write every kind of outcome.
+
+    Returns how many events were changed, parked ones left out, and which were deleted.
+    """
+    changed = 0
+    deleted: list[tuple[int, str]] = []
+
+    def name(records: Iterable[Record]) -> dict[str, str]:
+        found = list(records)
+        seqs, ids = numbers(r.seq for r in found), texts(r.id for r in found)
+        return {"stream": s.stream, "lanes": numbers(held), "seqs": seqs, "ids": ids}
+
+    async def change(statement: str, records: Iterable[Record], **more: Any) -> int:
+        return await session.run(statement, **name(records), **more)
+
+    def mine(records: Iterable[Record]) -> list[Record]:
+        return [record for record in records if record.lane in held]
+
+    if starts := mine(s.starts):
+        attempts = numbers(record.attempts for record in starts)
+        changed += await change(
+            "settle_starts", starts, attempts=attempts, owner=s.owner, seconds=s.lease_seconds
         )
-    if done := seqs(s.done):
-        await session.run("settle_done" if s.keep_done else "settle_delete", seqs=numbers(done))
+    if done := mine(s.done):
+        if s.keep_done:
+            changed += await change("settle_done", done)
+        else:
+            deleted = await session.rows("settle_delete", **name(done))
+            changed += len(deleted)
     if dead := [burial for burial in s.dead if burial.record.lane in held]:
-        await session.run(
+        changed += await change(
             "settle_dead",
-            seqs=numbers(burial.record.seq for burial in dead),
+            (burial.record for burial in dead),
             attempts=numbers(burial.attempts for burial in dead),
             errors=[short_error(burial.error) for burial in dead],
         )
     if failed := [failure for failure in s.failed if failure.record.lane in held]:
-        numbered = numbers(failure.record.seq for failure in failed)
-        await session.run(
+        heads = [failure.record for failure in failed]
+        changed += await change(
             "settle_failed",
-            seqs=numbered,
+            heads,
             attempts=numbers(failure.attempts for failure in failed),
             delays=[float(failure.delay) for failure in failed],
             errors=[short_error(failure.error) for failure in failed],
         )
-        if any(failure.record.seq < (failure.record.barrier or 0) for failure in failed):
-            await session.run("settle_behind", seqs=numbered)
-        await session.run("settle_block", seqs=numbered)
-    if returned := seqs(s.returned):
-        await session.run("settle_returned", seqs=numbers(returned))
-    if parked := seqs(s.parked):
-        await session.run("settle_parked", seqs=numbers(parked))
+        if any(head.seq < (head.barrier or 0) for head in heads):
+            await change("settle_behind", heads)
+        await change("settle_block", heads)
+    if returned := mine(s.returned):
+        changed += await change("settle_returned", returned)
+    if parked := mine(s.parked):
+        await change("settle_parked", parked)
+    return changed, deleted
 
 
 async def advance(session: Session, stream: str, keys: Collection[bytes]) -> list[tuple[int, int]]:

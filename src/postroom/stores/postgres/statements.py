@@ -42,6 +42,15 @@ def numbers(values: Iterable[int | None]) -> str:
     return "{" + str(list(values))[1:-1].replace("None", "NULL") + "}"
 
 
+def texts(values: Iterable[str]) -> str:
+    """Return an array of texts as PostgreSQL reads it."""
+    found = list(values)
+    joined = "".join(found)
+    if '"' in joined or "\\" in joined:
+        found = [value.replace("\\", "\\\\").replace('"', '\\"') for value in found]
+    return '{"' + '","'.join(found) + '"}' if found else "{}"
+
+
 def hashes(values: Collection[bytes]) -> str | None:
     """Return an array of bytes as PostgreSQL reads it; None if there are none."""
     if not values:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
 
 from postroom.clock import host_microseconds
-from postroom.flawed import to_records
+from postroom.flawed import decode, to_records
 from postroom.record import Record, short_error
 from postroom.store import Read, Settlement, Staged
 from postroom.stores.sqlite.leasing import held_lanes, microseconds
@@ -91,45 +92,74 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
     under a new token changes nothing more (L5).
     """
     s = settlement
+    s.missing, changed = [], 0
+    deleted: list[tuple[int, str]] = []
     with db.change() as now:
         lanes = held_lanes(db, s.stream, s.owner, s.leases, now)
+        where = {"stream": s.stream, "lanes": json.dumps(sorted(lanes))}
+        odd = _odd_ids(db, s)
 
-        def seqs(records: Iterable[Record]) -> str | None:
-            mine = [r.seq for r in records if r.lane in lanes]
-            return json.dumps(mine) if mine else None
+        def name(record: Record) -> str:
+            return odd.get((record.seq, record.id), record.id) if odd else record.id
 
-        if starts := [(r.seq, r.attempts) for r in s.starts if r.lane in lanes]:
+        def named(records: Iterable[Record]) -> str | None:
+            # By hand: after a fail-over two events may have had the same number.
+            names = [f'"{r.seq}":{_quoted(name(r))}' for r in records if r.lane in lanes]
+            return "{" + ",".join(names) + "}" if names else None
+
+        def change(statement: str, records: Iterable[Record], **more: object) -> int:
+            names = named(records)
+            return db.run(statement, names=names, **where, **more).rowcount if names else 0
+
+        if starts := [(r.seq, name(r), r.attempts) for r in s.starts if r.lane in lanes]:
             until = now + microseconds(s.lease_seconds)
-            db.run("settle_starts", starts=json.dumps(starts), owner=s.owner, until=until)
-        if done := seqs(s.done):
-            if s.keep_done:
-                db.run("settle_done", seqs=done, now=now)
-            else:
-                db.run("settle_delete", seqs=done)
+            changed += db.run(
+                "settle_starts", starts=json.dumps(starts), owner=s.owner, until=until, **where
+            ).rowcount
+        if s.keep_done:
+            changed += change("settle_done", s.done, now=now)
+        elif names := named(s.done):
+            deleted = db.rows("settle_delete", names=names, **where)
+            changed += len(deleted)
         if dead := [
-            (b.record.seq, b.attempts, short_error(b.error))
+            (b.record.seq, name(b.record), b.attempts, short_error(b.error))
             for b in s.dead
             if b.record.lane in lanes
         ]:
-            db.run("settle_dead", dead=json.dumps(dead), now=now)
+            changed += db.run("settle_dead", dead=json.dumps(dead), now=now, **where).rowcount
         failed = [
-            (f.record.seq, f.attempts, short_error(f.error), now + microseconds(f.delay))
-            for f in s.failed
-            if f.record.lane in lanes
+            (r.seq, name(r), attempts, short_error(error), now + microseconds(delay))
+            for r, attempts, delay, error in s.failed
+            if r.lane in lanes
         ]
         if failed:
-            db.run("settle_failed", failed=json.dumps(failed))
-            heads = json.dumps([f[0] for f in failed])
-            if any(f.record.seq < (f.record.barrier or 0) for f in s.failed):
-                db.run("settle_behind", seqs=heads)
-            db.run("settle_block", seqs=heads, now=now)
-        if returned := seqs(s.returned):
-            db.run("settle_returned", seqs=returned)
-        if parked := seqs(s.parked):
-            db.run("settle_parked", seqs=parked)
+            changed += db.run("settle_failed", failed=json.dumps(failed), **where).rowcount
+            heads = [f.record for f in s.failed]
+            if any(head.seq < (head.barrier or 0) for head in heads):
+                change("settle_behind", heads)
+            change("settle_block", heads, now=now)
+        changed += change("settle_returned", s.returned)
+        change("settle_parked", s.parked)
         for record in s.freed(lanes):
             advance(db, s.stream, record.key_hash)
+        if changed < sum(record.lane in lanes for record in s.named()):
+            seqs = json.dumps([record.seq for record in s.named()])
+            there = db.rows("settle_missing", seqs=seqs)
+            s.missing = s.find_missing(lanes, [*there, *deleted])
         return lanes
+
+
+def _odd_ids(db: Database, s: Settlement) -> dict[tuple[int, str], str]:
+    """Return how to name rows whose id is no text: number and id as read → its bytes."""
+    flawed = [record for record in s.records() if record.flaw is not None]
+    if not flawed:
+        return {}
+    stored = db.rows("settle_flawed", seqs=json.dumps([record.seq for record in flawed]))
+    return {
+        (seq, decode(name) if type(name) is bytes else str(name)): hexed
+        for seq, name, hexed in stored
+        if type(name) is not str
+    }
 
 
 def advance(db: Database, stream: str, key_hash: bytes) -> bool:

@@ -7,6 +7,7 @@ FROM (
     FROM postroom_outbox AS o FORCE INDEX (PRIMARY)
     LEFT JOIN postroom_block AS b ON b.stream = o.stream AND b.key_hash = o.key_hash
     LEFT JOIN postroom_outbox AS h ON h.seq = b.barrier AND h.stage IN ('ready', 'waiting')
-    WHERE o.seq IN :seqs AND o.stage = 'waiting' AND o.`key` IS NOT NULL
+    WHERE o.seq IN :seqs AND (o.seq, o.id) IN :names AND o.stream = :stream AND o.lane IN :lanes
+      AND o.stage = 'waiting' AND o.`key` IS NOT NULL
 ) AS n
 ON DUPLICATE KEY UPDATE barrier = n.barrier

@@ -1,1 +1,3 @@
-DELETE FROM postroom_outbox WHERE seq IN :seqs AND stage <> 'over'
+DELETE FROM postroom_outbox
+WHERE seq IN :seqs AND (seq, id) IN :names AND stream = :stream AND lane IN :lanes
+  AND stage <> 'over'

@@ -1,6 +1,6 @@
 -- `attempts` is set from what was read, so that a repeated settle counts once.
-UPDATE JSON_TABLE(:starts, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', attempts INT PATH '$[1]')) AS s
-STRAIGHT_JOIN postroom_outbox AS o ON o.seq = s.seq
+UPDATE JSON_TABLE(:starts, '$[*]' COLUMNS (seq BIGINT PATH '$[0]', id VARCHAR(200) CHARACTER SET ascii PATH '$[1]', attempts INT PATH '$[2]')) AS s
+STRAIGHT_JOIN postroom_outbox AS o ON o.seq = s.seq AND o.id = UNHEX(s.id) AND o.stream = :stream AND o.lane IN :lanes
 SET o.state = 'processing', o.lease_owner = :owner, o.lease_until = UTC_TIMESTAMP(6) + INTERVAL :lease MICROSECOND,
     o.attempts = GREATEST(o.attempts, s.attempts + 1)
 WHERE o.stage = 'ready'

@@ -83,17 +83,20 @@ WHERE o.seq = ANY (ARRAY(SELECT c.seq FROM chosen AS c WHERE c.seq <= (SELECT k.
 ORDER BY o.seq;
 END $body$;
 
--- Ends events behind the fence, and returns the lanes that were held. From the check of the lease rows to the commit
--- they are locked, and who takes a lane must wait.
+-- Ends events behind the fence. Returns the lanes that were held and, if any was not there to be ended, the numbers
+-- that were not. From the check of the lease rows to the commit they are locked, and who takes a lane must wait.
+--   in_seqs, in_ids   ascending and without repeats; a row is changed only if both its number and its id are these.
+--                     After a fail-over to a replica that lagged a number may belong to another event. The id is found
+--                     by a binary search: comparing each row with all ids took four times as long.
 CREATE FUNCTION postroom_settle(
-    in_stream text, in_owner text, in_lanes smallint[], in_tokens bigint[], in_seqs bigint[], in_keep boolean)
-RETURNS smallint[]
+    in_stream text, in_owner text, in_lanes smallint[], in_tokens bigint[], in_seqs bigint[], in_ids text[],
+    in_keep boolean, OUT held smallint[], OUT unchanged bigint[])
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
 SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
-DECLARE held smallint[];
+DECLARE ended bigint[];
 BEGIN
 WITH fence AS MATERIALIZED (
     SELECT f.lane FROM postroom_lease AS f
@@ -102,15 +105,26 @@ WITH fence AS MATERIALIZED (
     ORDER BY f.lane FOR SHARE)
 SELECT array_agg(f.lane) INTO held FROM fence AS f;
 IF in_keep THEN
-    UPDATE postroom_outbox AS o
-    SET state = 'done', stage = 'over', settled_at = clock_timestamp(),
-        next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL
-    WHERE o.seq = ANY (in_seqs) AND o.stage <> 'over' AND o.lane = ANY (held);
+    WITH done AS (
+        UPDATE postroom_outbox AS o
+        SET state = 'done', stage = 'over', settled_at = clock_timestamp(),
+            next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL
+        WHERE o.seq = ANY (in_seqs) AND o.id = in_ids[width_bucket(o.seq, in_seqs)]
+          AND o.stage <> 'over' AND o.stream = in_stream AND o.lane = ANY (held)
+        RETURNING o.seq)
+    SELECT array_agg(d.seq) INTO ended FROM done AS d;
 ELSE
-    DELETE FROM postroom_outbox AS o
-    WHERE o.seq = ANY (in_seqs) AND o.stage <> 'over' AND o.lane = ANY (held);
+    WITH done AS (
+        DELETE FROM postroom_outbox AS o
+        WHERE o.seq = ANY (in_seqs) AND o.id = in_ids[width_bucket(o.seq, in_seqs)]
+          AND o.stage <> 'over' AND o.stream = in_stream AND o.lane = ANY (held)
+        RETURNING o.seq)
+    SELECT array_agg(d.seq) INTO ended FROM done AS d;
 END IF;
-RETURN coalesce(held, '{}');
+IF coalesce(cardinality(ended), 0) < cardinality(in_seqs) THEN
+    unchanged := ARRAY(SELECT n FROM unnest(in_seqs) AS n EXCEPT SELECT e FROM unnest(ended) AS e);
+END IF;
+held := coalesce(held, '{}');
 END $body$;
 
 -- Moves waiting events that are due into the index of ready ones. Says how many were moved, when the next one is due,

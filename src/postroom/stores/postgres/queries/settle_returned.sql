@@ -1,3 +1,5 @@
-UPDATE postroom_outbox
-SET state = 'pending', attempts = greatest(attempts - 1, 0), lease_owner = NULL, lease_until = NULL
-WHERE seq = ANY (CAST(:seqs AS bigint[])) AND state = 'processing'
+UPDATE postroom_outbox AS o
+SET state = 'pending', attempts = greatest(o.attempts - 1, 0), lease_owner = NULL, lease_until = NULL
+FROM unnest(CAST(:seqs AS bigint[]), CAST(:ids AS text[])) AS n (seq, id)
+WHERE o.seq = n.seq AND o.id = n.id AND o.stream = :stream AND o.lane = ANY (CAST(:lanes AS smallint[]))
+  AND o.state = 'processing'

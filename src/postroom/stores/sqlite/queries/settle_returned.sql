@@ -1,3 +1,6 @@
 UPDATE postroom_outbox
 SET state = 'pending', attempts = max(attempts - 1, 0), lease_owner = NULL, lease_until = NULL
-WHERE seq IN (SELECT value FROM json_each(:seqs)) AND state = 'processing'
+WHERE seq IN (
+    SELECT o.seq FROM json_each(:names) AS n CROSS JOIN postroom_outbox AS o
+    WHERE o.seq = CAST(n.key AS INTEGER) AND n.value IN (o.id, hex(o.id))
+      AND +o.stream = :stream AND +o.lane IN (SELECT value FROM json_each(:lanes)) AND o.state = 'processing')
