@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 CONTENT = "tests/unit/test_rabbitmq_content.py"
+OUTLIVE = "test_attempts_outlive_a_lost_connection"
 CRASHES = "test_a_consumer_that_crashes_again_and_again_loses_nothing"
 SOURCE = "tests/unit/test_rabbitmq_source.py"
 
@@ -25,6 +26,12 @@ def _default_limit():
     topology.NO_LIMIT = 20
 
 
+def _attempts_forgotten():
+    from postroom.consumers.attempts import Attempts
+
+    Attempts.keep = lambda self, record, wait_seconds: None
+
+
 RABBIT_CONSUMER_MUTANTS = {
     "in-rabbit-strict-text": Mutant(
         "G7", "a property that is not UTF-8 ends the connection", _text_is_strict, tests=(CONTENT,)
@@ -32,6 +39,10 @@ RABBIT_CONSUMER_MUTANTS = {
     "in-rabbit-no-pause": Mutant(
         "G7", "a lost connection is made again without a pause", _reconnects_at_once,
         tests=(SOURCE,),
+    ),
+    "in-attempts-forgotten": Mutant(
+        "G7", "attempts of a message begin at 0 when its connection is lost", _attempts_forgotten,
+        tests=("tests/contract/test_consumer_memory.py::TestMemory::" + OUTLIVE,),
     ),
     "in-rabbit-default-limit": Mutant(
         "G2", "a declared queue drops what it has delivered 20 times", _default_limit,

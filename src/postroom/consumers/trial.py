@@ -17,6 +17,7 @@ from postroom.broker import Outcome, Verdict
 from postroom.brokers.handlers import Handlers
 from postroom.clock import Clock
 from postroom.codec import JSON, decode_json
+from postroom.consumers.attempts import Attempts
 from postroom.consumers.backlog import Backlog
 from postroom.consumers.batches import Batches
 from postroom.consumers.settings import ConsumerSettings
@@ -29,6 +30,7 @@ from postroom.transactions.conflicts import is_passing
 
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
+_LOOK_SECONDS = 1.0  # how often a waiting message looks whether it is still ours
 
 
 class Letter(NamedTuple):
@@ -138,6 +140,7 @@ class Trials:
         )
         self._breaker = Breaker(settings.outage_seconds, settings.max_outage_seconds)
         self._answered = asyncio.Event()
+        self._attempts = Attempts(bench.clock)
         self._batches = Batches(
             bench.handlers, self._try, settings.batch, bench.stopping, bench.counts
         )
@@ -149,7 +152,9 @@ class Trials:
     async def finish(self, letter: Letter) -> bool:
         """Bring a message to its end and acknowledge it; False: it was left as it was."""
         bench, delivery = self._bench, letter.delivery
-        record, alone, together = letter.record, False, bench.settings.batch > 1
+        record, waiting = self._attempts.recall(letter.record)
+        alone, together = False, bench.settings.batch > 1
+        waiting = await self._rest(delivery, waiting)
         while not delivery.is_lost and not bench.stopping.is_set():
             if not await self._way_is_free(delivery):
                 break
@@ -192,12 +197,21 @@ class Trials:
                     bench.counts.failed += 1
                     if sentence.alarm:
                         bench.tell(Alarm(bench.stream, f"message {record.id}", sentence.error))
-                    await bench.pause(sentence.delay)
+                    waiting = await self._rest(delivery, sentence.delay)
                 case Sentence.GIVE_BACK:
                     pass  # the breaker makes it wait
         self._judge.forget((record,))
-        bench.counts.lost += delivery.is_lost
+        if delivery.is_lost:
+            bench.counts.lost += 1
+            self._attempts.keep(record, waiting)
         return False
+
+    async def _rest(self, delivery: Delivery, seconds: float) -> float:
+        """Wait, but no longer than the message is ours; returns what is left of the time."""
+        while seconds > 0 and not delivery.is_lost and not self._bench.stopping.is_set():
+            await self._bench.pause(min(seconds, _LOOK_SECONDS))
+            seconds -= _LOOK_SECONDS
+        return max(0.0, seconds)
 
     async def _try(self, record: Record) -> Outcome:
         return await self._bench.handlers.handle(record, _DESK)

@@ -1,0 +1,43 @@
+"""What is remembered of a message that the broker took back."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from postroom.consumers.attempts import Attempts
+from postroom.testing.desk import make_record
+
+
+def remembering(most=10_000):
+    clock = SimpleNamespace(now=100.0, monotonic=lambda: clock.now)
+    return Attempts(clock, most), clock
+
+
+def test_attempts_and_the_rest_of_the_wait_are_remembered_once():
+    attempts, clock = remembering()
+    tried = make_record(1, attempts=2)
+    attempts.keep(tried, 30.0)
+    clock.now += 10.0
+    again, waiting = attempts.recall(make_record(1))
+    assert (again.attempts, waiting) == (2, 20.0)
+    assert attempts.recall(make_record(1)) == (make_record(1), 0.0)
+
+
+def test_a_wait_that_is_over_is_not_negative():
+    attempts, clock = remembering()
+    attempts.keep(make_record(1, attempts=1), 5.0)
+    clock.now += 60.0
+    assert attempts.recall(make_record(1))[1] == 0.0
+
+
+def test_a_message_that_was_not_tried_is_not_remembered():
+    attempts, _ = remembering()
+    attempts.keep(make_record(1), 0.0)
+    assert not attempts._kept
+
+
+def test_of_too_many_the_oldest_are_forgotten():
+    attempts, _ = remembering(most=2)
+    for number in (1, 2, 3):
+        attempts.keep(make_record(number, attempts=number), 0.0)
+    assert [attempts.recall(make_record(n))[0].attempts for n in (1, 2, 3)] == [0, 2, 3]
