@@ -13,6 +13,8 @@ PostroomError
 ├── SchemaError                       the tables are missing, or newer than this code
 ├── StoreError                        the database refused or could not be asked
 │   ├── StoreConflictError            nothing was changed; the same call may be repeated
+│   │   └── StoreLockedError          another transaction has locked what is needed
+│   ├── StoreRefusedError             nothing was changed: the database refuses these values
 │   └── StoreLostError                the connection went away: what happened is unknown
 └── NotFoundError(LookupError)        no event with that id
 
@@ -126,6 +128,16 @@ class StoreError(PostroomError):
 
 class StoreConflictError(StoreError):
     """Nothing was changed (a deadlock, a busy database); the same call may be repeated."""
+
+
+class StoreLockedError(StoreConflictError):
+    """Nothing was changed: another transaction has locked rows that are needed."""
+
+
+class StoreRefusedError(StoreError):
+    """Nothing was changed: the database refuses these values (a number out of range, a violated
+    constraint, a trigger that raises). The same call would be refused again.
+    """
 
 
 class StoreLostError(StoreError):

@@ -4,12 +4,14 @@ A store keeps three things for each stream: events (records), leases (one per la
 per key that is held by a failed head). Every decision about time is made on the store's own clock.
 
 A call that changes something either happens whole or not at all. `StoreConflictError` means that
-nothing happened and the same call may be repeated; `StoreLostError` means that nobody knows.
+nothing happened and the same call may be repeated (`StoreLockedError`: because another transaction
+has locked rows); `StoreRefusedError` that nothing happened and a repeat would be refused again;
+`StoreLostError` that nobody knows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -56,7 +58,9 @@ class Member(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The state of a lane. `live`: the store's clock has not passed its end."""
+    """The state of a lane. `live`: the store's clock has not passed its end, and has not been set
+    back since by more than the length of the lease.
+    """
 
     lane: int
     owner: str | None
@@ -65,10 +69,15 @@ class Lease(NamedTuple):
 
 
 class Roster(NamedTuple):
-    """What a beat sees: the members whose row is alive, and all lanes of the stream."""
+    """What a beat sees: the members whose row is alive, and all lanes of the stream.
+
+    renewed     the held lanes that this beat has renewed; a live lane that is not among them was
+                locked by another transaction, and ends when its last renewal said
+    """
 
     members: tuple[Member, ...]
     leases: tuple[Lease, ...]
+    renewed: frozenset[int] = frozenset()
 
 
 class Read(NamedTuple):
@@ -160,6 +169,31 @@ class Settlement:
         ended = chain(self.done, (burial.record for burial in self.dead))
         blocked = [record for record in ended if record.barrier is not None]
         return [r for r in blocked if r.seq >= (r.barrier or 0) and r.lane in lanes]
+
+    def part(self, wanted: Callable[[Record], bool]) -> Settlement:
+        """Return the part that speaks of the wanted records."""
+        part = self.instead(
+            starts=[record for record in self.starts if wanted(record)],
+            done=[record for record in self.done if wanted(record)],
+            failed=[failure for failure in self.failed if wanted(failure.record)],
+            dead=[burial for burial in self.dead if wanted(burial.record)],
+            returned=[record for record in self.returned if wanted(record)],
+            parked=[record for record in self.parked if wanted(record)],
+        )
+        lanes = {record.lane for record in part.records()}
+        part.leases = {lane: token for lane, token in self.leases.items() if lane in lanes}
+        return part
+
+    def apart(self) -> Iterator[Settlement]:
+        """Yield a settlement for each record, in the order of `seq`."""
+        for seq in sorted({record.seq for record in self.records()}):
+            yield self.part(lambda record, seq=seq: record.seq == seq)  # type: ignore[misc]
+
+    def instead(self, **outcomes: Any) -> Settlement:
+        """Return one for the same lanes with only these outcomes."""
+        return Settlement(
+            self.stream, self.owner, self.lease_seconds, self.leases, self.keep_done, **outcomes
+        )
 
     def records(self) -> Iterator[Record]:
         """Yield every record that is spoken of."""
@@ -319,20 +353,25 @@ class Store(Protocol):
         """Show the member as alive, renew the held lanes (lane → token), and look around.
 
         A lane is renewed only if owner and token are still these; a lane that has run out but that
-        nobody took may be renewed.
+        nobody took may be renewed. A lane that another transaction has locked is left out of
+        `renewed`: it must not keep the others from being renewed.
         """
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        """Take those of the lanes that are free or expired; returns lane → new token."""
+        """Take those of the lanes that are free or expired; returns lane → new token.
+
+        A lane that another transaction has locked is left out, and taken later.
+        """
 
     async def retake(
         self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
     ) -> dict[int, int]:
         """Take lanes again that are still held with these tokens: each gets a new token.
 
-        After it, no earlier transaction under the old token can commit any more (L5).
+        After it, no earlier transaction under the old token can commit any more (L5). A lane that
+        such a transaction keeps locked for long is left out.
         """
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:

@@ -26,3 +26,11 @@ class TestMemoryStore(StoreContract):
     @pytest.fixture
     def write(self):
         return lambda store: store.begin()
+
+    @pytest.fixture
+    def set_back(self, store):
+        async def set_back(seconds):
+            now_us = store.now_us
+            store.now_us = lambda: now_us() - round(seconds * 1_000_000)
+
+        return set_back

@@ -32,6 +32,15 @@ class MongoContract(StoreContract):
     async def store(self, another):
         return await another()
 
+    @pytest.fixture
+    def set_back(self, store):
+        async def set_back(seconds):
+            later = [{"$set": {"until": {"$add": ["$until", round(seconds * 1_000)]}}}]
+            for collection in (store.connection.lease, store.connection.member):
+                await collection.update_many({}, later)
+
+        return set_back
+
 
 class ReplicaSetContract(MongoContract):
     @pytest.fixture

@@ -57,3 +57,12 @@ class TestMysqlStore(FlawContract, StoreContract):
             )
 
         return spoil
+
+    @pytest.fixture
+    def set_back(self, database):
+        async def set_back(seconds):
+            for table in ("postroom_lease", "postroom_member"):
+                step = round(seconds * 1_000_000)
+                database.run(f"UPDATE {table} SET until = until + INTERVAL {step} MICROSECOND")
+
+        return set_back

@@ -72,6 +72,17 @@ class PostgresContract(FlawContract, StoreContract):
 
         return spoil
 
+    @pytest.fixture
+    def set_back(self, store, write):
+        async def set_back(seconds):
+            async with write(store) as connection:
+                for table in ("postroom_lease", "postroom_member"):
+                    await connection.execute(
+                        f"UPDATE {table} SET until = until + %s * interval '1 second'", [seconds]
+                    )
+
+        return set_back
+
 
 class TestPostgres15Store(PostgresContract):
     @pytest.fixture

@@ -76,3 +76,14 @@ class TestSqliteStore(FlawContract, StoreContract):
                 await connection.commit()
 
         return spoil
+
+    @pytest.fixture
+    def set_back(self, store):
+        async def set_back(seconds):
+            async with aiosqlite.connect(store.path) as connection:
+                for table in ("postroom_lease", "postroom_member"):
+                    step = round(seconds * 1_000_000)
+                    await connection.execute(f"UPDATE {table} SET until = until + {step}")
+                await connection.commit()
+
+        return set_back

@@ -6,6 +6,7 @@ faults given (None: all); a test is run by pytest in that process.
 
 from tests.mutants.blocks import BLOCK_MUTANTS
 from tests.mutants.brokers import BROKER_MUTANTS
+from tests.mutants.leasing import LEASING_MUTANTS
 from tests.mutants.mongo import MONGO_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mysql import MYSQL_MUTANTS
@@ -400,6 +401,7 @@ MUTANTS = {
     ),
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
+    **LEASING_MUTANTS,
     **POSTGRES_MUTANTS,
     **MYSQL_MUTANTS,
     **MONGO_MUTANTS,

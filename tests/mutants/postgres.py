@@ -29,7 +29,7 @@ def _rewrite(old, new):
 
 
 def _fence_without_lock():
-    _rewrite("FOR SHARE", "")
+    _rewrite("FOR SHARE)", ")")
 
 
 def _fence_key_share():
@@ -41,7 +41,11 @@ def _fence_in_the_past():
 
 
 def _take_without_lock():
-    _rewrite("ORDER BY lane FOR NO KEY UPDATE", "ORDER BY lane")
+    _rewrite("ORDER BY lane FOR NO KEY UPDATE SKIP LOCKED", "ORDER BY lane")
+
+
+def _waits_for_locked_lanes():
+    _rewrite(" SKIP LOCKED", "")
 
 
 def _naive_floor():
@@ -111,6 +115,10 @@ POSTGRES_MUTANTS = {
     "pg-take-unlocked": Mutant(
         "L2", "a lane is chosen first and taken later, without a lock in between",
         _take_without_lock, tests=(FENCE,),
+    ),
+    "pg-waits-for-locked-lanes": Mutant(
+        "L1", "a take and a beat wait for a lane that a stranger has locked",
+        _waits_for_locked_lanes, tests=("tests/scenario/test_locked_lane.py",),
     ),
     "pg-floor-naive": Mutant(
         "R6", "the floor is the last number given, whoever is still writing",

@@ -109,6 +109,8 @@ DOUBT = {
     "crash",
     "pause",
     "slow_store",
+    "hung_beat",
+    "locked_lane",
     "clock",
 }
 
@@ -116,12 +118,12 @@ DOUBT = {
 def _graves(world):
     """Only the guilty are buried, after all their attempts; an outage buries nobody (G7)."""
     found = []
-    guilty = world.poison | world.killers | world.breakers | world.buried
+    guilty = world.poison | world.killers | world.breakers | world.buried | world.refused
     excuses = ({"fail"} | DOUBT) & set(world.chaos.rates)
     for event_id, stored in _dead(world).items():
         if event_id not in guilty and not excuses:
             found.append(f"G7 buried without cause: {event_id}: {stored.last_error}")
-        if stored.attempts < 5 and event_id not in world.buried:
+        if stored.attempts < 5 and event_id not in world.buried | world.refused:
             found.append(f"G7 buried after {stored.attempts} attempts: {stored.last_error}")
         if stored.row.kseq and event_id not in world.buried:
             found.append(f"B6 a strict event was given up: {event_id}: {stored.last_error}")

@@ -5,7 +5,12 @@ from contextlib import asynccontextmanager
 
 from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Verdict
 from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
-from postroom.errors import StoreConflictError, StoreLostError
+from postroom.errors import (
+    StoreConflictError,
+    StoreLockedError,
+    StoreLostError,
+    StoreRefusedError,
+)
 
 LEASE = 1.0
 GONE = "gone-"  # topics that are missing until the faults are over begin so
@@ -58,7 +63,10 @@ class SimStore:
             await self._process.gate(2 * LEASE if chaos.hit("slow_store") else 0.002)
             if name == "wait_for_change":
                 return await call(*args, **kwargs)
+            if name == "beat" and chaos.hit("hung_beat"):
+                await asyncio.sleep(world.rng.uniform(0.2, 3) * LEASE)
             if name in WRITES:
+                args = await self._past_locks(name, args)
                 if chaos.hit("store_conflict"):
                     raise StoreConflictError("simulated deadlock")
                 if chaos.hit("store_lost"):
@@ -76,6 +84,31 @@ class SimStore:
             return result
 
         return through_the_network
+
+    async def _past_locks(self, name, args):
+        """Leave locked lanes out of a call, as a store does that never waits for them; a settle
+        waits a while and fails.
+        """
+        world = self._world
+        if name == "settle":
+            (settlement,) = args
+            lanes = settlement.leases
+            if world.locked(settlement.stream, lanes):
+                await asyncio.sleep(LEASE / 10)
+                if world.locked(settlement.stream, lanes):
+                    raise StoreLockedError("simulated: a lane is locked")
+            refused = {failure.record.id for failure in settlement.failed} & world.refused
+            if refused and not world.chaos.calm:
+                raise StoreRefusedError("simulated: a value that does not fit")
+        elif name in ("beat", "retake", "release"):
+            place = 3 if name == "beat" else 2
+            free = {n: t for n, t in args[place].items() if not world.locked(args[0], [n])}
+            return (*args[:place], free, *args[place + 1 :])
+        elif name in ("take", "stage"):
+            place = 2 if name == "take" else 1
+            free = [n for n in args[place] if not world.locked(args[0], [n])]
+            return (*args[:place], free, *args[place + 1 :])
+        return args
 
 
 class SimBroker:

@@ -58,6 +58,8 @@ class World:
         self.delayed: dict[str, int] = {}  # id → when it is due, on the store's clock
         self.poison: set[str] = set()
         self.killers: set[str] = set()  # their handler kills the process
+        self.refused: set[str] = set()  # that they failed is not written: the store refuses
+        self._locks: dict[tuple[str, int], float] = {}
         self.breakers: set[str] = set()  # sending them closes the channel for all in flight
         self.shares: dict[str, list[int]] = {}
         self.buried: set[str] = set()
@@ -171,6 +173,8 @@ class World:
                 else:
                     for event in events:
                         self.committed.add(event.id)
+                        if self.chaos.hit("refused"):
+                            self.refused.add(event.id)
                         if self.chaos.hit("poison"):
                             self.poison.add(event.id)
                         elif self.handlers and self.chaos.hit("killer"):
@@ -219,7 +223,7 @@ class World:
         for service in relay._services:
             service._task.cancel()
         for worker in relay._workers:
-            for task in worker._publishing:
+            for task in (*worker._publishing, *worker.settler._tasks):
                 task.cancel()
 
     async def _leave(self, name):
@@ -252,8 +256,21 @@ class World:
                 self.later(rng.uniform(0.05, 1.5), self._heal_broker)
             if chaos.hit("clock"):
                 self.clock_offset_us += int(rng.uniform(-3, 3) * LEASE * 1_000_000)
+            if chaos.hit("locked_lane"):
+                lock = (rng.choice(self.streams), self._some_lane())
+                self._locks[lock] = self.loop.time() + rng.uniform(0.1, 4) * LEASE
             if chaos.hit("operator"):
                 await self._operate()
+
+    def _some_lane(self):
+        """A lane, rather one with events."""
+        busy = sorted({stored.row.lane for stored in self.unfinished()})
+        return self.rng.choice(busy or range(64))
+
+    def locked(self, stream, lanes):
+        """Say whether a stranger's transaction holds one of these lanes."""
+        now = self.loop.time()
+        return any(self._locks.get((stream, lane), 0.0) > now for lane in lanes)
 
     async def _heal_broker(self):
         self.broker_down = False

@@ -21,7 +21,8 @@ def roster(*members, **lanes):
         owner, token, *live = given.get(lane, (None, 0, False))
         leases.append(Lease(lane, owner, token, live[0] if live else True))
     well = [m if isinstance(m, Member) else Member(m, healthy=True) for m in members]
-    return Roster(tuple(well), tuple(leases))
+    renewed = frozenset(lease.lane for lease in leases if lease.live)
+    return Roster(tuple(well), tuple(leases), renewed)
 
 
 def holding(owner, lanes, token=1):
@@ -295,6 +296,20 @@ def test_a_lane_past_its_deadline_may_still_be_settled():
     made = keeper(lanes=[3], token=4, asked_at=0.0)
     assert not made.may_publish(3, 1_000.0)
     assert made.tokens([3]) == {3: 4}
+
+
+@pytest.mark.promise("L6")
+def test_a_lane_that_could_not_be_renewed_keeps_its_own_deadline():
+    """E-2: its row is locked by another transaction; its neighbours are renewed."""
+    made = keeper(lanes=[3, 4], asked_at=0.0)
+    seen = roster("anna", l3=("anna", 1), l4=("anna", 1))
+    plan = made.consider(seen._replace(renewed=frozenset({4})), 5.0)
+    assert plan.lost == []
+    assert made.readable(SAFE) == [4]
+    assert made.stalled(SAFE) == [3]
+    made.consider(seen, 12.0)
+    assert made.readable(12.0) == [3, 4]
+    assert made.stalled(12.0) == []
 
 
 # -- tokens -------------------------------------------------------------------------------------

@@ -7,13 +7,18 @@ import pytest
 from psycopg import errors
 from psycopg_pool import PoolClosed, PoolTimeout
 
-from postroom.errors import SchemaError, StoreConflictError, StoreError, StoreLostError
+from postroom.errors import (
+    SchemaError,
+    StoreConflictError,
+    StoreError,
+    StoreLockedError,
+    StoreLostError,
+    StoreRefusedError,
+)
 from postroom.stores.postgres.failures import could_not_connect, is_fatal, translate
 
 NOTHING_HAPPENED = [
     errors.SerializationFailure,
-    errors.DeadlockDetected,
-    errors.LockNotAvailable,
     errors.QueryCanceled,
     errors.DiskFull,
     errors.OutOfMemory,
@@ -45,10 +50,36 @@ def test_an_error_without_a_state_ends_the_connection():
     assert not is_fatal(errors.DeadlockDetected("deadlock"))
 
 
+@pytest.mark.parametrize("kind", [errors.DeadlockDetected, errors.LockNotAvailable])
+def test_a_lock_that_another_transaction_holds_is_told_apart(kind):
+    assert type(translate(kind("locked"))) is StoreLockedError
+
+
+@pytest.mark.parametrize(
+    ("kind", "state"),
+    [
+        (errors.UniqueViolation, "23505"),
+        (errors.CheckViolation, "23514"),
+        (errors.NumericValueOutOfRange, "22003"),
+        (errors.RaiseException, "P0001"),
+    ],
+)
+def test_refused_values_are_told_apart(kind, state):  # X-H2
+    error = translate(kind("no"))
+    assert type(error) is StoreRefusedError
+    assert f"no ({state})" in str(error)
+
+
+def test_a_value_that_the_driver_refuses_leaves_the_connection_alone():
+    error = psycopg.DataError("PostgreSQL text fields cannot contain NUL (0x00) bytes")
+    assert not is_fatal(error)
+    assert type(translate(error)) is StoreRefusedError
+
+
 def test_other_errors_are_the_stores():
-    error = translate(errors.UniqueViolation("twice"))
+    error = translate(errors.SyntaxError("what?"))
     assert type(error) is StoreError
-    assert "twice (23505)" in str(error)
+    assert "what? (42601)" in str(error)
 
 
 @pytest.mark.parametrize(

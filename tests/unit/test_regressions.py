@@ -133,7 +133,7 @@ async def test_the_watcher_does_not_spin_while_the_tender_is_asked_to_hurry():
 # -- lanes ---------------------------------------------------------------------------------------
 def roster(token, owner="anna"):
     leases = tuple(Lease(n, owner, token, live=owner is not None) for n in range(LANES))
-    return Roster((Member("anna", healthy=True),), leases)
+    return Roster((Member("anna", healthy=True),), leases, frozenset(range(LANES)))
 
 
 def test_lower_tokens_after_the_take_mean_that_the_store_was_set_back():

@@ -32,6 +32,7 @@ class Run:
     sent = True  # handed to the destination
     closed = False  # all outcomes are known; waits for its settle
     lost = False  # the lane is gone: outcomes no longer count
+    aside = False  # its outcome cannot be written for now
 
     def __init__(self, record: Record, since: float) -> None:
         self.records = [record]
@@ -53,6 +54,30 @@ class Ticket(NamedTuple):
     closing: list[tuple[bytes, Run]]
     starts: list[tuple[Record, asyncio.Future[bool]]]
     alarms: list[tuple[Record, str]]
+
+    def part(self, wanted: Callable[[Record], bool]) -> tuple[Ticket, Ticket]:
+        """Split it in two: what is wanted, and the rest. Keys stay whole."""
+        return self._only(wanted), self._only(lambda record: not wanted(record))
+
+    def without(self, record: Record) -> Ticket:
+        """Leave out an event that has become a dead letter; its handler does not start."""
+        for started, granted in self.starts:
+            if started.seq == record.seq and not granted.done():
+                granted.set_result(False)
+        return self._replace(
+            settlement=self.settlement.part(lambda other: other.seq != record.seq),
+            starts=[(r, granted) for r, granted in self.starts if r.seq != record.seq],
+        )
+
+    def _only(self, wanted: Callable[[Record], bool]) -> Ticket:
+        settlement = self.settlement.part(wanted)
+        return Ticket(
+            settlement,
+            {record.lane for record in settlement.records()},
+            [(key, run) for key, run in self.closing if wanted(run.records[0])],
+            [(record, granted) for record, granted in self.starts if wanted(record)],
+            [(record, error) for record, error in self.alarms if wanted(record)],
+        )
 
 
 class Flight:
@@ -90,7 +115,9 @@ class Flight:
     # -- questions ----------------------------------------------------------------------------
     @property
     def is_empty(self) -> bool:
-        return not self._runs and not self._parked and not self._starts
+        if self._parked or self._starts:
+            return False
+        return all(run.aside and run.closed for run in self._runs.values())
 
     @property
     def waiting_for_outcomes(self) -> int:
@@ -108,7 +135,13 @@ class Flight:
         return list(self._runs)
 
     def busy_lanes(self) -> set[int]:
-        return {run.lane for run in self._runs.values()}
+        return {run.lane for run in self._runs.values() if not (run.aside and run.closed)}
+
+    def set_aside(self, keys: Iterable[bytes]) -> None:
+        """The outcomes of these keys cannot be written for now: nobody waits for them."""
+        for key in keys:
+            if (run := self._runs.get(key)) is not None:
+                run.aside = True
 
     def note_progress(self, now: float) -> None:
         """See which runs have gone on since the last look: those do not hang."""

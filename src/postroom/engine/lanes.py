@@ -81,7 +81,8 @@ class LaneKeeper:
             if saw_the_past or lane in self.retaking:
                 continue  # taken again while this beat was under way
             if lease.owner == self.owner and lease.token == held.token and lease.live:
-                held.deadline = max(held.deadline, deadline)
+                if lane in roster.renewed:
+                    held.deadline = max(held.deadline, deadline)  # else locked: it keeps its own
             else:
                 del self.held[lane]  # a store that was set back has lower tokens, too
                 lost.append(lane)
@@ -128,6 +129,12 @@ class LaneKeeper:
         if held is None or held.draining or now >= held.deadline:
             return False
         return token is None or held.token == token
+
+    def stalled(self, now: float) -> list[int]:
+        """Return the lanes that are ours but could not be renewed in time: nothing of them may be
+        sent until they are.
+        """
+        return sorted(lane for lane, held in self.held.items() if now >= held.deadline)
 
     def readable(self, now: float) -> list[int]:
         """Return the lanes that may be read now."""

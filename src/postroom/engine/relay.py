@@ -276,7 +276,10 @@ class Relay:
         if not tender.settled_in or not all(flight.is_empty for flight in office.flights):
             return False
         staged = await office.store.stage(office.stream, list(office.keeper.held), 1_000)
-        return not staged.ready and all(flight.is_empty for flight in office.flights)
+        # What was set aside is ready in the store, but cannot be sent or settled for now.
+        aside = any(worker.settler.has_aside for worker in self._workers)
+        done = aside and all(worker.found_nothing for worker in self._workers)
+        return (not staged.ready or done) and all(flight.is_empty for flight in office.flights)
 
     async def _start_patiently(self, asked: asyncio.Event) -> None:
         """Start; while the store is away, say so once and go on trying (S1.8)."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from postroom.engine.office import Office, wait_for
 from postroom.engine.service import Service
-from postroom.errors import StoreError
-from postroom.observer import Lanes
-from postroom.store import Member
+from postroom.errors import StoreConflictError, StoreError
+from postroom.observer import Alarm, Lanes
+from postroom.store import Member, Roster
 
 _HUNG_LEASES = 3  # work that is older than so many leases is given to another relay
+_ORPHAN_LEASES = 3
 _MEND_STEP = 100
 _MEND_EVERY = 20  # beats
 
@@ -23,6 +26,8 @@ class Tender(Service):
         self.settled_in = False  # has held its share at least once, or nothing was free
         office.beat_at = office.clock.monotonic()
         self.error: StoreError | None = None  # of the last beat
+        self._stalled: list[int] = []
+        self._orphans_since: float | None = None
 
     async def loop(self) -> None:
         office = self._office
@@ -59,6 +64,8 @@ class Tender(Service):
             roster, asked_at, healthy=healthy, leaving=office.stopping, hung=hung
         )
         office.lose(plan.lost)
+        self._tell_stalled()
+        self._tell_orphans(roster, asked_at)
         if plan.abandon:
             office.lose(plan.abandon)
             await office.store.release(stream, owner, plan.abandon)
@@ -69,6 +76,35 @@ class Tender(Service):
             await self._mend(keeper.tokens())
         await office.release_drained()
         self.settled_in = True
+
+    def _tell_stalled(self) -> None:
+        """Say once which lanes stand still because another transaction has locked them."""
+        office = self._office
+        stalled = office.keeper.stalled(office.clock.monotonic())
+        if stalled and stalled != self._stalled:
+            lanes = ", ".join(map(str, stalled))
+            error = StoreConflictError(
+                f"lanes {lanes} are locked by another transaction and stand still until it ends; "
+                "look for an open transaction in the database"
+            )
+            office.trouble("renewing leases", error)
+        self._stalled = stalled
+
+    def _tell_orphans(self, roster: Roster, now: float) -> None:
+        """Raise an alarm if lanes stay with an owner that is not among the live members."""
+        office = self._office
+        alive = {office.owner, *(member.owner for member in roster.members)}
+        orphans = [f.lane for f in roster.leases if f.live and f.owner not in alive]
+        if not orphans:
+            self._orphans_since = None
+        elif self._orphans_since is None:
+            self._orphans_since = now
+        elif now - self._orphans_since > _ORPHAN_LEASES * office.settings.lease_seconds:
+            self._orphans_since = inf  # said once
+            lanes = ", ".join(map(str, orphans))
+            about = f"lanes {lanes} are held by a relay that is not alive"
+            hint = "restart that relay, or free them: see PostroomLaneWithoutOwner in the runbook"
+            office.tell(Alarm(office.stream, about, hint))
 
     def _hung_lanes(self, now: float) -> set[int]:
         settings = self._office.settings  # what has a time limit of its own gets its chance first

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from math import ceil
 from operator import attrgetter
 
@@ -17,13 +17,13 @@ from postroom.engine.blocks import Judge
 from postroom.engine.flight import Flight
 from postroom.engine.office import Office, is_cancelled, wait_for
 from postroom.engine.service import Service, end
-from postroom.errors import StoreConflictError, StoreError
-from postroom.observer import Alarm, Attempt, Delivered, Sent, Settled, Vanished
+from postroom.engine.settler import Settler
+from postroom.errors import StoreError
+from postroom.observer import Attempt, Sent
 from postroom.record import LANES, Record, short_error
-from postroom.store import Read, Settlement
+from postroom.store import Read
 
 _lane = attrgetter("lane")
-_ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
 _SHORTEST_REST = 0.0005
 _EVERYTHING = 1 << 62
@@ -107,6 +107,7 @@ class Worker(Service):
         self._publishing: set[asyncio.Task[None]] = set()
         self._restraint = Restraint()
         self._again_at: float | None = None
+        self.found_nothing = False  # by the last read
         self._portion = Portion(office.settings.batch_size, office.settings.max_batch_size)
         self.confirm: Callable[[Sequence[Record]], None]
         self.flight = Flight(
@@ -117,6 +118,7 @@ class Worker(Service):
             on_answer=office.answered,
             on_attempt=self._tell_attempt,
         )
+        self.settler = Settler(office, self.flight)
         self.confirm = self.flight.confirm
         self.report = self.flight.report
         office.flights.append(self.flight)
@@ -151,9 +153,12 @@ class Worker(Service):
     async def stop(self) -> None:
         await super().stop()
         await end(*self._publishing)
+        await self.settler.stop()
 
     async def _turn(self) -> bool:
         flight, office = self.flight, self._office
+        if office.stopping:
+            self.settler.hasten()
         if flight.wants_settle:
             await self._settle()
             await office.release_drained()
@@ -200,6 +205,8 @@ class Worker(Service):
             if room < max(1, wanted // 4):
                 return False
         lanes = [n for n in office.keeper.readable(now) if n % settings.groups == self._group]
+        if self.settler.has_aside:
+            lanes = [lane for lane in lanes if not self.settler.is_locked(lane)]
         if not flight.waiting_for_outcomes:  # no suspect is left that might tell
             office.breaker.untried(self._group)
         rows = office.breaker.room(room, now, self._group) if lanes else 0
@@ -222,6 +229,7 @@ class Worker(Service):
         except StoreError:
             office.breaker.untried(self._group)
             raise
+        self.found_nothing = not found
         if office.stopping:  # what is sent now might not be settled any more
             return False
         more = self._portion.learn(found, rows, per_lane)
@@ -297,94 +305,9 @@ class Worker(Service):
             office.stream, office.owner, office.settings.lease_seconds, office.keeper.tokens,
             keep_done=office.settings.keep_done_seconds > 0,
         )  # fmt: skip
-        settlement, leases = ticket.settlement, ticket.settlement.leases
-        began = office.clock.monotonic()
-        held = await self._commit(settlement) if settlement else _ALL_LANES
-        took = office.clock.monotonic() - began
-        fenced = self.flight.settled(ticket, held, office.may_publish)
-        office.lose(
-            [lane for lane in ticket.lanes if lane not in held and lane in office.keeper.held]
-        )
-        if settlement:
-            vanished = _vanished(settlement, repeated=settlement.leases is not leases)
-            whole = ticket.lanes <= held and not vanished
-            self._tell_settled(settlement, held, vanished, fenced, took, whole=whole)
-        for record, error in ticket.alarms:
-            office.tell(Alarm(office.stream, f"event {record.id} blocks its key", error))
-        if settlement.failed:
-            office.nudge.set()
-
-    async def _commit(self, settlement: Settlement) -> set[int]:
-        """Write a settlement, however long it takes; returns the lanes that were held.
-
-        Nothing is published again because of a failed settle. If nobody knows whether it was
-        committed, the lanes are taken again, which fences or awaits the lost transaction, and the
-        same settlement is written under the new tokens (L5).
-        """
-        office = self._office
-        pause = _SHORTEST_PAUSE
-        while True:
-            try:
-                return await office.store.settle(settlement)
-            except StoreConflictError as error:
-                office.trouble("settling (will repeat)", error)
-            except StoreError as error:
-                office.trouble("settling (outcome unknown)", error)
-                await self._retake(settlement)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 1.0)
-
-    async def _retake(self, settlement: Settlement) -> None:
-        office = self._office
-        pause = _SHORTEST_PAUSE
-        while True:
-            asked_at = office.clock.monotonic()
-            wanted = frozenset(settlement.leases)
-            office.keeper.retaking |= wanted
-            try:
-                tokens = await office.store.retake(
-                    office.stream, office.owner, settlement.leases, office.settings.lease_seconds
-                )
-            except StoreError as error:
-                office.trouble("taking lanes again", error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 1.0)
-            else:
-                office.keeper.taken(tokens, asked_at)
-                settlement.leases = tokens
-                return
-            finally:
-                office.keeper.retaking -= wanted
+        await self.settler.settle(ticket)
 
     # -- telling ------------------------------------------------------------------------------
-    def _tell_settled(
-        self,
-        settlement: Settlement,
-        held: set[int] | frozenset[int],
-        vanished: Collection[str],
-        fenced: int,
-        seconds: float,
-        *,
-        whole: bool,
-    ) -> None:
-        def written(records: Sequence[Record]) -> Sequence[Record]:
-            if whole:
-                return records
-            return [r for r in records if r.lane in held and r.id not in vanished]
-
-        if vanished:
-            self._office.counts.vanished += len(vanished)
-            self._office.tell(Vanished(settlement.stream, tuple(vanished)))
-
-        done = written(settlement.done)
-        failed = len(written([failure.record for failure in settlement.failed]))
-        dead = len(written([burial.record for burial in settlement.dead]))
-        self._office.count(len(done), failed, dead, fenced)
-        parked = len(settlement.parked)
-        self._office.tell(Settled(settlement.stream, len(done), failed, dead, fenced, parked))
-        if done:
-            self._office.tell(Delivered(settlement.stream, done, seconds))
-
     def _tell_attempt(self, record: Record, outcome: Outcome, attempts: int) -> None:
         self._office.tell(
             Attempt(
@@ -397,16 +320,3 @@ class Worker(Service):
                 outcome.error,
             )
         )
-
-
-def _vanished(settlement: Settlement, *, repeated: bool) -> dict[str, None]:
-    """Return the ids of events that the database has lost, in order.
-
-    Where a settle is repeated because its reply was lost, a done event that is gone may have been
-    deleted by the first try. One whose number another event has by now was not.
-    """
-    deleted = not settlement.keep_done and repeated
-    done = {record.id for record in settlement.done} if deleted else set[str]()
-    return dict.fromkeys(
-        record.id for record, replaced in settlement.missing if replaced or record.id not in done
-    )

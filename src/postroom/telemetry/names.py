@@ -82,7 +82,7 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("stream",),
     ),
     "postroom_blocked_keys": ("Keys in the store held by a failed event.", ("stream",)),
-    "postroom_lanes_free": ("Lanes in the store without a live owner.", ("stream",)),
+    "postroom_lanes_free": ("Lanes in the store that no live relay holds.", ("stream",)),
     "postroom_relays": ("Relays of the stream that are alive, as the store sees it.", ("stream",)),
     "postroom_in_flight_events": ("Events under way in this relay, now.", ("stream",)),
     "outbox_in_flight": ("Events under way in this relay, now.", ("stream",)),

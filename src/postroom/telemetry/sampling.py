@@ -88,6 +88,7 @@ class Sampler:
         except (PostroomError, TimeoutError) as error:
             self.errors[stream] = short_error(error)
             return
-        free = sum(not lease.live for lease in roster.leases)
+        alive = {member.owner for member in roster.members}
+        free = sum(not lease.live or lease.owner not in alive for lease in roster.leases)
         self.samples[stream] = Sample(stats, free, len(roster.members), time.monotonic())
         self.errors.pop(stream, None)

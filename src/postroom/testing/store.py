@@ -13,6 +13,9 @@
         def write(self): ...            # store → an open transaction that Outbox.add accepts, as an
                                         # async context manager: commit at the end, or rollback
 
+        @pytest.fixture
+        def set_back(self): ...         # seconds → the store's clock is set back by as much
+
 A store whose rows others can write also inherits `store_flaws.FlawContract`.
 
 What a store cannot do is left out when the tests are collected; it is never skipped. Pin each
@@ -30,8 +33,8 @@ from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Capabilities, Filter, Store
 from postroom.testing.store_blocks import BlockContract
-from postroom.testing.store_hand import Add, Another, Write, event, names, needs
-from postroom.testing.store_lanes import FenceContract, LaneContract
+from postroom.testing.store_hand import Add, Another, SetBack, Write, event, names, needs
+from postroom.testing.store_lanes import ClockContract, FenceContract, LaneContract
 from postroom.testing.store_names import NamingContract
 from postroom.testing.store_oversight import OversightContract
 from postroom.testing.store_people import HandlerContract, LookingContract, OperatorContract
@@ -78,6 +81,7 @@ class LifeContract:
 class StoreContract(
     LifeContract,
     LaneContract,
+    ClockContract,
     FenceContract,
     WritingContract,
     ReadingContract,
@@ -90,7 +94,7 @@ class StoreContract(
     OversightContract,
     HandlerContract,
 ):
-    """Everything that the engine relies on. Inherit it and give the three fixtures."""
+    """Everything that the engine relies on. Inherit it and give the four fixtures."""
 
     capabilities: ClassVar[Capabilities] = Capabilities()
 
@@ -112,6 +116,10 @@ class StoreContract(
     @pytest.fixture
     def write(self) -> Write:
         raise NotImplementedError("give a fixture `write`: store → a transaction to add in")
+
+    @pytest.fixture
+    def set_back(self) -> SetBack:
+        raise NotImplementedError("give a fixture `set_back`: sets the store's clock back")
 
     @pytest.fixture
     def add(self, store: Store, write: Write) -> Add:

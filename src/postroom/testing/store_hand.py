@@ -20,6 +20,8 @@ FAR = 3_600.0
 F = TypeVar("F", bound=Callable[..., Any])
 Write = Callable[[Store], AbstractAsyncContextManager[Any]]
 Another = Callable[[], Awaitable[Store]]
+SetBack = Callable[[float], Awaitable[None]]
+"""Sets the store's clock back by seconds, or moves the ends of all leases ahead by as much."""
 
 
 class Add(Protocol):

@@ -7,7 +7,17 @@ import asyncio
 import pytest
 
 from postroom.store import Burial, Failure, Filter, Lease, Member, Store
-from postroom.testing.store_hand import ALL, FAR, Add, Another, Hand, event, names, until
+from postroom.testing.store_hand import (
+    ALL,
+    FAR,
+    Add,
+    Another,
+    Hand,
+    SetBack,
+    event,
+    names,
+    until,
+)
 
 ANNA = Member("anna", healthy=True, name="a host")
 BERT = Member("bert", healthy=False)
@@ -78,6 +88,15 @@ class LaneContract:
         assert roster.leases[7] == Lease(7, "anna", held[7], live=True)
         assert not roster.leases[8].live
         assert await store.take("main", "bert", [7, 8], FAR) == {8: held[8] + 1}
+
+    @pytest.mark.promise("L6")
+    async def test_a_beat_says_which_lanes_it_has_renewed(self, store: Store) -> None:
+        held = await store.take("main", "anna", [7, 8, 9], FAR)
+        await store.release("main", "anna", {8: held[8]})
+        await store.take("main", "bert", [8], FAR)
+        assert (await store.beat("main", ANNA, FAR, held)).renewed == {7, 9}
+        assert (await store.beat("main", ANNA, FAR, {})).renewed == set()
+        assert (await store.leases("main")).renewed == set()
 
     @pytest.mark.promise("G5", "L1")
     async def test_a_beat_renews_no_lane_of_another_or_under_an_old_token(
@@ -164,6 +183,75 @@ class LaneContract:
         roster = await store.beat("other", BERT, FAR, {})
         assert roster.members == (BERT,)
         assert len(await store.take("other", "bert", ALL, FAR)) == 64
+
+
+class ClockContract:
+    """The store's clock is set back, or it fails over to a host whose clock is behind."""
+
+    LEASE = 60.0
+
+    @pytest.mark.req("S2.3")
+    @pytest.mark.promise("L1")
+    async def test_lanes_of_the_dead_are_free_though_the_clock_was_set_back(
+        self, store: Store, another: Another, set_back: SetBack
+    ) -> None:  # E-6, T-B1: they stayed live for as long as the clock was set back
+        other = await another()
+        held = await store.take("main", "anna", [7, 8], self.LEASE)
+        await store.beat("main", ANNA, self.LEASE, held)
+        await set_back(3_600.0)
+        roster = await other.beat("main", BERT, self.LEASE, {})
+        assert roster.members == (BERT,)
+        assert [lease.lane for lease in roster.leases if lease.live] == []
+        assert not (await store.leases("main")).leases[7].live
+        assert await other.take("main", "bert", [7, 8], self.LEASE) == {7: 2, 8: 2}
+        assert (await store.leases("main")).leases[7] == Lease(7, "bert", 2, live=True)
+
+    @pytest.mark.promise("L1")
+    async def test_who_is_alive_is_seen_again_with_its_next_beat(
+        self, store: Store, another: Another, set_back: SetBack
+    ) -> None:
+        other = await another()
+        held = await store.take("main", "anna", [7], self.LEASE)
+        await store.beat("main", ANNA, self.LEASE, held)
+        await set_back(3_600.0)
+        roster = await store.beat("main", ANNA, self.LEASE, held)
+        assert roster.members == (ANNA,)
+        assert roster.leases[7] == Lease(7, "anna", held[7], live=True)
+        assert await other.take("main", "bert", [7], self.LEASE) == {}
+
+    @pytest.mark.promise("L1")
+    async def test_a_step_back_of_less_than_a_lease_takes_no_lane_away(
+        self, store: Store, another: Another, set_back: SetBack
+    ) -> None:
+        other = await another()
+        held = await store.take("main", "anna", [7], self.LEASE)
+        await set_back(self.LEASE / 2)
+        assert (await other.leases("main")).leases[7] == Lease(7, "anna", held[7], live=True)
+        assert await other.take("main", "bert", [7], self.LEASE) == {}
+
+    @pytest.mark.promise("L1")
+    async def test_a_lease_is_judged_by_its_own_length(
+        self, store: Store, another: Another
+    ) -> None:
+        """Relays of a stream may have different leases: a long one is honest to a short one."""
+        other = await another()
+        held = await store.take("main", "anna", [7], FAR)
+        roster = await other.beat("main", BERT, 1.0, {})
+        assert roster.leases[7] == Lease(7, "anna", held[7], live=True)
+        assert await other.take("main", "bert", [7], 1.0) == {}
+
+    @pytest.mark.promise("G5", "L2")
+    async def test_after_a_step_back_the_former_owner_is_fenced(
+        self, store: Store, another: Another, set_back: SetBack, add: Add
+    ) -> None:
+        await add(event("e", "k"))
+        anna = await Hand(store).take(ALL, self.LEASE)
+        records = await anna.read()
+        await set_back(3_600.0)
+        bert = await Hand(await another(), "bert").take(ALL, self.LEASE)
+        assert len(bert.held) == 64
+        assert await anna.settle(done=records) == set()
+        assert await bert.settle(done=records) == set(ALL)
 
 
 class FenceContract:

@@ -83,16 +83,20 @@ class MemoryStore(Oversight):
     ) -> Roster:
         until = self._end(lease_seconds)
         members = self.data.members[stream]
-        members[member.owner] = MemberRow(member.name, member.healthy, until)
+        length = int(abs(lease_seconds) * _SECOND)
+        members[member.owner] = MemberRow(member.name, member.healthy, until, length)
         leases = self.data.lane_leases(stream)
+        renewed = set()
         for lane, token in held.items():
             lease = leases[lane]
             if lease.owner == member.owner and lease.token == token:
-                lease.until_us = until
-        long_gone = self.now_us() - int(10 * lease_seconds * _SECOND)
-        for owner in [o for o, m in members.items() if m.until_us < long_gone]:
-            del members[owner]
-        return await self.leases(stream)
+                lease.until_us, lease.length_us = until, length
+                renewed.add(lane)
+        now, long = self.now_us(), int(10 * abs(lease_seconds) * _SECOND)
+        for owner, m in list(members.items()):
+            if m.until_us < now - long or m.until_us > now + 10 * m.length_us:
+                del members[owner]
+        return (await self.leases(stream))._replace(renewed=frozenset(renewed))
 
     async def leases(self, stream: str) -> Roster:
         now = self.now_us()
@@ -100,10 +104,10 @@ class MemoryStore(Oversight):
             tuple(
                 Member(owner, m.healthy, m.name)
                 for owner, m in sorted(self.data.members[stream].items())
-                if m.until_us > now
+                if _is_live(m, now)
             ),
             tuple(
-                Lease(lane, row.owner, row.token, row.owner is not None and row.until_us > now)
+                Lease(lane, row.owner, row.token, row.owner is not None and _is_live(row, now))
                 for lane, row in sorted(self.data.lane_leases(stream).items())
             ),
         )
@@ -112,7 +116,7 @@ class MemoryStore(Oversight):
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
         now, leases = self.now_us(), self.data.lane_leases(stream)
-        free = [n for n in lanes if leases[n].owner is None or leases[n].until_us <= now]
+        free = [n for n in lanes if leases[n].owner is None or not _is_live(leases[n], now)]
         return {lane: self._give(leases[lane], owner, lease_seconds) for lane in free}
 
     async def retake(
@@ -136,6 +140,7 @@ class MemoryStore(Oversight):
 
     def _give(self, lease: LeaseRow, owner: str, lease_seconds: float) -> int:
         lease.owner, lease.until_us = owner, self._end(lease_seconds)
+        lease.length_us = int(abs(lease_seconds) * _SECOND)
         lease.token += 1
         return lease.token
 
@@ -295,6 +300,11 @@ class MemoryStore(Oversight):
         raise TransactionError(
             "the memory store has no transactions for threads; use async handlers with it"
         )
+
+
+def _is_live(row: LeaseRow | MemberRow, now: int) -> bool:
+    """Say whether its end lies ahead, but no further than a lease can be: the clock may be set."""
+    return now < row.until_us <= now + 2 * row.length_us
 
 
 def _due(stored: Stored) -> tuple[int, int]:

@@ -46,6 +46,7 @@ class LeaseRow:
     owner: str | None = None
     token: int = 0
     until_us: int = 0
+    length_us: int = 0
 
 
 @dataclass(slots=True)
@@ -53,6 +54,7 @@ class MemberRow:
     name: str
     healthy: bool
     until_us: int
+    length_us: int
 
 
 @dataclass(slots=True)

@@ -6,8 +6,10 @@ lane that a settle has in its transaction is waited for, since the lane may be t
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +18,7 @@ from bson.int64 import Int64
 from pymongo import UpdateOne
 from pymongo.errors import BulkWriteError, OperationFailure
 
+from postroom.errors import StoreConflictError
 from postroom.record import LANES
 from postroom.store import Lease, Member, Roster
 from postroom.stores.mongo.connection import Connection, Session
@@ -25,7 +28,19 @@ from postroom.transactions.pymongo import MAJORITY
 
 _FORGOTTEN_AFTER_LEASES = 10
 _PATIENCE_MS = 1_500
+_SHORTEST_MS = 100
+_AT_ONCE = 16
 FREE: Document = {"owner": None, "until": DatetimeMS(0)}
+
+
+def _ahead_by(lengths: int) -> Document:
+    """Say whether an end lies further ahead than so many lengths of its lease."""
+    far = {"$multiply": [lengths, {"$ifNull": ["$length", 0]}]}
+    return {"$gt": ["$until", {"$add": ["$$NOW", far]}]}
+
+
+# An end that lies further ahead was written before the server's clock was set back.
+_LIVE: Document = {"$and": [{"$gt": ["$until", "$$NOW"]}, {"$not": [_ahead_by(2)]}]}
 
 
 async def beat(
@@ -41,12 +56,11 @@ async def beat(
             "healthy": {"$literal": member.healthy},
             "sessions": {"$literal": db.session_ids},
             "until": until,
+            "length": _length(lease_seconds),
         }
         ident = {"stream": stream, "owner": member.owner}
         await db.member.update_one({"_id": ident}, [{"$set": shown}], upsert=True)
-        if held:
-            mine = {"owner": member.owner, **_tokens(stream, held)}
-            await db.lease.update_many(mine, [{"$set": {"until": until}}])
+        locked = await _renew(db, stream, member.owner, held, lease_seconds) if held else set()
         long_ago = _later(-_FORGOTTEN_AFTER_LEASES * abs(lease_seconds))
         roster, gone = await _look(db, stream, long_ago)
         if gone:
@@ -54,7 +68,65 @@ async def beat(
         if len(roster.leases) < LANES:  # somebody has deleted some: they are made anew
             db.streams.discard(stream)
             await _make_lanes(db, stream)
-        return _whole(roster)
+        ours = {
+            f.lane for f in roster.leases if (f.owner, f.token) == (member.owner, held.get(f.lane))
+        }
+        return _whole(roster)._replace(renewed=frozenset(ours - locked))
+
+
+async def _renew(
+    db: Connection, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+) -> set[int]:
+    """Renew what is held; returns the lanes that a transaction kept from it.
+
+    A lane that an open transaction has written is waited for, and the lanes behind it with it: if
+    that takes long, each lane is renewed by itself.
+    """
+    patience_ms = max(_SHORTEST_MS, milliseconds(abs(lease_seconds) / 30))
+    renewal = [{"$set": {"until": _later(lease_seconds), "length": _length(lease_seconds)}}]
+    if await _change(db, {"owner": owner, **_tokens(stream, held)}, renewal, patience_ms):
+        return set()
+    mine = {lane: {"owner": owner, "token": Int64(token)} for lane, token in held.items()}
+    return await _one_by_one(db, stream, mine, renewal, patience_ms)
+
+
+async def _change(
+    db: Connection, which: Document, change: list[Document], patience_ms: int
+) -> bool:
+    """Change lanes by one command; False if a transaction kept it waiting for so long."""
+    try:
+        await db.database.command(
+            {
+                "update": db.lease.name,
+                "updates": [{"q": which, "u": change, "multi": True}],
+                "maxTimeMS": patience_ms,
+                "writeConcern": MAJORITY.document,
+            }
+        )
+    except OperationFailure as error:
+        if error.code != TOO_LATE:
+            raise
+        return False
+    return True
+
+
+async def _one_by_one(
+    db: Connection,
+    stream: str,
+    lanes: Mapping[int, Document],
+    change: list[Document],
+    patience_ms: int,
+) -> set[int]:
+    """Change each lane by a command of its own; returns those that a transaction kept from it."""
+    at_once = asyncio.Semaphore(_AT_ONCE)
+
+    async def one(lane: int, where: Document) -> int | None:
+        async with at_once:
+            which = {"_id": lane_id(stream, lane), **where}
+            return None if await _change(db, which, change, patience_ms) else lane
+
+    ends = await asyncio.gather(*(one(lane, where) for lane, where in lanes.items()))
+    return {lane for lane in ends if lane is not None}
 
 
 async def take(
@@ -62,24 +134,12 @@ async def take(
 ) -> dict[int, int]:
     with translated(harmless=False):
         await _make_lanes(db, stream)
-        free = {
-            "_id": {"$in": [lane_id(stream, lane) for lane in lanes]},
-            "$expr": {"$lte": ["$until", "$$NOW"]},
-        }
+        free = {"$expr": {"$not": [_LIVE]}}
         give = _given(owner, lease_seconds)
-        try:
-            await db.database.command(
-                {
-                    "update": db.lease.name,
-                    "updates": [{"q": free, "u": give, "multi": True}],
-                    "maxTimeMS": _PATIENCE_MS,
-                    "writeConcern": MAJORITY.document,
-                }
-            )
-        except OperationFailure as error:
-            if error.code != TOO_LATE:
-                raise
+        ids = {"_id": {"$in": [lane_id(stream, lane) for lane in lanes]}}
+        if not await _change(db, {**ids, **free}, give, _PATIENCE_MS):
             await _end_sessions_of_the_dead(db, stream)
+            await _one_by_one(db, stream, dict.fromkeys(lanes, free), give, _SHORTEST_MS)
         return await _marked(db, stream, lanes, give)
 
 
@@ -96,7 +156,16 @@ async def retake(
         return await _marked(db, stream, held, give, session)
 
     await db.end_lost_sessions()
-    return await db.transact(work)
+    try:
+        return await db.transact(work)
+    except StoreConflictError:
+        if len(held) == 1:
+            raise
+    taken: dict[int, int] = {}  # some lane is kept by a transaction: each by itself
+    for lane, token in held.items():
+        with suppress(StoreConflictError):
+            taken |= await retake(db, stream, owner, {lane: token}, lease_seconds)
+    return taken
 
 
 def _given(owner: str, lease_seconds: float) -> list[Document]:
@@ -108,6 +177,7 @@ def _given(owner: str, lease_seconds: float) -> list[Document]:
         "owner": {"$literal": owner},
         "token": {"$add": ["$token", Int64(1)]},
         "until": _later(lease_seconds),
+        "length": _length(lease_seconds),
         "taken": str(uuid4()),
     }
     return [{"$set": fields}]
@@ -132,7 +202,7 @@ async def _end_sessions_of_the_dead(db: Connection, stream: str) -> None:
 
     MongoDB would keep such a transaction, and the lanes in it, for a minute.
     """
-    dead = db.member.find({"stream": stream, "$expr": {"$lte": ["$until", "$$NOW"]}})
+    dead = db.member.find({"stream": stream, "$expr": {"$not": [_LIVE]}})
     sessions = [one async for member in dead for one in member.get("sessions", ())]
     await db.end_sessions(sessions)
 
@@ -203,11 +273,16 @@ def _later(seconds: float) -> Any:
     return {"$add": ["$$NOW", Int64(milliseconds(seconds))]}
 
 
+def _length(seconds: float) -> Int64:
+    return Int64(milliseconds(abs(seconds)))
+
+
 async def _make_lanes(db: Connection, stream: str) -> None:
     """Make the 64 lanes of a stream, once."""
     if stream in db.streams:
         return
-    fresh = {"stream": stream, "token": Int64(0), "settles": Int64(0), **FREE}
+    none = Int64(0)
+    fresh = {"stream": stream, "token": none, "settles": none, "length": none, **FREE}
     lanes = [
         UpdateOne(
             {"_id": lane_id(stream, lane)}, {"$setOnInsert": {**fresh, "lane": lane}}, upsert=True
@@ -224,7 +299,6 @@ async def _make_lanes(db: Connection, stream: str) -> None:
 
 async def _look(db: Connection, stream: str, long_ago: Any) -> tuple[Roster, list[Document]]:
     """Return what is there, and the members that nobody needs to remember."""
-    live = {"$gt": ["$until", "$$NOW"]}
     of_members = [
         {"$match": {"stream": stream}},
         {
@@ -232,15 +306,15 @@ async def _look(db: Connection, stream: str, long_ago: Any) -> tuple[Roster, lis
                 "member": "$owner",
                 "name": 1,
                 "healthy": 1,
-                "live": live,
-                "gone": {"$lt": ["$until", long_ago]},
+                "live": _LIVE,
+                "gone": {"$or": [{"$lt": ["$until", long_ago]}, _ahead_by(10)]},
             }
         },
     ]
     cursor = await db.lease.aggregate(
         [
             {"$match": {"stream": stream}},
-            {"$project": {"_id": 0, "lane": 1, "owner": 1, "token": 1, "live": live}},
+            {"$project": {"_id": 0, "lane": 1, "owner": 1, "token": 1, "live": _LIVE}},
             {"$unionWith": {"coll": db.member.name, "pipeline": of_members}},
         ]
     )

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 from bson.errors import BSONError
 from pymongo.errors import (
+    BulkWriteError,
     ConfigurationError,
     ConnectionFailure,
     ExecutionTimeout,
@@ -16,7 +17,13 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from postroom.errors import StoreConflictError, StoreError, StoreLostError
+from postroom.errors import (
+    StoreConflictError,
+    StoreError,
+    StoreLockedError,
+    StoreLostError,
+    StoreRefusedError,
+)
 from postroom.record import short_error
 
 TRANSIENT = "TransientTransactionError"
@@ -37,6 +44,10 @@ UNFIT: tuple[type[Exception], ...] = (BSONError, UnicodeError, OverflowError)
 """
 
 
+_REFUSED = frozenset({2, 14, 34, 121, 10334, 11000, 17280, 17419, 17420})
+"""Wrong types, the collection's validator, documents that are too large, keys that are there."""
+
+
 def is_transient(error: PyMongoError) -> bool:
     """Say whether a transaction that met this error has changed nothing, and may be repeated."""
     if error.has_error_label(TRANSIENT) or isinstance(error, ConnectionFailure):
@@ -55,9 +66,18 @@ def translate(error: PyMongoError, *, harmless: bool) -> StoreError:
         return StoreError("the store is closed; call `await store.open()` first")
     if is_transient(error) or isinstance(error, (WTimeoutError, ExecutionTimeout)):
         if harmless or _was_refused(error):
-            return StoreConflictError(said)
+            locked = isinstance(error, OperationFailure) and error.code == WRITE_CONFLICT
+            return StoreLockedError(said) if locked else StoreConflictError(said)
         return StoreLostError(said)
-    return StoreError(said)
+    return StoreRefusedError(said) if _refuses_values(error) else StoreError(said)
+
+
+def _refuses_values(error: PyMongoError) -> bool:
+    """Say whether the server, or the driver, will not store these values."""
+    if isinstance(error, BulkWriteError):
+        codes = {one.get("code") for one in error.details.get("writeErrors", ())}
+        return bool(codes & _REFUSED)
+    return isinstance(error, OperationFailure) and error.code in _REFUSED
 
 
 @contextmanager
@@ -73,7 +93,7 @@ def translated(*, harmless: bool) -> Iterator[None]:
 
 def unfit(error: Exception) -> StoreError:
     """Return the error of the port for data that cannot be written or read."""
-    return StoreError(f"MongoDB: {short_error(error)}")
+    return StoreRefusedError(f"MongoDB: {short_error(error)}")
 
 
 def _was_refused(error: PyMongoError) -> bool:

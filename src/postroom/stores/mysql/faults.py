@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from asyncmy import errors
 
-from postroom.errors import PostroomError, SchemaError, StoreConflictError, StoreError
+from postroom.errors import (
+    PostroomError,
+    SchemaError,
+    StoreConflictError,
+    StoreError,
+    StoreLockedError,
+    StoreRefusedError,
+)
 
 _DRIVERS = ("asyncmy", "pymysql")
 _CONFLICTS = {
@@ -17,6 +24,30 @@ _CONFLICTS = {
     3572: "a row is locked",
 }
 """Nothing was changed once the transaction is rolled back, and the same call may be repeated."""
+
+_LOCKED = {1205, 1213, 3572}
+_REFUSED = {
+    1048,  # a NULL where none may be
+    1062,  # a key that is there already
+    1153,  # a statement that is too long: a part of it may be short enough
+    1264,  # out of range
+    1265,
+    1292,
+    1365,
+    1366,
+    1406,  # too long
+    1411,
+    1441,  # an instant out of range
+    1451,
+    1452,
+    1644,  # a trigger that signals
+    1690,  # out of range, in an expression
+    3140,
+    3819,  # a CHECK, on MySQL
+    4025,  # a CHECK, on MariaDB
+    4038,
+}
+"""The values are refused, and would be again."""
 
 _LOST = {
     0,  # asyncmy: not connected any more
@@ -69,7 +100,8 @@ def translate(error: BaseException, database: str) -> PostroomError:
     code = code_of(error)
     said = str(error.args[-1]) if error.args else type(error).__name__
     if code in _CONFLICTS:
-        return StoreConflictError(f"{_CONFLICTS[code]}: {said}")
+        kind = StoreLockedError if code in _LOCKED else StoreConflictError
+        return kind(f"{_CONFLICTS[code]}: {said}")
     if code == _NO_TABLE:
         return SchemaError(f"{said}; create the tables with: postroom migrate up")
     if code == _NO_DATABASE:
@@ -85,7 +117,9 @@ def translate(error: BaseException, database: str) -> PostroomError:
     if code in _FULL:
         return StoreError(f"{said}. The server has no room left: events are kept, free some space")
     if code == _TOO_BIG:
-        return StoreError(f"{said}. Raise max_allowed_packet on the server")
+        return StoreRefusedError(f"{said}. Raise max_allowed_packet on the server")
+    if code in _REFUSED:
+        return StoreRefusedError(f"MySQL: {said} ({code})")
     if code == _BINLOG:
         return StoreError(f"{said}. Set binlog_format to ROW: the relay uses READ COMMITTED")
     if is_lost(error):

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from postroom.errors import StoreConflictError, StoreError
 from postroom.record import LANES
 from postroom.store import Lease, Member, Roster
 from postroom.stores.mysql.session import Session
+from postroom.stores.pausing import Pauses
 
 _FORGOTTEN_AFTER_LEASES = 10
 _ALL = json.dumps(list(range(LANES)))
@@ -27,12 +30,9 @@ async def beat(
 ) -> Roster:
     lease = microseconds(lease_seconds)
     long_ago = _FORGOTTEN_AFTER_LEASES * abs(lease)
-    async with session.change():
-        if held:
-            session.later(
-                "beat_renew", stream=stream, owner=member.owner, lease=lease, **pairs(held)
-            )
-        session.later(
+    renewed = await _renew(session, stream, member.owner, lease_seconds, held) if held else {}
+    with suppress(StoreConflictError):  # a locked row of a member must not cost it its lanes
+        await session.run(
             "beat_member",
             stream=stream,
             owner=member.owner,
@@ -40,14 +40,54 @@ async def beat(
             healthy=member.healthy,
             lease=lease,
         )
-        roster, silence = await _look(session, stream)
-    for owner, since in silence.items():
-        if since > long_ago:  # one by one and with nothing else locked: no deadlock with others
-            await session.run("beat_forget", stream=stream, owner=owner, long_ago=long_ago)
+    roster, gone = await _look(session, stream, long_ago)
+    for owner in gone:  # one by one and with nothing else locked: no deadlock with others
+        await session.run("beat_forget", stream=stream, owner=owner, long_ago=long_ago)
     if len(roster.leases) < LANES:
         await make_lanes(session, stream)
-        roster, _ = await _look(session, stream)
-    return roster
+        roster, _ = await _look(session, stream, long_ago)
+    return roster._replace(renewed=frozenset(renewed))
+
+
+async def _renew(
+    session: Session,
+    stream: str,
+    owner: str,
+    lease_seconds: float,
+    held: Mapping[int, int],
+    statement: str = "beat_renew",
+) -> dict[int, int]:
+    """Change what is held and not locked; what is locked is tried again for a tenth of a lease.
+
+    A settle locks its lanes for some milliseconds: these are found free again soon. A transaction
+    that stays open costs its own lanes only. Returns the lanes, with the tokens they had.
+    """
+    found: dict[int, int] = {}
+    left = dict(held)
+    pauses = Pauses(abs(lease_seconds) / 10)
+    while True:
+        where = {"stream": stream, "owner": owner, **pairs(left)}
+        try:
+            async with session.change():
+                free = dict(await session.rows("held_free", **where))
+                if free:
+                    session.later(
+                        statement,
+                        stream=stream,
+                        owner=owner,
+                        lanes=tuple(free),
+                        lease=microseconds(lease_seconds),
+                    )
+            found |= free
+            if len(found) < len(held):
+                seen = dict(await session.rows("held_seen", **where))
+                left = {lane: token for lane, token in seen.items() if lane not in found}
+        except StoreError:
+            if not found:
+                raise
+            return found
+        if len(found) == len(held) or not left or not await pauses.next():
+            return found
 
 
 async def make_lanes(session: Session, stream: str) -> None:
@@ -62,29 +102,8 @@ async def take(
     if not lanes:
         return {}
     await make_lanes(session, stream)
-    return await _take(session, "take_free", stream, owner, lease_seconds, {"lanes": tuple(lanes)})
-
-
-async def retake(
-    session: Session, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
-) -> dict[int, int]:
-    if not held:
-        return {}
-    mine = {"owner": owner, **pairs(held)}
-    return await _take(session, "retake_held", stream, owner, lease_seconds, mine)
-
-
-async def _take(
-    session: Session,
-    which: str,
-    stream: str,
-    owner: str,
-    lease_seconds: float,
-    where: Mapping[str, Any],
-) -> dict[int, int]:
-    """Lock what may be taken, then take it."""
     async with session.change():
-        found = dict(await session.rows(which, stream=stream, **where))
+        found = dict(await session.rows("take_free", stream=stream, lanes=tuple(lanes)))
         if found:
             session.later(
                 "take",
@@ -96,23 +115,37 @@ async def _take(
     return {lane: token + 1 for lane, token in found.items()}
 
 
+async def retake(
+    session: Session, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+) -> dict[int, int]:
+    if not held:
+        return {}
+    found = await _renew(session, stream, owner, lease_seconds, held, "take")
+    return {lane: token + 1 for lane, token in found.items()}
+
+
 async def release(session: Session, stream: str, owner: str, held: Mapping[int, int]) -> None:
+    """Give back what is not locked; the rest runs out by itself."""
     if held:
         async with session.change():
-            session.later("release", stream=stream, owner=owner, **pairs(held))
+            free = await session.rows("held_free", stream=stream, owner=owner, **pairs(held))
+            if free:
+                lanes = tuple(lane for lane, _ in free)
+                session.later("release", stream=stream, owner=owner, lanes=lanes)
 
 
 async def leave(session: Session, stream: str, owner: str) -> None:
-    async with session.change():
-        session.later("leave", stream=stream, owner=owner)
-        session.later("leave_member", stream=stream, owner=owner)
+    roster, _ = await _look(session, stream)
+    mine = {lease.lane: lease.token for lease in roster.leases if lease.owner == owner}
+    await release(session, stream, owner, mine)
+    await session.run("leave_member", stream=stream, owner=owner)
 
 
 async def leases(session: Session, stream: str) -> Roster:
-    (members, known), _ = await _look(session, stream)
-    there = {lease.lane: lease for lease in known}
+    roster, _ = await _look(session, stream)
+    there = {lease.lane: lease for lease in roster.leases}
     free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
-    return Roster(members, tuple(there.get(lease.lane, lease) for lease in free))
+    return Roster(roster.members, tuple(there.get(lease.lane, lease) for lease in free))
 
 
 async def fence(
@@ -138,14 +171,21 @@ def pairs(held: Mapping[int, int]) -> dict[str, Any]:
     return {"lanes": tuple(lane for lane, _ in ordered), "held": tuple(ordered)}
 
 
-async def _look(session: Session, stream: str) -> tuple[Roster, dict[str, int]]:
-    """Return who is there, and for how long each member's lease is over, in microseconds."""
+async def _look(session: Session, stream: str, long_ago: int = 0) -> tuple[Roster, list[str]]:
+    """Return who is there, and the members that nobody needs to remember."""
     members = await session.rows("leases_members", stream=stream)
     lanes = await session.rows("leases", stream=stream)
     roster = Roster(
         tuple(
-            Member(owner, bool(healthy), name) for owner, healthy, name, live, _ in members if live
+            Member(owner, bool(healthy), name)
+            for owner, healthy, name, live, _, _ in members
+            if live
         ),
         tuple(Lease(lane, owner, token, bool(live)) for lane, owner, token, live in lanes),
     )
-    return roster, {owner: since for owner, _, _, _, since in members}
+    gone = [
+        owner
+        for owner, _, _, _, since, length in members
+        if since > long_ago or -since > _FORGOTTEN_AFTER_LEASES * length
+    ]
+    return roster, gone

@@ -11,7 +11,9 @@ from postroom.errors import (
     SchemaError,
     StoreConflictError,
     StoreError,
+    StoreLockedError,
     StoreLostError,
+    StoreRefusedError,
 )
 
 _MISSING = (
@@ -23,6 +25,9 @@ _MISSING = (
 _AGAIN = ("40", "53", "57014", "55P03", "55006", "25006", "57P03", "57P04")
 """States that pass: a conflict, a lack of room, a time limit, a server that is not yet or no longer
 the primary."""
+_LOCKED = ("40P01", "55P03")
+_REFUSED = ("22", "23", "44", "54", "P0")
+"""Values out of range, violated constraints, limits of the program, a trigger that raises."""
 _RIGHTS = {"meta": "SELECT", "counter": "SELECT, INSERT, UPDATE", "inbox": "SELECT, INSERT, UPDATE"}
 _ALL_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
@@ -57,6 +62,10 @@ def _translate(error: psycopg.Error, *, broken: bool, undone: bool) -> PostroomE
         kind = StoreConflictError if undone else StoreLostError
         return kind(f"the connection to PostgreSQL went away: {said}")
     # An ERROR on a connection that lives on: the server has rolled back.
+    if state in _LOCKED:
+        return StoreLockedError(f"PostgreSQL: {said}")
+    if state.startswith(_REFUSED) or (not state and isinstance(error, psycopg.DataError)):
+        return StoreRefusedError(f"PostgreSQL: {said}" + (f" ({state})" if state else ""))
     if state.startswith(_AGAIN):
         return StoreConflictError(f"PostgreSQL: {said}")
     return StoreError(f"PostgreSQL: {said}" + (f" ({state})" if state else ""))
@@ -64,7 +73,9 @@ def _translate(error: psycopg.Error, *, broken: bool, undone: bool) -> PostroomE
 
 def is_fatal(error: psycopg.Error) -> bool:
     """Say whether the connection ended with this error, or because of it."""
-    return error.sqlstate is None or error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+    if error.sqlstate is None:  # of the driver; one about values was not sent at all
+        return not isinstance(error, psycopg.DataError)
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
 def could_not_connect(error: psycopg.Error) -> StoreError:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from postroom.errors import StoreError
 from postroom.record import LANES
 from postroom.store import Lease, Member, Roster
+from postroom.stores.pausing import Pauses
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.statements import numbers
 
@@ -15,18 +17,57 @@ _FORGOTTEN_AFTER_LEASES = 10
 async def beat(
     db: Database, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
 ) -> Roster:
-    async with db.change() as session:
-        await session.run("beat_member", stream=stream, seconds=lease_seconds, **member._asdict())
-        long_ago = _FORGOTTEN_AFTER_LEASES * abs(lease_seconds)
-        await session.run("beat_forget", stream=stream, seconds=long_ago)
-        if held:
-            lanes = await _lock(session, "lock_held", stream, member.owner, held)
-            await session.run("beat_renew", stream=stream, lanes=lanes, seconds=lease_seconds)
-        roster = await _look(session, stream)
-        if len(roster.leases) < LANES:
-            await session.run("beat_lanes", streams=[stream])
-            roster = await _look(session, stream)
-        return roster
+    """Show up, renew, look around: single statements, none of which waits for a locked row."""
+    renewed = await _renew(db, stream, member.owner, held, lease_seconds) if held else {}
+    await db.run("beat_member", stream=stream, seconds=lease_seconds, **member._asdict())
+    long_ago = _FORGOTTEN_AFTER_LEASES * abs(lease_seconds)
+    await db.run("beat_forget", stream=stream, seconds=long_ago)
+    roster = await _look(db, stream)
+    if len(roster.leases) < LANES:
+        await db.run("beat_lanes", streams=[stream])
+        roster = await _look(db, stream)
+    return roster._replace(renewed=frozenset(renewed))
+
+
+async def _renew(
+    db: Database,
+    stream: str,
+    owner: str,
+    held: Mapping[int, int],
+    lease_seconds: float,
+    *,
+    new_tokens: bool = False,
+) -> dict[int, int]:
+    """Renew what is held and not locked; what is locked is tried again for a tenth of a lease.
+
+    A settle locks its lanes for some milliseconds: these are found free again soon. A transaction
+    that stays open costs its own lanes only. Returns the lanes that were renewed.
+    """
+    renewed: dict[int, int] = {}
+    left = dict(held)
+    pauses = Pauses(abs(lease_seconds) / 10)
+    while True:
+        try:
+            rows = await db.rows(
+                "renew",
+                stream=stream,
+                owner=owner,
+                lanes=numbers(left),
+                tokens=numbers(left.values()),
+                seconds=lease_seconds,
+                step=int(new_tokens),
+            )
+            renewed |= dict(rows)
+            if len(renewed) < len(held):
+                leases = (Lease(*row) for row in await db.rows("leases", stream=stream))
+                ours = {f.lane: f.token for f in leases if f.owner == owner}
+                left = {n: t for n, t in held.items() if n not in renewed and ours.get(n) == t}
+        except StoreError:
+            if not renewed:
+                raise
+            return renewed
+        if len(renewed) == len(held) or not left or not await pauses.next():
+            return renewed
 
 
 async def take(
@@ -45,12 +86,7 @@ async def take(
 async def retake(
     db: Database, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
 ) -> dict[int, int]:
-    async with db.change() as session:
-        lanes = await _lock(session, "lock_held", stream, owner, held)
-        taken = await session.rows(
-            "take", stream=stream, owner=owner, lanes=lanes, seconds=lease_seconds
-        )
-        return dict(taken)
+    return await _renew(db, stream, owner, held, lease_seconds, new_tokens=True) if held else {}
 
 
 async def release(db: Database, stream: str, owner: str, held: Mapping[int, int]) -> None:
@@ -68,10 +104,10 @@ async def leave(db: Database, stream: str, owner: str) -> None:
 
 async def leases(db: Database, stream: str) -> Roster:
     async with db.snapshot() as session:
-        members, known = await _look(session, stream)
-    there = {lease.lane: lease for lease in known}
+        roster = await _look(session, stream)
+    there = {lease.lane: lease for lease in roster.leases}
     free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
-    return Roster(members, tuple(there.get(lease.lane, lease) for lease in free))
+    return Roster(roster.members, tuple(there.get(lease.lane, lease) for lease in free))
 
 
 async def fence(session: Session, stream: str, owner: str, leases: Mapping[int, int]) -> set[int]:
@@ -103,7 +139,7 @@ async def _lock(
     return numbers(lane for (lane,) in rows)
 
 
-async def _look(session: Session, stream: str) -> Roster:
+async def _look(session: Session | Database, stream: str) -> Roster:
     members = await session.rows("leases_members", stream=stream)
     lanes = await session.rows("leases", stream=stream)
     return Roster(

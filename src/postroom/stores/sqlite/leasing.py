@@ -10,10 +10,6 @@ from postroom.store import Lease, Member, Roster
 from postroom.stores.sqlite.thread import Database
 
 _FORGOTTEN_AFTER_LEASES = 10
-# An end that lies further ahead was written before the host's clock was set back. Whoever wrote it
-# and lives writes another with its next beat; if it died, nobody must wait for the clock.
-_HORIZON_LEASES = 10
-_NO_HORIZON = 2**62
 
 
 def microseconds(seconds: float) -> int:
@@ -26,7 +22,6 @@ def beat(
 ) -> Roster:
     with db.change() as now:
         lease = microseconds(lease_seconds)
-        horizon = now + _HORIZON_LEASES * abs(lease)
         db.run(
             "beat_member",
             stream=stream,
@@ -34,21 +29,23 @@ def beat(
             name=member.name,
             healthy=member.healthy,
             until=now + lease,
+            length=abs(lease),
         )
-        db.run("beat_forget", stream=stream, long_ago=now - _FORGOTTEN_AFTER_LEASES * abs(lease))
-        if held:
-            db.run(
-                "beat_renew",
-                stream=stream,
-                owner=member.owner,
-                held=_pairs(held),
-                until=now + lease,
-            )
-        roster = _look(db, stream, now, horizon)
+        long_ago = now - _FORGOTTEN_AFTER_LEASES * abs(lease)
+        db.run("beat_forget", stream=stream, long_ago=long_ago, now=now)
+        renewed = db.rows(
+            "beat_renew",
+            stream=stream,
+            owner=member.owner,
+            held=_pairs(held),
+            until=now + lease,
+            length=abs(lease),
+        )
+        roster = _look(db, stream, now)
         if len(roster.leases) < LANES:
             db.run("beat_lanes", stream=stream)
-            roster = _look(db, stream, now, horizon)
-        return roster
+            roster = _look(db, stream, now)
+        return roster._replace(renewed=frozenset(lane for (lane,) in renewed))
 
 
 def take(
@@ -56,14 +53,15 @@ def take(
 ) -> dict[int, int]:
     with db.change() as now:
         db.run("beat_lanes", stream=stream)
+        lease = microseconds(lease_seconds)
         taken = db.rows(
             "take",
             stream=stream,
             owner=owner,
             lanes=json.dumps(list(lanes)),
             now=now,
-            horizon=now + _HORIZON_LEASES * abs(microseconds(lease_seconds)),
-            until=now + microseconds(lease_seconds),
+            until=now + lease,
+            length=abs(lease),
         )
         return dict(taken)
 
@@ -72,12 +70,14 @@ def retake(
     db: Database, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
 ) -> dict[int, int]:
     with db.change() as now:
+        lease = microseconds(lease_seconds)
         taken = db.rows(
             "retake",
             stream=stream,
             owner=owner,
             held=_pairs(held),
-            until=now + microseconds(lease_seconds),
+            until=now + lease,
+            length=abs(lease),
         )
         return dict(taken)
 
@@ -95,10 +95,10 @@ def leave(db: Database, stream: str, owner: str) -> None:
 
 def leases(db: Database, stream: str) -> Roster:
     with db.snapshot() as now:
-        members, known = _look(db, stream, now, _NO_HORIZON)
-    there = {lease.lane: lease for lease in known}
+        roster = _look(db, stream, now)
+    there = {lease.lane: lease for lease in roster.leases}
     free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
-    return Roster(members, tuple(there.get(lease.lane, lease) for lease in free))
+    return Roster(roster.members, tuple(there.get(lease.lane, lease) for lease in free))
 
 
 def held_lanes(
@@ -109,9 +109,9 @@ def held_lanes(
     return {lane for lane, token in leases.items() if live.get(lane) == token}
 
 
-def _look(db: Database, stream: str, now: int, horizon: int) -> Roster:
-    members = db.rows("leases_members", stream=stream, now=now, horizon=horizon)
-    lanes = db.rows("leases", stream=stream, now=now, horizon=horizon)
+def _look(db: Database, stream: str, now: int) -> Roster:
+    members = db.rows("leases_members", stream=stream, now=now)
+    lanes = db.rows("leases", stream=stream, now=now)
     return Roster(
         tuple(Member(owner, bool(healthy), name) for owner, healthy, name in members),
         tuple(Lease(lane, owner, token, bool(live)) for lane, owner, token, live in lanes),

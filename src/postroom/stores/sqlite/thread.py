@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 from postroom.clock import host_microseconds
-from postroom.errors import StoreConflictError, StoreError, StoreLostError
+from postroom.errors import StoreConflictError, StoreError, StoreLostError, StoreRefusedError
 from postroom.flawed import decode
 
 T = TypeVar("T")
@@ -33,6 +33,8 @@ def translate(error: sqlite3.Error) -> StoreError:
     """Return the error of the port for one that left nothing changed."""
     if is_busy(error):
         return StoreConflictError(f"the database is busy: {error}")
+    if isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)):
+        return StoreRefusedError(f"SQLite: {error}")
     return StoreError(f"SQLite: {error}")
 
 
@@ -138,6 +140,8 @@ class DatabaseThread:
             if not is_busy(error):
                 self._drop()
             raise translate(error) from error
+        except OverflowError as error:  # a number that SQLite cannot hold; nothing was sent
+            raise StoreRefusedError(f"SQLite: {error}") from error
 
     def _drop(self) -> None:
         database, self._database = self._database, None

@@ -72,13 +72,16 @@ CREATE TABLE IF NOT EXISTS postroom_outbox (
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- One row per lane of a stream: who may read and settle it. Every take raises the token; every settle writes the
--- row first (`settles`), so that nobody can take the lane between its check and its commit.
+-- row first (`settles`), so that nobody can take the lane between its check and its commit. A lease is live before
+-- `until`, unless `until` lies more than two lengths (microseconds) ahead: such a lease was written before the server's
+-- clock was set back.
 CREATE TABLE IF NOT EXISTS postroom_lease (
     stream  VARBINARY(64)    NOT NULL,
     lane    TINYINT UNSIGNED NOT NULL,
     owner   VARBINARY(255),
     token   BIGINT           NOT NULL DEFAULT 0,
     until   DATETIME(6)      NOT NULL DEFAULT '1970-01-01',
+    length  BIGINT           NOT NULL DEFAULT 0,
     settles BIGINT           NOT NULL DEFAULT 0,
     PRIMARY KEY (stream, lane),
     CONSTRAINT postroom_lease_lane CHECK (lane < 64)
@@ -91,6 +94,7 @@ CREATE TABLE IF NOT EXISTS postroom_member (
     name    VARBINARY(255) NOT NULL DEFAULT '',
     healthy BOOLEAN        NOT NULL DEFAULT TRUE,
     until   DATETIME(6)    NOT NULL,
+    length  BIGINT         NOT NULL,
     PRIMARY KEY (stream, owner)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -1,2 +1,3 @@
-UPDATE postroom_lease FORCE INDEX (PRIMARY) SET until = UTC_TIMESTAMP(6) + INTERVAL :lease MICROSECOND
-WHERE stream = :stream AND lane IN :lanes AND (lane, token) IN :held AND owner = :owner
+UPDATE postroom_lease FORCE INDEX (PRIMARY)
+SET length = ABS(:lease), until = UTC_TIMESTAMP(6) + INTERVAL :lease MICROSECOND
+WHERE stream = :stream AND lane IN :lanes

@@ -1,2 +1,3 @@
-SELECT lane, CONVERT(owner USING utf8mb4), token, until > UTC_TIMESTAMP(6) FROM postroom_lease
-WHERE stream = :stream ORDER BY lane
+SELECT lane, CONVERT(owner USING utf8mb4), token,
+    until > UTC_TIMESTAMP(6) AND until <= UTC_TIMESTAMP(6) + INTERVAL 2 * length MICROSECOND
+FROM postroom_lease WHERE stream = :stream ORDER BY lane

@@ -1,5 +1,6 @@
 -- What is locked is being settled, renewed or taken, and is not free; a transaction in limbo holds up its own lanes
--- only.
+-- only. An end more than two lengths ahead was written before the clock was set back.
 SELECT lane, token FROM postroom_lease FORCE INDEX (PRIMARY)
-WHERE stream = :stream AND lane IN :lanes AND (owner IS NULL OR until <= UTC_TIMESTAMP(6))
+WHERE stream = :stream AND lane IN :lanes AND (
+    owner IS NULL OR until <= UTC_TIMESTAMP(6) OR until > UTC_TIMESTAMP(6) + INTERVAL 2 * length MICROSECOND)
 ORDER BY lane FOR UPDATE SKIP LOCKED

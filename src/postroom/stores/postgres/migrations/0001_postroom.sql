@@ -54,13 +54,15 @@ CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHE
 CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
     WHERE state IN ('processing', 'failed', 'dead');
 
--- One row per lane of a stream: who may read and settle it. Every take raises the token.
+-- One row per lane of a stream: who may read and settle it. Every take raises the token. A lease is live before `until`,
+-- unless `until` lies more than two lengths ahead: such a lease was written before the server's clock was set back.
 CREATE TABLE postroom_lease (
     stream  text COLLATE "C" NOT NULL,
     lane    smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
     owner   text COLLATE "C",
     token   bigint   NOT NULL DEFAULT 0,
     until   timestamptz NOT NULL DEFAULT '-infinity',
+    length  interval NOT NULL DEFAULT '0',
     PRIMARY KEY (stream, lane)
 ) WITH (fillfactor = 50); -- room for the next version of each row on its own page: a renewal touches no index
 
@@ -71,6 +73,7 @@ CREATE TABLE postroom_member (
     name    text     NOT NULL DEFAULT '',
     healthy boolean  NOT NULL DEFAULT true,
     until   timestamptz NOT NULL,
+    length  interval NOT NULL,
     PRIMARY KEY (stream, owner)
 ) WITH (fillfactor = 50);
 

@@ -128,7 +128,8 @@ held := coalesce(held, '{}');
 END $body$;
 
 -- Moves waiting events that are due into the index of ready ones. Says how many were moved, when the next one is due,
--- whether anything is ready, and the lowest number that was moved in each lane.
+-- whether anything is ready, and the lowest number that was moved in each lane. Every lane with due events gets an equal
+-- part of the limit. A lane whose lease row is locked is left out: it must not hold up the others.
 --   in_owners, in_tokens   who holds the lane, as far as the caller knows. In a lane that another one holds nothing is
 --                          moved: its owner would not learn of it, and reads from a floor upwards
 CREATE FUNCTION postroom_stage(
@@ -143,9 +144,10 @@ AS $body$
 DECLARE
     due timestamptz;
     started timestamptz := clock_timestamp();
+    busy bigint;
     held smallint[];
 BEGIN
-SELECT min(w.next_attempt_at) INTO due
+SELECT min(w.next_attempt_at), count(*) FILTER (WHERE w.next_attempt_at <= started) INTO due, busy
 FROM unnest(in_lanes) AS l (lane)
 CROSS JOIN LATERAL (
     SELECT o.next_attempt_at FROM postroom_outbox AS o
@@ -159,7 +161,7 @@ IF due <= started THEN
         WHERE f.stream = in_stream AND f.lane = ANY (in_lanes) AND (f.owner IS NULL OR (
             f.owner = in_owners[array_position(in_lanes, f.lane)]
             AND f.token = in_tokens[array_position(in_lanes, f.lane)]))
-        ORDER BY f.lane FOR SHARE)
+        ORDER BY f.lane FOR SHARE SKIP LOCKED)
     SELECT array_agg(l.lane) INTO held FROM unnest(in_lanes) AS l (lane)
     WHERE l.lane IN (SELECT f.lane FROM fence AS f) OR NOT EXISTS (
         SELECT 1 FROM postroom_lease AS f WHERE f.stream = in_stream AND f.lane = l.lane);
@@ -170,17 +172,20 @@ IF due <= started THEN
             CROSS JOIN LATERAL (
                 SELECT d.seq FROM postroom_outbox AS d
                 WHERE d.stream = in_stream AND d.lane = l.lane AND d.stage = 'waiting' AND d.next_attempt_at <= started
-                ORDER BY d.next_attempt_at LIMIT in_limit) AS w
+                ORDER BY d.next_attempt_at LIMIT ceil(in_limit::float8 / busy)) AS w
             LIMIT in_limit))
         RETURNING o.lane, o.seq)
     SELECT coalesce(sum(b.n), 0), array_agg(b.lane), array_agg(b.least) INTO moved, lanes, lowest
     FROM (SELECT k.lane, count(*) AS n, min(k.seq) AS least FROM back AS k GROUP BY k.lane) AS b;
     SELECT min(w.next_attempt_at) INTO due
-    FROM unnest(in_lanes) AS l (lane)
+    FROM unnest(held) AS l (lane)
     CROSS JOIN LATERAL (
         SELECT o.next_attempt_at FROM postroom_outbox AS o
         WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
         ORDER BY o.next_attempt_at LIMIT 1) AS w;
+    IF cardinality(held) IS DISTINCT FROM cardinality(in_lanes) THEN
+        due := least(due, started + interval '0.1 s');  -- locked lanes are looked at again, but not in a busy loop
+    END IF;
 END IF;
 due_seconds := CASE WHEN isfinite(due) THEN greatest(date_part('epoch', due - clock_timestamp()), 0) END;
 ready := moved > 0 OR EXISTS (
@@ -191,4 +196,34 @@ ready := moved > 0 OR EXISTS (
           AND (o.lane, o.seq) >= (l.lane, coalesce(l.floor, 0)) AND o.lane <= l.lane
         ORDER BY o.lane, o.seq LIMIT 1) AS r);
 RETURN NEXT;
+END $body$;
+
+-- Renews leases that are held by these tokens, and returns lane and token of each. Never waits for a lock: a lane whose
+-- row is locked is left out, and the caller tries it again. One statement, so that no connection can die half-way with
+-- the rows locked.
+--   in_step   0 renews; 1 gives a new token, after which nothing under the old one can be settled (L5)
+CREATE FUNCTION postroom_renew(
+    in_stream text, in_owner text, in_lanes smallint[], in_tokens bigint[], in_seconds double precision,
+    in_step integer)
+RETURNS TABLE (lane smallint, token bigint)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+#variable_conflict use_column
+DECLARE locked smallint[];
+BEGIN
+WITH free AS MATERIALIZED (
+    SELECT f.lane FROM postroom_lease AS f
+    WHERE f.stream = in_stream AND f.lane = ANY (in_lanes) AND f.owner = in_owner
+      AND f.token = in_tokens[array_position(in_lanes, f.lane)]
+    ORDER BY f.lane FOR NO KEY UPDATE SKIP LOCKED)
+SELECT array_agg(f.lane) INTO locked FROM free AS f;
+RETURN QUERY
+UPDATE postroom_lease AS f
+SET until = clock_timestamp() + in_seconds * interval '1 second', length = abs(in_seconds) * interval '1 second',
+    token = f.token + in_step
+WHERE f.stream = in_stream AND f.lane = ANY (locked)
+RETURNING f.lane, f.token;
 END $body$;

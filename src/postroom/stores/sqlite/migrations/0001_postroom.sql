@@ -50,13 +50,15 @@ CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHE
 CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
     WHERE state = 'processing' OR state = 'failed' OR state = 'dead';
 
--- One row per lane of a stream: who may read and settle it. Every take raises the token.
+-- One row per lane of a stream: who may read and settle it. Every take raises the token. A lease is live before `until`,
+-- unless `until` lies more than two lengths ahead: such a lease was written before the host's clock was set back.
 CREATE TABLE postroom_lease (
     stream  TEXT    NOT NULL,
     lane    INTEGER NOT NULL CHECK (lane BETWEEN 0 AND 63),
     owner   TEXT,
     token   INTEGER NOT NULL DEFAULT 0,
     until   INTEGER NOT NULL DEFAULT 0,
+    length  INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (stream, lane)
 ) WITHOUT ROWID;
 
@@ -67,6 +69,7 @@ CREATE TABLE postroom_member (
     name    TEXT    NOT NULL DEFAULT '',
     healthy INTEGER NOT NULL DEFAULT 1,
     until   INTEGER NOT NULL,
+    length  INTEGER NOT NULL,
     PRIMARY KEY (stream, owner)
 ) WITHOUT ROWID;
 

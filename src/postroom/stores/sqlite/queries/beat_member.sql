@@ -1,4 +1,4 @@
-INSERT INTO postroom_member (stream, owner, name, healthy, until)
-VALUES (:stream, :owner, :name, :healthy, :until)
+INSERT INTO postroom_member (stream, owner, name, healthy, until, length)
+VALUES (:stream, :owner, :name, :healthy, :until, :length)
 ON CONFLICT (stream, owner) DO UPDATE
-SET name = excluded.name, healthy = excluded.healthy, until = excluded.until
+SET name = excluded.name, healthy = excluded.healthy, until = excluded.until, length = excluded.length

@@ -1,2 +1,2 @@
 SELECT owner, healthy, name FROM postroom_member
-WHERE stream = :stream AND until > :now AND until <= :horizon ORDER BY owner
+WHERE stream = :stream AND until > :now AND until <= :now + 2 * length ORDER BY owner

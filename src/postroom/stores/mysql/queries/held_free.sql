@@ -1,4 +1,4 @@
--- Waits for a transaction in limbo under the old token (L5).
+-- Those of the held lanes that no other transaction has locked: one lane must not hold up the others.
 SELECT lane, token FROM postroom_lease FORCE INDEX (PRIMARY)
 WHERE stream = :stream AND lane IN :lanes AND (lane, token) IN :held AND owner = :owner
-ORDER BY lane FOR UPDATE
+ORDER BY lane FOR UPDATE SKIP LOCKED

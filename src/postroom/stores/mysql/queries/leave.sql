@@ -1,1 +1,0 @@
-UPDATE postroom_lease SET owner = NULL, until = '1970-01-01' WHERE stream = :stream AND owner = :owner

@@ -1,0 +1,60 @@
+"""Bugs in leases and in settles that the store does not take."""
+
+from tests.mutants.mutant import Mutant
+
+CLOCK = "tests/contract/test_store_memory.py"
+LANES = "tests/unit/test_lanes.py"
+
+
+def _no_horizon():
+    from postroom.stores.memory import store
+
+    store._is_live = lambda row, now: now < row.until_us
+
+
+def _one_deadline_for_all():
+    from postroom.engine.lanes import LaneKeeper
+
+    consider = LaneKeeper.consider
+
+    def careless(self, roster, asked_at, **more):
+        return consider(self, roster._replace(renewed=frozenset(range(64))), asked_at, **more)
+
+    LaneKeeper.consider = careless
+
+
+def _refused_is_a_conflict():
+    """The same settle again and again, as if the next attempt could be taken."""
+    from postroom.engine import settler
+
+    settler.StoreRefusedError = type("Never", (Exception,), {})
+
+
+def _strict_is_buried():
+    from postroom.engine.settler import Settler
+
+    bury = Settler._bury
+
+    async def careless(self, single, record, error):
+        return await bury(self, single, record._replace(kseq=None), error)
+
+    Settler._bury = careless
+
+
+LEASING_MUTANTS = {
+    "lease-without-horizon": Mutant(
+        "L1", "a lease from before the clock was set back is live", _no_horizon, tests=(CLOCK,)
+    ),
+    "one-deadline-for-all": Mutant(
+        "L6", "a lane that was not renewed may be sent from as long as the others",
+        _one_deadline_for_all, tests=(LANES,),
+    ),
+    "refused-settle-is-repeated": Mutant(
+        "G7", "a settle that is refused for its data is repeated for ever",
+        _refused_is_a_conflict, sim=("refused", "fail", "poison"),
+    ),
+    "strict-event-is-given-up": Mutant(
+        "B6", "a strict event whose outcome is refused becomes a dead letter",
+        _strict_is_buried, sim=("refused", "fail", "poison"),
+    ),
+}  # fmt: skip
