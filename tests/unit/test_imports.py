@@ -24,7 +24,7 @@ PUBLIC = {
     "EventError", "Exponential", "Handlers", "Inbox", "Linear", "MissingExtraError", "Module",
     "NotFoundError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "State",
-    "StoreConflictError", "StoreError", "StoreLostError", "SyncContext", "SyncInbox", "SyncOutbox",
+    "StoreConflictError", "StoreError", "StoreLockedError", "StoreLostError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
     "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",
 }  # fmt: skip
 

@@ -16,7 +16,14 @@ from pymongo.errors import (
     WTimeoutError,
 )
 
-from postroom.errors import ConfigError, StoreConflictError, StoreError, StoreLostError
+from postroom.errors import (
+    ConfigError,
+    StoreConflictError,
+    StoreError,
+    StoreLockedError,
+    StoreLostError,
+    StoreRefusedError,
+)
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mongo.address import read_address
 from postroom.stores.mongo.documents import Place
@@ -96,7 +103,7 @@ def labelled(error, label):
 @pytest.mark.parametrize(
     ("error", "in_transaction", "alone"),
     [
-        (OperationFailure("x", 112), StoreConflictError, StoreConflictError),
+        (OperationFailure("x", 112), StoreLockedError, StoreLockedError),
         (labelled(OperationFailure("x", 251), "TransientTransactionError"), StoreConflictError, StoreLostError),
         (OperationFailure("not primary", 10107), StoreConflictError, StoreLostError),
         (OperationFailure("shutting down", 91), StoreConflictError, StoreLostError),
@@ -111,7 +118,7 @@ def labelled(error, label):
             StoreConflictError,
         ),
         (OperationFailure("not authorized", 13), StoreError, StoreError),
-        (OperationFailure("Document failed validation", 121), StoreError, StoreError),
+        (OperationFailure("Document failed validation", 121), StoreRefusedError, StoreRefusedError),
     ],
 )  # fmt: skip
 @pytest.mark.promise("L5")

@@ -8,7 +8,14 @@ import pymysql
 import pytest
 from asyncmy import errors
 
-from postroom.errors import ConfigError, SchemaError, StoreConflictError, StoreError
+from postroom.errors import (
+    ConfigError,
+    SchemaError,
+    StoreConflictError,
+    StoreError,
+    StoreLockedError,
+    StoreRefusedError,
+)
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.mysql.faults import code_of, is_conflict, is_lost, translate
 from postroom.stores.mysql.reading import lanes_of
@@ -153,7 +160,10 @@ def test_what_ends_a_connection_below_the_driver(error):
         (1142, StoreError, "GRANT SELECT, INSERT, UPDATE, DELETE ON `shop`"),
         (1290, StoreError, "primary"),
         (1114, StoreError, "no room"),
-        (1153, StoreError, "max_allowed_packet"),
+        (1153, StoreRefusedError, "max_allowed_packet"),
+        (1205, StoreLockedError, "lock"),
+        (1264, StoreRefusedError, "1264"),
+        (4025, StoreRefusedError, "4025"),
         (1665, StoreError, "binlog_format"),
         (1064, StoreError, r"said \(1064\)"),
     ],
