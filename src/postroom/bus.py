@@ -14,18 +14,19 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from postroom.broker import CONFIRMED, BrokerCapabilities, Desk, Outcome, Verdict
-from postroom.brokers.handlers import Handlers
+from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
+from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
 from postroom.consumers.backlog import Backlog, Unpacked
 from postroom.consumers.letter import STREAM, to_message, to_record
 from postroom.engine.relay import Relay
-from postroom.errors import ConfigError, EventError, StoreError
+from postroom.errors import ConfigError, EventError
 from postroom.event import MAX_STREAM_BYTES, check_text
 from postroom.observer import Observer
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, short_error
 from postroom.source import Incoming
 from postroom.store import Store
+from postroom.transactions.conflicts import is_passing
 from postroom.transactions.sql import check_prefix
 from postroom.wiring import load_store
 
@@ -201,23 +202,84 @@ class _Post:
     async def health(self) -> None: ...
 
     async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
-        letters = [_letter(record, desk.outbox_id) for record in batch]
+        letters = [(record, _letter(record, desk.outbox_id)) for record in batch]
+        stops = _Stops()
         for handlers, backlog in self._boxes:
-            wanted = [letter for letter in letters if handlers.handles(letter[1].type)]
-            if not wanted:
-                continue
+            wanted = [
+                (record, letter)
+                for record, kept in letters
+                if stops.passes(record) and (letter := _wanted(kept, handlers))
+            ]
             try:
-                await backlog.keep(wanted)
-            except StoreError as error:  # kept by some: the others' turn comes again
+                await _keep(backlog, wanted, stops)
+            except Exception as error:  # kept by some: the others' turn comes again
+                if not is_passing(error):
+                    raise
                 problem = f"module {backlog.consumer}: {short_error(error)}"
                 for record in batch:
                     desk.report(record, Outcome(Verdict.OUTAGE, problem))
                 return
         for record in batch:
-            desk.report(record, CONFIRMED)
+            desk.report(record, stops.outcome(record))
 
     async def publish_alone(self, record: Record, desk: Desk) -> None:
         await self.publish((record,), desk)
+
+
+_Kept = tuple[Incoming, Record]
+
+
+class _Stops:
+    """Where keys stopped: at an event that a module cannot keep. Those behind it wait."""
+
+    def __init__(self) -> None:
+        self._at: dict[bytes, tuple[int, Outcome]] = {}
+
+    def add(self, record: Record, outcome: Outcome) -> None:
+        self._at[record.key_hash] = record.seq, outcome
+
+    def passes(self, record: Record) -> bool:
+        """Say whether it comes before what stopped its key."""
+        at = self._at.get(record.key_hash)
+        return at is None or record.seq < at[0]
+
+    def outcome(self, record: Record) -> Outcome:
+        if self.passes(record):
+            return CONFIRMED
+        seq, outcome = self._at[record.key_hash]
+        return outcome if record.seq == seq else UNSENT
+
+
+def _wanted(letter: _Kept, handlers: Handlers) -> _Kept | None:
+    """Return what a module is told of an event; None: nothing.
+
+    Strict handlers wait for every number of a key: of an event without a handler they get the
+    number, to step over.
+    """
+    message, record = letter
+    if handlers.handles(record.type):
+        return letter
+    if handlers.strict is None or record.kseq is None:
+        return None
+    return message, record._replace(type=SKIPPED_TYPE)
+
+
+async def _keep(backlog: Backlog, wanted: Sequence[tuple[Record, _Kept]], stops: _Stops) -> None:
+    """Keep events for a module; one that cannot be kept stops its key, and no other."""
+    if not wanted:
+        return
+    try:
+        await backlog.keep([letter for _, letter in wanted])
+    except Exception as error:
+        if is_passing(error):
+            raise
+        if len(wanted) > 1:
+            for one in wanted:
+                if stops.passes(one[0]):
+                    await _keep(backlog, [one], stops)
+        else:
+            problem = f"module {backlog.consumer} cannot keep it: {short_error(error)}"
+            stops.add(wanted[0][0], Outcome(Verdict.FAILED, problem))
 
 
 def _letter(record: Record, outbox_id: str) -> tuple[Incoming, Record]:

@@ -18,6 +18,7 @@ from postroom.observer import Alarm, BreakerChanged
 from postroom.retry import Constant, RetryPolicy
 from postroom.source import Incoming
 from postroom.store import Filter
+from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
 from tests.scenario.place import until
 
@@ -452,3 +453,57 @@ async def test_a_full_disk_is_waited_for_before_anything_is_kept(shop, monkeypat
         await until(lambda: shop.effects() == ["m-1", "m-2"])
     assert len(shop.queue.acked) == 2
     assert not [fact for fact in shop.facts if isinstance(fact, Alarm)]
+
+
+@pytest.mark.promise("G7")
+@pytest.mark.parametrize("mode", ["direct", "durable"])
+async def test_a_dead_letter_that_was_refused_is_tried_again(mode):
+    """R-D3: of a message without a handler."""
+    store, queue, refused = MemoryStore(), MemoryQueue(), []
+    bury = store.bury
+
+    async def refuse(ids, reason, **more):
+        if len(refused) < 2:
+            refused.append(ids)
+            raise ValueError("this server takes no such value")
+        return await bury(ids, reason, **more)
+
+    store.bury = refuse
+    headers = {ID: "m-1", TYPE: "nobody"}
+    queue.send(
+        Incoming("orders", b"{}", headers), Incoming("orders", b"{}", {**headers, ID: "m-2"})
+    )
+    told = []
+    watching = type("Watching", (), {"observe": lambda self, fact: told.append(fact)})()
+    consumer = Consumer(
+        MemorySource(queue), store, Handlers(name="payments"), mode=mode, observers=[watching],
+        misconfigured_seconds=0.05,
+    )  # fmt: skip
+    async with consumer:
+        await until(lambda: queue.is_empty)
+        assert consumer.in_flight == 0
+    dead = await store.find(Filter(state="dead"))
+    assert sorted(record.id for record in dead) == ["inbox/payments/m-1", "inbox/payments/m-2"]
+    alarms = [fact for fact in told if "neither handled nor stored" in getattr(fact, "about", "")]
+    assert len(refused) == 2 == len(alarms)
+
+
+async def test_a_relay_that_breaks_down_while_the_source_is_opened_is_noticed():
+    """R-D: the consumer would have run without anything to work through its backlog."""
+    store, source = MemoryStore(), MemorySource(name="orders")
+    beat, broken = store.beat, asyncio.Event()
+
+    async def breaks(*arguments):
+        if broken.is_set():
+            raise RuntimeError("a bug of the store")
+        return await beat(*arguments)
+
+    async def never():
+        broken.set()
+        await asyncio.Event().wait()
+
+    store.beat, source.open = breaks, never
+    consumer = Consumer(source, store, Handlers(), lease_seconds=0.3)
+    with pytest.raises(RuntimeError, match="a bug of the store"):
+        await asyncio.wait_for(consumer.start(), 20)
+    assert not consumer.is_running

@@ -35,7 +35,7 @@ def numbered(number, key="a", *, outbox="one", kind="order.changed", copy=""):
 
 
 class Room:
-    def __init__(self, stores, start):
+    def __init__(self, stores, start, **options):
         make, self.store = stores
         self.queue, self.poison = MemoryQueue(), set()
         handlers = Handlers(name="payments", strict=start)
@@ -47,8 +47,10 @@ class Room:
             await context.add(Event("payment.made", event.data, id=str(uuid4()), key=event.key))
 
         self.consumer = Consumer(
-            MemorySource(self.queue), make(), handlers, mode="durable", misconfigured_seconds=0.2
-        )
+            MemorySource(self.queue), make(), handlers, mode="durable", misconfigured_seconds=0.2,
+            **options,
+        )  # fmt: skip
+        self.handlers = handlers
 
     async def effects(self):
         found = await self.store.find(Filter(stream="main", limit=1_000))
@@ -143,6 +145,32 @@ async def test_a_consumer_may_join_in_the_middle(stores):
     room.queue.send(numbered(7), numbered(6), numbered(8))
     async with room.consumer:
         await room.until(["one-a-7", "one-a-8"])
+
+
+@pytest.mark.promise("I4", "G7")
+async def test_the_number_of_a_type_that_is_ignored_is_stepped_over(stores):
+    """R-C7"""
+    room = Room(stores, "first", unhandled="ignore")
+    room.queue.send(numbered(1), numbered(2, kind="order.viewed"), numbered(3))
+    async with room.consumer:
+        await room.until(["one-a-1", "one-a-3"])
+        assert room.consumer.counts.ignored == 1
+        room.queue.send(numbered(2, kind="order.viewed", copy="'"), numbered(4))  # a replay
+        await room.until(["one-a-1", "one-a-3", "one-a-4"])
+
+
+@pytest.mark.promise("I4", "G7")
+async def test_a_key_waits_for_the_handler_of_a_number_and_goes_on_with_it(stores):
+    """R-C7: no dead letter, whose replay would come too late for its number."""
+    room = Room(stores, "first")
+    room.queue.send(numbered(1), numbered(2, kind="order.viewed"), numbered(3), numbered(1, "b"))
+    async with room.consumer:
+        await room.until_over("one-a-1", "one-b-1")
+        await room.until_state("one-a-2", "failed")
+        kept = await room.store.get("inbox/payments/one-a-2")
+        assert "no handler for type 'order.viewed'" in kept.last_error
+        room.handlers.on("order.viewed")(print_it)
+        await room.until_over("one-a-2", "one-a-3")
 
 
 def test_what_strict_handlers_cannot_be_made_of():

@@ -183,6 +183,7 @@ async def test_a_row_of_somebody_else_is_neither_taken_for_a_kept_message_nor_bu
     other = HOSTILE["strict"]
     with pytest.raises(EventError, match="a row in the stream 'main'"):
         await backlog.keep([(other, to_record(other)), (message, record)])
+    assert await store.get(row_id("payments", "e")) is None  # all of them, or none
     with pytest.raises(EventError, match="delete that row"):
         await backlog.bury(message, record, "no handler")
     assert (await store.get(row.id)).state == "pending"

@@ -70,8 +70,8 @@ class Backlog:
             adapter = transactions.resolve(tx, self.store.tables.qualified)
             adapter.check()
             new = await adapter.insert(rows)
-        if new < len(rows):
-            await self._refuse_strangers(rows)
+            if new < len(rows):  # before the commit: all of them are kept, or none
+                await self._refuse_strangers(rows)
         return new
 
     async def _refuse_strangers(self, rows: Sequence[Row]) -> None:

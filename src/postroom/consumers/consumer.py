@@ -10,7 +10,7 @@ from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
-from postroom.brokers.handlers import Handlers
+from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
 from postroom.clock import Clock, SystemClock
 from postroom.consumers.backlog import Backlog, Unpacked, stream_of
 from postroom.consumers.keys import Keys
@@ -214,7 +214,7 @@ class Consumer:
         await self._relay.start()
         self._watching = asyncio.create_task(self._watch(self._relay), name="watching")
         self._opened.append(self.source)
-        await open_shared(self.source)
+        await self._open_source()
         self._trials, self._held = Trials(bench), {}
         self._keys = Keys(self._trials.finish, self._left, self._broke_down)
         self._bench = bench
@@ -222,6 +222,19 @@ class Consumer:
         warn_of_a_short_memory(self.name, settings.keep_seen_seconds, redelivers)
         self._receiving = asyncio.create_task(self._receive(bench), name="receiving")
         self._receiving.add_done_callback(self._receiving_ended)
+
+    async def _open_source(self) -> None:
+        """Open the source, which may wait; raises if the relay of the backlog breaks down first."""
+        assert self._watching is not None
+        opening = asyncio.create_task(open_shared(self.source), name="opening")
+        try:
+            await asyncio.wait({opening, self._watching}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not opening.done():
+                await end(opening)
+        if self._error is not None:
+            raise self._error
+        await opening
 
     async def _finish(self, seconds: float) -> None:
         bench, keys, receiving = self._bench, self._keys, self._receiving
@@ -282,8 +295,10 @@ class Consumer:
 
     def _broke_down(self, error: BaseException) -> None:
         """A part has ended by an error it should not have met: stop, rather than work in part."""
-        if self._error is None and self._bench is not None:
-            self._error = error
+        if self._error is not None:
+            return
+        self._error = error
+        if self._bench is not None:  # else it has only begun to start, and raises it
             self._bench.tell(Alarm(self._bench.stream, "the consumer broke down", str(error)))
             _log.error("a part of the consumer ended by an error: it stops", exc_info=error)
             self._breakdown = asyncio.create_task(self.kill())
@@ -296,17 +311,18 @@ class Consumer:
                 await self._room.wait()
             deliveries = await self.source.receive()
             bench.counts.received += len(deliveries)
-            letters = await self._sort(bench, deliveries)
-            if self.settings.mode == "durable":
-                await self._keep(bench, letters)
-            else:
-                assert self._keys is not None
-                self._in_flight += len(letters)
-                for letter in letters:
+            letters = self._sort(bench, deliveries)
+            assert self._keys is not None
+            is_durable = self.settings.mode == "durable"
+            for letter in letters:
+                if letter.problem or not is_durable:
+                    self._in_flight += 1
                     self._keys.put(letter)
+            if is_durable:
+                await self._keep(bench, [letter for letter in letters if not letter.problem])
 
-    async def _sort(self, bench: Bench, deliveries: Sequence[Delivery]) -> list[Letter]:
-        """Return what is to be handled; the rest is brought to its end here."""
+    def _sort(self, bench: Bench, deliveries: Sequence[Delivery]) -> list[Letter]:
+        """Return what is to be handled or buried; what is to be ignored is acknowledged."""
         letters: list[Letter] = []
         for delivery in deliveries:
             message = delivery.message
@@ -322,17 +338,23 @@ class Consumer:
                 record = record._replace(seq=next(self._numbers))
                 letters.append(Letter(delivery, record))
                 continue
+            strict = bench.handlers.strict is not None and record.kseq is not None
             if not problem and self.settings.unhandled == "ignore":
                 bench.counts.ignored += 1
-                delivery.ack()
+                if strict:  # its number must not be missed: it is stepped over in its turn
+                    letters.append(Letter(delivery, record._replace(type=SKIPPED_TYPE)))
+                else:
+                    delivery.ack()
+                continue
+            if not problem and strict:  # its key waits for a handler, with an alarm, not for ever
+                letters.append(Letter(delivery, record))
                 continue
             problem = problem or (
                 f"no handler for type {record.type!r}; register one and replay this message, "
                 "or set unhandled='ignore'"
             )
             bench.tell(Alarm(bench.stream, f"message {record.id}", problem))
-            if await bench.bury(Letter(delivery, record), problem):
-                delivery.ack()
+            letters.append(Letter(delivery, record, problem))
         return letters
 
     async def _keep(self, bench: Bench, letters: Sequence[Letter]) -> None:

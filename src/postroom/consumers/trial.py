@@ -31,13 +31,18 @@ from postroom.transactions.conflicts import is_passing
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
 _LOOK_SECONDS = 1.0  # how often a waiting message looks whether it is still ours
+_GRAVES = 4  # dead letters that are written at a time
 
 
 class Letter(NamedTuple):
-    """A message in hand, and the event that it carries."""
+    """A message in hand, and the event that it carries.
+
+    problem     why it cannot be handled: it becomes a dead letter
+    """
 
     delivery: Delivery
     record: Record
+    problem: str = ""
 
 
 @dataclass(slots=True)
@@ -77,6 +82,7 @@ class Bench:
     observers: tuple[Observer, ...] = ()
     counts: ConsumerCounts = field(default_factory=ConsumerCounts)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    graves: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_GRAVES))
 
     @property
     def stream(self) -> str:
@@ -104,7 +110,8 @@ class Bench:
         pause = _FIRST_PAUSE
         while not letter.delivery.is_lost:
             try:
-                await self.backlog.bury(letter.delivery.message, letter.record, reason)
+                async with self.graves:
+                    await self.backlog.bury(letter.delivery.message, letter.record, reason)
             except Exception as error:
                 if not is_passing(error):
                     self.cannot_be_kept(letter, error)
@@ -152,6 +159,8 @@ class Trials:
     async def finish(self, letter: Letter) -> bool:
         """Bring a message to its end and acknowledge it; False: it was left as it was."""
         bench, delivery = self._bench, letter.delivery
+        if letter.problem:
+            return await self._bury(letter, letter.problem)
         record, waiting = self._attempts.recall(letter.record)
         alone, together = False, bench.settings.batch > 1
         waiting = await self._rest(delivery, waiting)
@@ -182,14 +191,7 @@ class Trials:
             record, alone = record._replace(attempts=sentence.attempts), False
             match sentence.sentence:
                 case Sentence.BURY:
-                    reason = _reason(sentence.attempts, sentence.error)
-                    while not await bench.bury(letter, reason):
-                        if delivery.is_lost or bench.stopping.is_set():
-                            break
-                        # Its key waits: what is behind must not pass it.
-                        await bench.pause(bench.settings.misconfigured_seconds)
-                    else:
-                        delivery.ack()
+                    if await self._bury(letter, _reason(sentence.attempts, sentence.error)):
                         return True
                 case Sentence.TRY_ALONE:
                     alone = True
@@ -212,6 +214,19 @@ class Trials:
             await self._bench.pause(min(seconds, _LOOK_SECONDS))
             seconds -= _LOOK_SECONDS
         return max(0.0, seconds)
+
+    async def _bury(self, letter: Letter, reason: str) -> bool:
+        """Make a dead letter of it, however often that must be tried; False: we stop, or lost it.
+
+        Its key waits: what is behind must not pass it.
+        """
+        bench = self._bench
+        while not letter.delivery.is_lost and not bench.stopping.is_set():
+            if await bench.bury(letter, reason):
+                letter.delivery.ack()
+                return True
+            await bench.pause(bench.settings.misconfigured_seconds)
+        return False
 
     async def _try(self, record: Record) -> Outcome:
         return await self._bench.handlers.handle(record, _DESK)
