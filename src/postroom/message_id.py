@@ -1,10 +1,11 @@
 """Which message is it? The id by which an inbox knows a message again (S5.5).
 
-The sender's own id is the best: the header `postroom-id`, the broker's property, or the id of a
-CloudEvent. Without one the document asks for sha256 over `routing_key:body`. That id drops a
-genuine second message with the same body, two coffees ordered one after the other, so it can be
-replaced: `reject` makes a dead letter of a message without an id, and `offset` uses its place in
-Kafka's log, which knows a redelivery again but not a copy that its sender sent twice.
+The sender's own id is the best: the header `postroom-id`, which `postroom.foreign` also fills from
+a CloudEvent or a header that an option names, or the broker's property. Without one the document
+asks for sha256 over `routing_key:body`; on Kafka the key of the record counts as well. That id
+drops a genuine second message with the same body, two coffees ordered one after the other, so it
+can be replaced: `reject` makes a dead letter of a message without an id, and `offset` uses its
+place in Kafka's log, which knows a redelivery again but not a copy that its sender sent twice.
 """
 
 from __future__ import annotations
@@ -15,11 +16,9 @@ from typing import Literal, NamedTuple
 from postroom.envelope import Envelope, read_headers
 from postroom.errors import EventError
 from postroom.event import MAX_NAME_BYTES, check_text
-from postroom.source import Incoming
+from postroom.source import TOMBSTONE, Incoming
 
 MissingId = Literal["hash", "reject", "offset"]
-
-_CLOUD_IDS = ("ce_id", "ce-id", "cloudEvents:id", "cloudEvents_id")
 
 
 class MessageId(NamedTuple):
@@ -34,13 +33,25 @@ def hash_id(topic: str, body: bytes) -> str:
     return sha256(topic.encode(errors="surrogatepass") + b":" + body).hexdigest()
 
 
+def record_hash(message: Incoming) -> str:
+    """Return sha256 over topic, key and body of a record in a log, in hexadecimal.
+
+    A compacted topic holds one body under many keys, and a tombstone for each of them.
+    """
+    digest = sha256(b"record")
+    is_tombstone = TOMBSTONE in message.headers
+    key = None if message.key is None else message.key.encode(errors="surrogatepass")
+    body = None if is_tombstone else message.body
+    for part in (message.topic.encode(errors="surrogatepass"), key, body):
+        digest.update(b"-" if part is None else b"%d:" % len(part) + part)
+    return digest.hexdigest()
+
+
 def identify(
     message: Incoming, missing_id: MissingId, envelope: Envelope | None = None
 ) -> MessageId:
     """Return the id of a message. Raises EventError if it has none and `missing_id` is reject."""
     found = (envelope or read_headers(message.headers)).id
-    if not found:
-        found = next((message.headers[n] for n in _CLOUD_IDS if message.headers.get(n)), None)
     if found:
         return MessageId(_fit(found))
     if message.problem and message.offset is not None:
@@ -48,6 +59,8 @@ def identify(
     match missing_id:
         case "offset" if message.offset is not None:
             return MessageId(_fit(message.offset))
+        case "hash" if message.offset is not None:
+            return MessageId(record_hash(message), hashed=True)
         case "hash":
             return MessageId(hash_id(message.topic, message.body), hashed=True)
         case _:

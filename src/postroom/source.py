@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+TOMBSTONE = "kafka-tombstone"
+"""A header of a record whose value is null: its body is empty, and was none."""
+
 
 class Incoming(NamedTuple):
     """A message as it came in, the same for every broker.

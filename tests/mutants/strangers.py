@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+CONTRACT = "tests/contract/test_consumer_memory.py::TestMemory::"
 STRANGERS = "tests/scenario/test_kafka_strangers.py::"
 
 
@@ -14,7 +15,50 @@ def _kafka_broken_headers_ignored():
     kafka.incoming = ignoring
 
 
+def _cloud_id_alone():
+    from postroom import foreign
+
+    foreign.cloud_id = lambda _source, event_id: event_id
+
+
+def _key_left_out_of_the_hash():
+    from postroom import message_id
+
+    plain = message_id.record_hash
+    message_id.record_hash = lambda message: plain(message._replace(key=None))
+
+
+def _latest_leaves_no_trace():
+    from postroom.consumers.kafka_poller import Poller
+
+    Poller._at_the_end = lambda _self, _client, partitions: partitions
+
+
+def _topic_id_left_out():
+    from postroom.consumers.kafka_cluster import Cluster
+
+    Cluster.topic_ids = lambda _self, topics: dict.fromkeys(topics, "")
+
+
 STRANGER_MUTANTS = {
+    "in-cloud-id-alone": Mutant(
+        "I5", "a CloudEvent is known by its id without its source", _cloud_id_alone,
+        tests=(f"{CONTRACT}test_a_cloudevent_is_known_by_its_source_and_its_id",),
+    ),
+    "in-key-left-out-of-the-hash": Mutant(
+        "I5", "records with one body under different keys are one message",
+        _key_left_out_of_the_hash,
+        tests=(f"{STRANGERS}test_the_same_body_under_different_keys_is_not_the_same_message",),
+    ),
+    "in-latest-leaves-no-trace": Mutant(
+        "G2", "a group that begins at the end does not commit where it began",
+        _latest_leaves_no_trace,
+        tests=(f"{STRANGERS}test_what_was_in_hand_of_a_new_group_is_not_lost",),
+    ),
+    "in-topic-id-left-out": Mutant(
+        "I5", "a topic that was made again has the places of the old one", _topic_id_left_out,
+        tests=(f"{STRANGERS}test_a_topic_that_is_made_again_has_other_messages",),
+    ),
     "in-kafka-broken-headers-ignored": Mutant(
         "G7", "a message whose headers cannot be read is handled as one without headers",
         _kafka_broken_headers_ignored,

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
 import sys
 import uuid
 
 import pytest
+from cloudevents.core.bindings.kafka import to_binary_event, to_structured_event
+from cloudevents.core.v1.event import CloudEvent
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
-from postroom import Handlers
+from postroom import Event, Handlers
+from postroom.brokers.kafka import KafkaBroker
 from postroom.consumers import Consumer
 from postroom.consumers.kafka import KafkaSource
 from postroom.store import Filter
@@ -16,8 +22,10 @@ from postroom.stores.memory import MemoryStore
 from tests.contract.test_consumer_kafka import QUICK
 from tests.scenario.kafka_corpus import CORPUS, TYPE
 from tests.scenario.kafka_place import make_topic, servers
-from tests.scenario.place import until
+from tests.scenario.place import MemoryPlace, until
+from tests.servers import programs
 from tests.servers.kafka_wire import RawRecord, send_raw
+from tests.servers.process import wait_until
 
 STREAM = "inbox.payments"
 ALWAYS = 10 * 365 * 86_400 * 1_000 * 1_000  # of time stamps: as far away as you like
@@ -134,3 +142,169 @@ async def test_a_header_name_that_is_not_utf8_never_kills_the_process(kafka_url)
     )  # fmt: skip
     out, err = await process.communicate()
     assert (process.returncode, out.decode().split()) == (0, ["1988", "12"]), err.decode()[-2_000:]
+
+
+# -- which message is it --------------------------------------------------------------------------
+def kcat(url, topic, lines, *options):
+    """Send lines as `key:body` by a program that was not written here."""
+    subprocess.run(
+        [str(programs.program("kcat")), "-P", "-b", servers(url), "-t", topic, "-K:", *options],
+        input="".join(f"{line}\n" for line in lines).encode(), check=True, timeout=60,
+    )  # fmt: skip
+
+
+async def test_the_same_body_under_different_keys_is_not_the_same_message(
+    kafka_url, store, caplog
+):  # R-A4, I5
+    topic, seen = make_topic(kafka_url, partitions=1), []
+    lines = ['order-1:{"status":"paid"}', 'order-2:{"status":"paid"}', "order-1:", "order-2:"]
+    await asyncio.to_thread(kcat, kafka_url, topic, [*lines, lines[0]], "-Z")
+    handlers = Handlers(name="payments")
+
+    @handlers.on(topic)
+    async def note(event, tx):  # noqa: ARG001
+        seen.append((event.key, event.payload, event.headers.get("kafka-tombstone")))
+
+    async with reading(kafka_url, topic, store, handlers) as consumer:
+        await until(lambda: consumer.counts.done == 5, 30)
+    assert sorted(seen) == [
+        ("order-1", b"", "true"),
+        ("order-1", b'{"status":"paid"}', None),
+        ("order-2", b"", "true"),
+        ("order-2", b'{"status":"paid"}', None),
+    ]
+    assert consumer.counts.repeats == 1
+    told = [r.getMessage() for r in caplog.records if "have no id" in r.getMessage()]
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("mode", ["direct", "durable"])
+async def test_cloudevents_of_the_official_sdk(kafka_url, store, handlers, handled, mode):  # R-A5
+    topic = make_topic(kafka_url, partitions=1)
+    producer = Producer({"bootstrap.servers": servers(kafka_url), "log_level": 0})
+    for convert in (to_binary_event, to_structured_event):
+        for source in ("/shop/a", "/shop/b", "/shop/a"):
+            event = CloudEvent(
+                {
+                    "id": f"42-{convert.__name__}", "source": source, "type": "order.created",
+                    "datacontenttype": "application/json", "subject": "o-1", "partitionkey": "k",
+                },
+                data={"n": 1},
+            )  # fmt: skip
+            message = convert(event)
+            producer.produce(topic, message.value, message.key, headers=message.headers)
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    async with reading(kafka_url, topic, store, handlers, mode=mode) as consumer:
+        await until(lambda: len(handled) == 4 and not consumer.in_flight, 30)
+    assert [e.id for e in handled] == [
+        "/shop/a 42-to_binary_event", "/shop/b 42-to_binary_event",
+        "/shop/a 42-to_structured_event", "/shop/b 42-to_structured_event",
+    ]  # fmt: skip
+    assert [(e.type, e.key, e.aggregate_id, e.data) for e in handled] == [
+        ("order.created", "k", "o-1", {"n": 1})
+    ] * 4
+    assert await dead(store) == []
+
+
+async def test_our_own_events_in_cloudevents_mode_have_the_same_id_on_both_sides(
+    kafka_url, store, handlers, handled
+):
+    topic = make_topic(kafka_url, partitions=1)
+    place = MemoryPlace()
+    await place.write(Event("order.created", {"n": 1}, id="e-1", key="k", topic=topic))
+    await place.relay(KafkaBroker(servers(kafka_url), cloudevents="/shop")).drain()
+    await place.close()
+    async with reading(kafka_url, topic, store, handlers):
+        await until(lambda: len(handled) == 1, 30)
+    assert (handled[0].id, handled[0].type, handled[0].data) == ("e-1", "order.created", {"n": 1})
+
+
+async def test_a_router_that_puts_the_id_into_a_header(kafka_url, store, handlers, handled):  # R-A4
+    topic = make_topic(kafka_url, partitions=1)
+    records = [
+        RawRecord(b'{"n":1}', b"order-1", [(b"id", name), (b"eventType", b"order.created")])
+        for name in (b"d-1", b"d-2", b"d-1")
+    ]
+    await asyncio.to_thread(send_raw, servers(kafka_url), topic, records)
+    url = f"{kafka_url}?topic={topic}&group={topic}&id_header=id&type_header=eventType"
+    async with Consumer(url, store, handlers) as consumer:
+        await until(lambda: consumer.counts.done == 3, 30)
+    assert ([e.id for e in handled], consumer.counts.repeats) == (["d-1", "d-2"], 1)
+
+
+async def test_a_topic_that_is_made_again_has_other_messages(
+    kafka_url, store, handlers, handled
+):  # R-A9
+    """Offsets begin at 0 again; `[1]` and `[3]` are at the same place."""
+    topic = make_topic(kafka_url, partitions=1)
+    admin = AdminClient({"bootstrap.servers": servers(kafka_url), "log_level": 0})
+
+    def again():
+        admin.delete_topics([topic])[topic].result(30)
+        wait_until(
+            lambda: topic not in admin.list_topics(timeout=10).topics, within=30, what="gone"
+        )
+        make_topic(kafka_url, partitions=1, name=topic)
+
+    for bodies in ([b"[1]", b"[2]"], [b"[3]", b"[4]"]):
+        if handled:
+            await asyncio.to_thread(again)
+        records = [RawRecord(body, b"k", [TYPE]) for body in bodies]
+        await asyncio.to_thread(send_raw, servers(kafka_url), topic, records)
+        async with reading(
+            kafka_url, topic, store, handlers, missing_id="offset", group=topic
+        ) as consumer:
+            await until(lambda c=consumer: c.counts.done == 2, 30)
+    assert [e.payload for e in handled] == [b"[1]", b"[2]", b"[3]", b"[4]"]
+    assert len({e.id for e in handled}) == 4
+
+
+# -- in hand, and not done ------------------------------------------------------------------------
+async def test_what_was_in_hand_of_a_new_group_is_not_lost(kafka_url, store):  # R-A6
+    """With start=latest a member that dies before its first commit must leave its beginning."""
+    topic, group, seen = make_topic(kafka_url, partitions=2), uuid.uuid4().hex, []
+    hang = True
+    handlers = Handlers(name="payments")
+
+    @handlers.on("order.created")
+    async def charge(event, tx):  # noqa: ARG001
+        if hang:
+            seen.append(event.id)
+            await asyncio.Event().wait()
+        seen.append(event.id)
+
+    async def send(name):
+        for partition in range(2):
+            record = [good(f"{name}-{partition}")]
+            await asyncio.to_thread(
+                send_raw, servers(kafka_url), topic, record, partition=partition
+            )
+
+    await send("before the group")
+    first = reading(kafka_url, topic, store, handlers, group=group, start="latest")
+    await first.start()
+    rounds = 0
+    while len(seen) < 2:
+        rounds += 1
+        await send(f"m{rounds}")
+    await first.kill()
+    in_hand, hang = set(seen), False
+    seen.clear()
+    async with reading(kafka_url, topic, store, handlers, group=group, start="latest"):
+        await until(lambda: in_hand <= set(seen), 60)
+    assert not [name for name in seen if name.startswith("before")]
+
+
+async def test_a_blocked_event_loop_fetches_no_more_than_enough(kafka_url):  # R-D6
+    topic = make_topic(kafka_url, partitions=1)
+    producer = Producer({"bootstrap.servers": servers(kafka_url), "log_level": 0})
+    for _ in range(20_000):
+        producer.produce(topic, b"{}")
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    source = KafkaSource(kafka_url, topic=topic, group=topic, config=QUICK)
+    await source.open()
+    try:  # from here on the loop does not run: these waits are not awaited
+        wait_until(lambda: source._thread._held_back is True, within=30, what="partitions paused")
+        assert 2_000 <= len(source._arrivals._waiting) <= 2_500
+    finally:
+        await source.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from postroom.consumers import ConsumerSettings
-from postroom.consumers.kafka import _OPTIONS
+from postroom.consumers.kafka_options import OPTIONS as _OPTIONS
 from postroom.consumers.rabbitmq import _OF_LINK, _OWN
 from postroom.wiring import SOURCES
 

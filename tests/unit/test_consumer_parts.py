@@ -20,6 +20,7 @@ from postroom.consumers.settings import ConsumerSettings, merge
 from postroom.context import Context
 from postroom.errors import CausationError, ConfigError, EventError, StoreConflictError
 from postroom.event import MAX_CAUSATION
+from postroom.foreign import translate
 from postroom.message_id import MessageId, hash_id, identify
 from postroom.outbox import Outbox
 from postroom.source import Incoming
@@ -35,12 +36,13 @@ from postroom.transactions.conflicts import has_no_room, is_conflict, is_passing
     [
         ({"postroom-id": "e-1", "ce_id": "c-1"}, "e-1"),
         ({"ce_id": "c-1"}, "c-1"),
-        ({"ce-id": "c-2"}, "c-2"),
-        ({"cloudEvents:id": "c-3"}, "c-3"),
+        ({"ce-id": "c-2", "ce-source": "/shop/a"}, "/shop/a c-2"),
+        ({"cloudEvents:id": "c-3", "cloudEvents:source": "/shop/b"}, "/shop/b c-3"),
     ],
 )
 def test_the_senders_own_id_goes_first(headers, expected):
-    assert identify(Incoming("t", b"", headers), "hash") == MessageId(expected)
+    message = translate(Incoming("t", b"", headers))
+    assert identify(message, "hash") == MessageId(expected)
 
 
 @pytest.mark.req("S5.5")
@@ -444,13 +446,13 @@ def test_settings_that_make_no_sense_are_refused(wrong):
 
 
 def test_arrivals_are_enough_by_number_or_by_size():
-    from postroom.consumers import kafka
+    from postroom.consumers.kafka_poller import Arrivals, KafkaDelivery
 
     def delivered(count, size):
         message = Incoming("t", bytes(size), {})
-        return [kafka._Delivery(Partition("t", 0), n, message) for n in range(count)]
+        return [KafkaDelivery(Partition("t", 0), n, message) for n in range(count)]
 
-    arrivals = kafka._Arrivals()
+    arrivals = Arrivals()
     arrivals.put(delivered(1_999, 10))
     assert not arrivals.are_enough
     arrivals.put(delivered(1, 10))

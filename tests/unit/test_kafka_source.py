@@ -6,7 +6,8 @@ import asyncio
 
 from confluent_kafka import KafkaError, KafkaException
 
-from postroom.consumers.kafka import KafkaSource, _Arrivals, _Poller
+from postroom.consumers.kafka import KafkaSource
+from postroom.consumers.kafka_poller import Arrivals, Poller
 from tests.servers.process import free_port
 
 URL = "kafka://127.0.0.1:{port}?topic=orders&group=payments"
@@ -39,8 +40,7 @@ class Client:
 
 async def test_brokers_that_are_back_are_told_once(caplog):
     source, client = KafkaSource(URL.format(port=1)), Client()
-    loop = asyncio.get_running_loop()
-    poller = _Poller(source.options, loop, print, _Arrivals(), source.connection)
+    poller = Poller(source.options, Arrivals(), source.connection, print)
     for _ in range(3):
         poller._failed(KafkaError(KafkaError._ALL_BROKERS_DOWN))
         poller._look_for_brokers(client)

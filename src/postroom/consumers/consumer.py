@@ -13,6 +13,7 @@ from typing import Any, Self
 from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
 from postroom.clock import Clock, SystemClock
 from postroom.consumers.backlog import Backlog, Unpacked, stream_of
+from postroom.consumers.hashed import HashedIds
 from postroom.consumers.keys import Keys
 from postroom.consumers.letter import read, to_record
 from postroom.consumers.seen import warn_of_a_short_memory
@@ -82,6 +83,7 @@ class Consumer:
         self._relay: Relay | None = None
         self._keys: Keys | None = None
         self._trials: Trials | None = None
+        self._hashes = HashedIds(self.name)
         self._held: dict[bytes, Delivery] = {}  # keys behind a message that no row can hold
         self._receiving: asyncio.Task[None] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -333,6 +335,8 @@ class Consumer:
                 record, problem = to_record(message), problem or str(error)
             else:
                 bench.counts.hashed_ids += from_body
+                if from_body:
+                    self._hashes.note(message.topic)
             if not problem and bench.handlers.handles(record.type):
                 # A number of its own in this process, by which a suspect is known again.
                 record = record._replace(seq=next(self._numbers))

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from postroom.foreign import NO_NAMES, Names, translate
 from postroom.record import short_error
-from postroom.source import Incoming
+from postroom.source import TOMBSTONE, Incoming
 
 # For a header name that is not UTF-8 confluent-kafka returns a list with NULL in it *and* sets an
 # exception. A call from C, as this one, always notices and raises SystemError. A call in the
@@ -17,8 +18,12 @@ from postroom.source import Incoming
 _headers_of = methodcaller("headers")
 
 
-def incoming(message: Message) -> Incoming:
-    """Return a record as a message; what cannot be read of it is told in `problem`."""
+def incoming(message: Message, names: Names = NO_NAMES, generation: str = "") -> Incoming:
+    """Return a record as a message; what cannot be read of it is told in `problem`.
+
+    names         of headers in which foreign senders put an id and a type
+    generation    the id of the topic: one that is deleted and made again begins with offset 0
+    """
     headers: dict[str, str] = {}
     problem = ""
     try:  # once: after an error the record holds the broken list, and would hand it out
@@ -30,15 +35,18 @@ def incoming(message: Message) -> Incoming:
         if value is not None:  # of several with one name the first counts, as ours come first
             text = value if isinstance(value, str) else value.decode(errors="replace")
             headers.setdefault(name, text)
-    key = message.key()
-    return Incoming(
-        message.topic() or "",
-        _bytes(message.value()),
+    key, value, topic = message.key(), message.value(), message.topic() or ""
+    if value is None:
+        headers[TOMBSTONE] = "true"
+    read = Incoming(
+        topic,
+        _bytes(value),
         headers,
-        None if key is None else _bytes(key).decode(errors="replace"),
-        f"{message.topic()}/{message.partition()}/{message.offset()}",
+        None if key is None else _bytes(key).decode(errors="backslashreplace"),
+        f"{topic}{generation and '@'}{generation}/{message.partition()}/{message.offset()}",
         problem,
     )
+    return translate(read, names)
 
 
 def _cause(error: Exception) -> str:

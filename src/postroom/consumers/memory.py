@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from postroom.broker import BrokerCapabilities, Desk
 from postroom.consumers.letter import to_message
+from postroom.foreign import translate
 from postroom.record import Record
 from postroom.source import Connection, Incoming, SourceCapabilities
 
@@ -27,7 +28,7 @@ class MemoryQueue:
     def send(self, *messages: Incoming) -> None:
         """Put messages at the end."""
         for message in messages:
-            self.waiting.append((self._next, message))
+            self.waiting.append((self._next, translate(message)))
             self._next += 1
         self._news.set()
 

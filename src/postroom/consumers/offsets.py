@@ -15,9 +15,11 @@ class Partition:
     Lost for good once it is revoked: an assignment of the same partition later is another object.
     """
 
-    def __init__(self, topic: str, number: int) -> None:
+    def __init__(self, topic: str, number: int, topic_id: str = "") -> None:
         self.topic = topic
         self.number = number
+        self.topic_id = topic_id
+        self.highest = -1  # the last offset that has arrived
         self.is_lost = False
         self._lock = threading.Lock()
         self._open: dict[int, bool] = {}  # offset → done, in the order of arrival
@@ -26,6 +28,7 @@ class Partition:
 
     def arrived(self, offset: int) -> None:
         with self._lock:
+            self.highest = offset
             self._open[offset] = False
 
     def done(self, offset: int) -> None:

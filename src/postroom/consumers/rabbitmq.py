@@ -28,6 +28,7 @@ from postroom.brokers.rabbitmq.options import RabbitOptions
 from postroom.consumers.amqp import incoming
 from postroom.consumers.pauses import Pauses
 from postroom.errors import ConfigError
+from postroom.foreign import Names
 from postroom.record import short_error
 from postroom.source import Connection, Incoming, SourceCapabilities
 from postroom.url import Host, Url, boolean, one_of, seconds, unknown, whole_number
@@ -46,12 +47,19 @@ class QueueOptions:
 
     queue       the queue
     prefetch    so many messages are in hand at most, not yet acknowledged
+    id_header, type_header    headers in which foreign senders put the id and the type of a message
     link        how to connect, and what to declare: exchange, bindings, declare, certificates
     """
 
     queue: str
     prefetch: int = 200
+    id_header: str = ""
+    type_header: str = ""
     link: RabbitOptions
+
+    @property
+    def names(self) -> Names:
+        return Names(self.id_header, self.type_header)
 
     def __post_init__(self) -> None:
         if not self.queue:
@@ -67,6 +75,8 @@ def _listed(text: str) -> tuple[str, ...]:
 _OWN: Mapping[str, Callable[[str], Any]] = {
     "queue": str,
     "prefetch": whole_number,
+    "id_header": str,
+    "type_header": str,
 }
 _OF_LINK: Mapping[str, Callable[[str], Any]] = {
     "exchange": str,
@@ -200,7 +210,7 @@ class RabbitSource:
         if options.link.declare:
             await topology.declare(link, options.link, options.link.exchange)
         channel = await link.open(confirms=False)
-        session = _Session(channel, link)
+        session = _Session(channel, link, self.options.names)
         async with within(patience, f"consuming {options.queue}"):
             await channel.basic_qos(prefetch_count=options.prefetch)
             await session.begin(options.queue)
@@ -219,9 +229,10 @@ class RabbitSource:
 class _Session:
     """One channel: its deliveries are lost when it ends."""
 
-    def __init__(self, channel: AbstractChannel, link: Link) -> None:
+    def __init__(self, channel: AbstractChannel, link: Link, names: Names) -> None:
         self._channel = channel
         self._link = link
+        self._names = names
         self._tag: str | None = None
         self._arrived: deque[_Delivery] = deque()
         self._news = asyncio.Event()
@@ -287,7 +298,7 @@ class _Session:
             return
         content = self._link.content_of(message.consumer_tag or "", tag)
         if self._takes and not self.is_over:
-            found = incoming(content or _UNKNOWN, message.body)
+            found = incoming(content or _UNKNOWN, message.body, self._names)
             self._arrived.append(_Delivery(self, tag, found))
             self._news.set()
 

@@ -19,8 +19,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 from postroom.consumers.letter import to_record
-from postroom.envelope import CONTENT_TYPE, CORRELATION_ID, ID, TYPE
 from postroom.errors import ConfigError, MissingExtraError
+from postroom.foreign import NO_NAMES
 from postroom.inbox import Inbox
 from postroom.message_id import MissingId
 from postroom.source import Incoming
@@ -99,18 +99,16 @@ def _incoming(message: StreamMessage[Any]) -> Incoming:
     if isinstance(raw, (list, tuple)):
         raise ConfigError("an inbox takes one message at a time: a subscriber without batch=True")
     if hasattr(raw, "routing_key"):  # aio-pika
-        from postroom.consumers.amqp import to_text
+        from postroom.consumers.amqp import to_text, with_properties
 
-        headers = to_text(raw.headers or {})
-        for header, value in (
-            (ID, raw.message_id),
-            (TYPE, raw.type),
-            (CORRELATION_ID, raw.correlation_id),
-            (CONTENT_TYPE, raw.content_type),
-        ):
-            if value:
-                headers.setdefault(header, str(value))
-        return Incoming(raw.routing_key or "", raw.body, headers)
+        return with_properties(
+            Incoming(raw.routing_key or "", raw.body, to_text(raw.headers or {})),
+            NO_NAMES,
+            message_id=raw.message_id,
+            kind=raw.type,
+            correlation_id=raw.correlation_id,
+            content_type=raw.content_type,
+        )
     from postroom.consumers.kafka_message import incoming
 
     return incoming(raw)

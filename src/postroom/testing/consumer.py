@@ -11,6 +11,7 @@ show a double.
 from __future__ import annotations
 
 import asyncio
+import json
 import sqlite3
 from collections.abc import AsyncIterator
 from contextlib import closing
@@ -77,6 +78,37 @@ class ConsumerContract(ConsumerBatches):
             await room.until(lambda: consumer.counts.done == 3)
         assert room.effects() == ["m-1", "m-2"]
         assert consumer.counts.repeats == 1
+
+    @pytest.mark.req("S5.5")
+    @pytest.mark.promise("G6", "I5")
+    async def test_a_cloudevent_is_known_by_its_source_and_its_id(self, room: Room) -> None:  # R-A5
+        @room.handlers.on("order.created")
+        async def charge(event: Record, tx: Any) -> None:
+            await room.effect(tx, f"{event.id} {event.data} {event.aggregate_id}")
+
+        def facts(source: str) -> dict[str, str]:
+            return {
+                "specversion": "1.0", "id": "42", "source": source, "type": "order.created",
+                "subject": "o-1",
+            }  # fmt: skip
+
+        def binary(source: str, prefix: str) -> Sent:
+            headers = {f"{prefix}{name}": value for name, value in facts(source).items()}
+            return Sent(None, b'{"n": 1}', None, None, {**headers, **JSON})
+
+        def structured(source: str) -> Sent:
+            body = json.dumps({**facts(source), "data": {"n": 1}}).encode()
+            return Sent(None, body, None, None, {"content-type": "application/cloudevents+json"})
+
+        await room.wire.send(
+            binary("/a", "ce_"), binary("/b", "ce-"), structured("/c"),
+            structured("/b"), structured("/a"), binary("/c", "cloudEvents:"),
+        )  # fmt: skip
+        async with room.consuming() as consumer:
+            await room.until(lambda: consumer.counts.done == 6)
+        assert consumer.counts.repeats == 3
+        assert sorted(room.effects()) == [f"/{s} 42 {{'n': 1}} o-1" for s in "abc"]
+        assert await room.dead() == {}
 
     @pytest.mark.req("S3.5")
     @pytest.mark.promise("G6")

@@ -1,0 +1,29 @@
+"""Says that messages come without an id: the hash of a body drops a genuine second one (I5)."""
+
+from __future__ import annotations
+
+import logging
+
+_log = logging.getLogger(__name__)
+_MOST_TOPICS = 100  # routing keys of RabbitMQ may be as many as there are orders
+
+
+class HashedIds:
+    """Warns once for each topic, in the life of a consumer."""
+
+    def __init__(self, consumer: str) -> None:
+        self._consumer = consumer
+        self._told: set[str] = set()
+
+    def note(self, topic: str) -> bool:
+        """Note a message that is known by its body alone; True if that was worth a warning."""
+        if topic in self._told or len(self._told) >= _MOST_TOPICS:
+            return False
+        self._told.add(topic)
+        _log.warning(
+            "consumer %s: messages of %r have no id and are known by a hash of their body, so that "
+            "a second one with the same body is dropped. Have the sender set an id, name its "
+            "header by id_header, or choose another missing_id",
+            self._consumer, topic,
+        )  # fmt: skip
+        return True

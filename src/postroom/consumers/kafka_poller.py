@@ -1,0 +1,279 @@
+"""The thread that polls Kafka, and what has arrived and was not asked for yet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+
+from postroom.consumers.kafka_cluster import Cluster
+from postroom.consumers.kafka_message import incoming
+from postroom.consumers.kafka_options import KafkaSourceOptions
+from postroom.consumers.offsets import Partition
+from postroom.source import Connection, Incoming
+from postroom.url import MASK, is_secret
+
+_log = logging.getLogger("postroom.consumers.kafka")
+_POLL_SECONDS = 0.05
+_MOST = 500  # messages handed over at once
+_ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not yet asked for: partitions are paused
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_LONG_LIFE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+_UNREACHABLE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION}
+_REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
+
+
+class KafkaDelivery:
+    """One record in hand."""
+
+    __slots__ = ("_offset", "_partition", "message")
+
+    def __init__(self, partition: Partition, offset: int, message: Incoming) -> None:
+        self._partition = partition
+        self._offset = offset
+        self.message = message
+
+    @property
+    def is_lost(self) -> bool:
+        return self._partition.is_lost
+
+    def ack(self) -> None:
+        self._partition.done(self._offset)
+
+
+class Arrivals:
+    """Messages that have arrived and were not asked for.
+
+    The thread puts them in by itself: it must know how many there are also while the event loop is
+    busy with something else.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[KafkaDelivery] = deque()
+        self._bytes = 0
+
+    @property
+    def are_enough(self) -> bool:
+        """No more should come, by their number or their size."""
+        return len(self._waiting) >= _ENOUGH or self._bytes >= _ENOUGH_BYTES
+
+    def put(self, deliveries: Sequence[KafkaDelivery]) -> None:
+        size = sum(len(delivery.message.body) for delivery in deliveries)
+        with self._lock:
+            self._waiting.extend(deliveries)
+            self._bytes += size
+
+    def take(self, most: int) -> list[KafkaDelivery]:
+        with self._lock:
+            taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+            self._bytes -= sum(len(delivery.message.body) for delivery in taken)
+            return taken
+
+
+class Poller(threading.Thread):
+    """Polls, commits and rebalances; the only one who touches the client."""
+
+    def __init__(
+        self,
+        options: KafkaSourceOptions,
+        arrivals: Arrivals,
+        connection: Connection,
+        tell: Callable[[], object],
+    ) -> None:
+        super().__init__(name=f"postroom-kafka-{options.group}", daemon=True)
+        self.paused = threading.Event()
+        self.ending = threading.Event()
+        self._options = options
+        self._arrivals = arrivals
+        self._connection = connection
+        self._tell = tell
+        self._cluster = Cluster(options)
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._held_back: bool | None = False  # None: some are paused and some are not
+
+    def run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self.ending.is_set():
+            began = monotonic()
+            try:
+                self._live()
+            except Exception as error:  # a fatal error of the client: only a new one helps
+                _log.warning("the Kafka consumer failed (a new one is made): %s", error)
+                self._connection.lost(str(error))
+                self._lose(list(self._partitions))
+                if monotonic() - began > _LONG_LIFE_SECONDS:
+                    pause = _FIRST_PAUSE
+                self.ending.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _live(self) -> None:
+        config = {
+            **self._options.client(),
+            "on_commit": self._committed,
+            "error_cb": self._failed,
+        }
+        client = Client(config, logger=_LogLines(self._options))
+        try:
+            client.subscribe(
+                list(self._options.topic),
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._taken,
+            )
+            while not self.ending.is_set():
+                self._hold_back(client)
+                first = client.poll(_POLL_SECONDS)
+                if first is not None:
+                    self._hand_over([first, *client.consume(_MOST - 1, 0)])
+                if self._connection.trouble:
+                    self._look_for_brokers(client)
+                self._commit(client, wait=False)
+            self._commit(client, wait=True)
+        finally:
+            self._lose(list(self._partitions))
+            with suppress(Exception):
+                client.close()
+
+    # -- the connection -----------------------------------------------------------------------
+    def _failed(self, error: KafkaError) -> None:
+        """Hear from librdkafka what is wrong; it says so again and again."""
+        if error.code() in _UNREACHABLE and self._connection.lost(f"Kafka: {error.str()}"):
+            _log.warning("Kafka cannot be reached (postroom goes on trying): %s", error.str())
+
+    def _look_for_brokers(self, client: Client) -> None:
+        """Ask whether the brokers are back: librdkafka does not tell."""
+        with suppress(KafkaException):
+            client.list_topics(self._options.topic[0], timeout=_LOOK_SECONDS)
+            self._connection.restored()
+            _log.warning("Kafka can be reached again")
+
+    # -- messages -----------------------------------------------------------------------------
+    def _hand_over(self, messages: Sequence[Message]) -> None:
+        deliveries: list[KafkaDelivery] = []
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.fatal():
+                    raise KafkaException(error)
+                _log.warning("Kafka: %s", error.str())
+                continue
+            partition = self._partitions.get((message.topic() or "", message.partition() or 0))
+            offset = message.offset()
+            if partition is not None and offset is not None:
+                if offset <= partition.highest:
+                    partition = self._begun_again(partition)
+                partition.arrived(offset)
+                found = incoming(message, self._options.names, partition.topic_id)
+                deliveries.append(KafkaDelivery(partition, offset, found))
+        if deliveries:
+            self._arrivals.put(deliveries)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+                self._tell()
+
+    def _begun_again(self, old: Partition) -> Partition:
+        """Offsets went back: the topic was deleted and made again. Nothing of the old one counts.
+
+        Raises if Kafka does not answer; then it all begins anew.
+        """
+        old.lose()
+        topic_id = self._cluster.topic_ids([old.topic])[old.topic]
+        new = self._partitions[old.topic, old.number] = Partition(old.topic, old.number, topic_id)
+        return new
+
+    def _hold_back(self, client: Client) -> None:
+        """Pause what is assigned while enough is in hand; the polls go on."""
+        enough = self.paused.is_set() or self._arrivals.are_enough
+        if enough != self._held_back:
+            assigned = client.assignment()
+            (client.pause if enough else client.resume)(assigned)
+            self._held_back = enough
+
+    # -- offsets ------------------------------------------------------------------------------
+    def _commit(self, client: Client, *, wait: bool) -> None:
+        due = [
+            TopicPartition(partition.topic, partition.number, offset)
+            for partition in self._partitions.values()
+            if (offset := partition.to_commit()) is not None
+        ]
+        if not due:
+            return
+        try:
+            if wait:
+                client.commit(offsets=due, asynchronous=False)
+            else:
+                client.commit(offsets=due, asynchronous=True)
+        except KafkaException as error:
+            self._committed(error.args[0], due)
+
+    def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        if error is None:
+            return
+        level = logging.DEBUG if error.code() in _REBALANCING else logging.WARNING
+        _log.log(level, "Kafka did not take an offset (it is offered again): %s", error.str())
+        for each in partitions:
+            found = self._partitions.get((each.topic, each.partition))
+            if found is not None:
+                found.not_committed()
+
+    # -- rebalances ---------------------------------------------------------------------------
+    def _assigned(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
+        """Begin with partitions. Raises if Kafka does not answer: then a new client joins."""
+        ids = self._cluster.topic_ids({each.topic for each in partitions})
+        places = list(partitions)
+        if self._options.start == "latest":
+            places = self._at_the_end(client, places)
+        for each in partitions:
+            place = (each.topic, each.partition)
+            self._partitions[place] = Partition(*place, ids[each.topic])
+        self._held_back = None
+        client.incremental_assign(places)
+
+    def _at_the_end(self, client: Client, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return where to begin; a group without an offset commits the end before it begins there.
+
+        Otherwise a member that dies before its first commit leaves no trace, and the next one
+        begins at the end again: behind what the first had in hand.
+        """
+        known = self._cluster.committed(client, partitions)
+        fresh = self._cluster.ends([each for each in known if each.offset < 0])
+        if fresh:
+            for each in client.commit(offsets=fresh, asynchronous=False) or ():
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        return [each for each in known if each.offset >= 0] + fresh
+
+    def _revoked(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
+        """Commit what is done, then let go. What is running comes again and is found done."""
+        self._commit(client, wait=True)
+        self._lose([(each.topic, each.partition) for each in partitions])
+
+    def _taken(self, client: Client, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
+        """Another one has them already: there is nothing to commit any more."""
+        self._lose([(each.topic, each.partition) for each in partitions])
+
+    def _lose(self, partitions: Sequence[tuple[str, int]]) -> None:
+        for each in partitions:
+            found = self._partitions.pop(each, None)
+            if found is not None:
+                found.lose()
+
+
+class _LogLines:
+    """Takes the lines of librdkafka, which repeats itself at every try: for whoever digs."""
+
+    def __init__(self, options: KafkaSourceOptions) -> None:
+        self._secrets = [v for n, v in options.config.items() if v and is_secret(n, str(v))]
+
+    def log(self, level: int, form: str, *parts: object) -> None:
+        line = form % parts if parts else form
+        for secret in self._secrets:
+            line = line.replace(str(secret), MASK)
+        _log.log(logging.WARNING if level >= logging.CRITICAL else logging.DEBUG, "%s", line)
