@@ -9,7 +9,7 @@ import pytest
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.rabbitmq.errand import Errand
-from postroom.brokers.rabbitmq.frames import UnsendableError
+from postroom.brokers.rabbitmq.frames import Encoder, UnsendableError
 from postroom.brokers.rabbitmq.letter import Writer
 from postroom.brokers.rabbitmq.options import RabbitOptions
 from postroom.testing.desk import RecordingDesk, make_record
@@ -306,3 +306,30 @@ async def test_a_cancelled_errand_hears_and_reports_nothing_more():
     trip.channel.say("confirmed", letter)
     assert trip.desk.reports == []
     assert not trip.errand.is_clean
+
+
+@pytest.mark.promise("G7")
+@in_no_time
+async def test_what_no_message_can_hold_costs_no_neighbour():
+    """Rows of strangers: text without bytes, names and ids beyond 255 bytes."""
+    good = batch("a", "b", "c")
+    surrogate = make_record(4, id="surrogate", key="d", correlation_id="\ud800")
+    hostile = [
+        surrogate,
+        make_record(5, id="name", key="e", headers_json='{"' + "é" * 128 + '": "1"}'),
+        make_record(6, id="i" * 256, key="f"),
+        make_record(7, id="type", key="g", type="é" * 128),
+        make_record(8, id="key", key="h", topic="é" * 128),
+        make_record(9, id="correlation", key="i", correlation_id="é" * 128),
+        make_record(10, id="many", key="j", headers_json='{"x": "' + "y" * 140_000 + '"}'),
+    ]
+    async with Trip([good[0], *hostile[:4], good[1], *hostile[4:], good[2]]) as trip:
+        trip.channel.pack = Encoder(1, 131_072).encode
+        sent = await trip.channel.wave(0)
+        assert ids(sent) == ["a1", "b2", "c3"]
+        for letter in sent:
+            trip.channel.say("confirmed", letter)
+    verdicts = trip.verdicts()
+    assert {verdicts[record.id] for record in hostile} == {"rejected"}
+    assert {verdicts[record.id] for record in good} == {"confirmed"}
+    assert "no AMQP message can hold it" in trip.desk.outcome(surrogate).error

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from aiormq.exceptions import ChannelNotFoundEntity
 
+from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.brokers.rabbitmq.link import AwayError
 from postroom.consumers.pauses import Pauses
 from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
+from postroom.testing.desk import RecordingDesk, make_record
 
 URL = "amqp://guest@localhost?queue=inbox"
 
@@ -176,3 +180,61 @@ async def test_the_state_of_the_connection_is_told_once_for_each_change(monkeypa
     assert lost.endswith(f"{said} (postroom connects again)")
     assert back == "consuming 'inbox' of RabbitMQ again"
     await source.close()
+
+
+class HangsUp:
+    """A server that takes every connection and ends it at once."""
+
+    def __init__(self):
+        self.connections = 0
+
+    async def __aenter__(self):
+        self._server = await asyncio.start_server(self._hang_up, "127.0.0.1", 0)
+        self.host = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        return self
+
+    async def __aexit__(self, *_):
+        self._server.close()
+        await self._server.wait_closed()
+
+    async def _hang_up(self, reader, writer):
+        self.connections += 1
+        writer.close()
+
+
+async def test_every_connection_to_a_server_that_hangs_up_is_followed_by_a_pause(caplog):
+    async with HangsUp() as server:
+        source = RabbitSource(f"amqp://{server.host}?queue=inbox&connect_seconds=5")
+        source._pauses = pauses = Pauses(first=0.001, longest=0.004)
+        next_pause, slept = pauses.after_loss, []
+        pauses.after_loss = lambda: slept.append(next_pause()) or slept[-1]
+        receiving = asyncio.create_task(source.receive())
+        async with asyncio.timeout(30):
+            while len(slept) < 12:  # noqa: ASYNC110 - as many as the loop makes
+                await asyncio.sleep(0.001)
+        receiving.cancel()
+        await asyncio.wait({receiving})
+        await source.close()
+        assert 0 <= server.connections - len(slept) <= 1
+    assert slept[:4] == [0.001, 0.002, 0.004, 0.004]
+    lines = [r for r in caplog.records if r.name == "postroom.consumers.rabbitmq"]
+    assert len(lines) == 1
+
+
+async def test_a_relays_broker_makes_one_attempt_for_each_host_and_call():
+    """The pauses between calls are the relay's own: its breaker's."""
+    async with HangsUp() as server:
+        hosts = f"{server.host},{server.host}"
+        broker = RabbitBroker(f"amqp://{hosts}/?connect_seconds=5")
+        await broker.open()
+        assert server.connections == 2
+        desk = RecordingDesk()
+        for n in range(1, 4):
+            await broker.publish([make_record(n, key="a"), make_record(n + 10, key="b")], desk)
+            assert server.connections == 2 + 2 * n
+        await broker.publish_alone(make_record(30), desk)
+        with pytest.raises(ConnectionError):
+            await broker.health()
+        await broker.close()
+        assert server.connections == 12
+    assert {outcome.verdict.value for _, outcome in desk.reports} == {"outage"}

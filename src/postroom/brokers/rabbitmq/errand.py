@@ -111,14 +111,18 @@ class Errand:
         for run in turns:
             if not run or not self._sending:
                 continue
-            letter = self._compose(run[0])
-            if isinstance(letter, Outcome):
-                self._stop(run, letter)
-                continue
             try:
+                letter = self._compose(run[0])
+                if isinstance(letter, Outcome):
+                    self._stop(run, letter)
+                    continue
                 parcels.append((letter, channel.pack(letter)))
             except UnsendableError as error:
                 self._stop(run, Outcome(Verdict.REJECTED, str(error)))
+                continue
+            except Exception as error:  # a row of a stranger, such as text that has no bytes
+                said = f"no AMQP message can hold it: {short_error(error)}"
+                self._stop(run, Outcome(Verdict.REJECTED, said))
                 continue
             self._written += 1
             self._in_flight[letter.record.seq] = (letter, self._written, now)
