@@ -10,6 +10,7 @@ WRITES = "tests/contract/test_transactions_pymongo.py::"
 FAULTS = "tests/scenario/test_mongo_faults.py::"
 HOSTILE = "tests/scenario/test_mongo_hostile.py::"
 EMBEDDED = "tests/scenario/test_mongo_embedded.py::"
+WAKE = "tests/scenario/test_mongo_wake.py::"
 ODD = "tests/scenario/test_mongo_embedded_hostile.py::"
 RECONCILER_ODD = "tests/scenario/test_mongo_reconciler_odd.py::"
 RECONCILER = "tests/scenario/test_mongo_reconciler.py::"
@@ -301,7 +302,20 @@ def _opened_by_each():
     sharing._Use = lambda thing, users=0: use(thing, users, NoTurn())
 
 
+def _cursors_are_left():
+    from postroom.stores.mongo.waking import Ear
+
+    async def forget(self):
+        self._session, self._cursor = None, 0
+
+    Ear._drop = forget
+
+
 MONGO_MUTANTS = {
+    "mongo-cursors-left": Mutant(
+        "D1", "a change stream's cursor is left on the server", _cursors_are_left,
+        tests=(WAKE + "test_three_relays_on_one_store_have_one_cursor",),
+    ),
     "mongo-all-or-nothing": Mutant(
         "G7", "one document that cannot be changed stops all embedded events", _all_or_nothing,
         tests=(ODD + "test_a_document_that_cannot_be_changed_is_set_aside_and_named",),
