@@ -161,7 +161,7 @@ async def test_a_queue_that_is_declared_otherwise(rabbitmq_url, tap, name):
     told = await of_source(f"{rabbitmq_url}?queue={other}&declare=on")
     assert told[1:] == [
         (
-            "warning",
+            "error",
             f"the queue '{other}' is there with other properties: x-single-active-consumer=none",
         )
     ]

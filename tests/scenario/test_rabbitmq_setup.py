@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 from urllib.parse import urlsplit
 
 import aio_pika
@@ -164,12 +163,13 @@ async def test_a_relay_and_a_consumer_may_declare_the_same_queue(
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ({**OURS, "x_delivery_limit": 20}, "x-delivery-limit=20, and postroom would declare 2147483647"),
-        ({**OURS, "x_max_length": 9}, "x-max-length=9, and postroom would declare none"),
-        ({"x_delivery_limit": 2**31 - 1}, "x-single-active-consumer=none, and postroom would declare True"),
-        ({"kind": "classic", "x_single_active_consumer": True}, "x-.*=.*, and postroom would declare "),
+        ({**OURS, "x_delivery_limit": 20}, ("x-delivery-limit=20", "x-delivery-limit=2147483647")),
+        ({**OURS, "x_delivery_limit": 20, "x_max_length": 9},
+         ("x-delivery-limit=20, x-max-length=9", "x-delivery-limit=2147483647, x-max-length=none")),
+        ({"kind": "classic", "x_single_active_consumer": True},
+         ("x-queue-type=classic", "x-queue-type=quorum")),
     ],
-    ids=["limit", "one of theirs", "not single", "classic"],
+    ids=["limit", "one of theirs", "classic"],
 )  # fmt: skip
 async def test_a_queue_that_exists_otherwise_is_used_as_it_is(
     rabbitmq_url, name, tap, brokers, desk, arguments, told, caplog
@@ -185,14 +185,32 @@ async def test_a_queue_that_exists_otherwise_is_used_as_it_is(
     delivery.ack()
     await source.close()
     (line,) = [record.getMessage() for record in caplog.records]  # not at every connection
-    assert re.match(f"the queue '{name}' exists with {told}", line)
-    assert "used as it is" in line
+    there, ours = told
+    assert line.startswith(
+        f"the queue '{name}' exists with {there}, where postroom would declare {ours}: it is used"
+    )
+
+
+@pytest.mark.promise("I3")
+async def test_a_queue_that_several_would_share_is_a_relays_but_no_consumers(
+    rabbitmq_url, name, tap, brokers, desk
+):
+    await tap.queue(name, x_max_length=9)
+    await brokers(rabbitmq_url, queue=name, declare=True).open()
+    source = RabbitSource(rabbitmq_url, queue=name, declare=True)
+    told = f"the queue '{name}' exists with x-single-active-consumer=none: several consumers"
+    with pytest.raises(ConfigError, match=told):
+        await source.open()
+    await source.close()
+    without_order = RabbitSource(rabbitmq_url, queue=name, declare=True, single=False)
+    await without_order.open()
+    await without_order.close()
 
 
 async def test_a_queue_that_would_lose_messages_is_refused(rabbitmq_url, name, tap, brokers):
     channel = await tap._connection.channel()
     await channel.declare_queue(name, durable=False)
-    told = f"the queue '{name}' exists with durable=false, and would lose messages"
+    told = f"the queue '{name}' exists with durable=false: it would lose messages"
     with pytest.raises(ConfigError, match=told):
         await brokers(rabbitmq_url, queue=name, declare=True).open()
     with pytest.raises(ConfigError, match=told):

@@ -156,10 +156,8 @@ def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator
 async def _check_queue(source: RabbitSource) -> list[Finding]:
     from postroom.brokers.rabbitmq.checks import examine_queue
     from postroom.brokers.rabbitmq.link import AwayError, Link, address
-    from postroom.brokers.rabbitmq.topology import queue_arguments
 
     queue, options = source.options.queue, source.options.link
-    wanted = queue_arguments(options) if options.declare else None
     errors: list[str] = []
     for host in source._hosts:
         try:
@@ -169,7 +167,7 @@ async def _check_queue(source: RabbitSource) -> list[Finding]:
             errors.append(str(error))
             continue
         try:
-            return await examine_queue(link, queue, wanted)
+            return await examine_queue(link, queue, options)
         finally:
             await link.close()
     raise AwayError("; ".join(errors))

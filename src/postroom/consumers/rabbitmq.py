@@ -208,7 +208,7 @@ class RabbitSource:
     async def _consume(self, link: Link) -> _Session:
         options, patience = self.options, self.options.link.connect_seconds
         if options.link.declare:
-            await topology.declare(link, options.link, options.link.exchange)
+            await topology.declare(link, options.link, options.link.exchange, consumes=True)
         channel = await link.open(confirms=False)
         session = _Session(channel, link, self.options.names)
         async with within(patience, f"consuming {options.queue}"):

@@ -15,13 +15,15 @@ from aiormq.exceptions import ChannelClosed, ChannelNotFoundEntity
 
 from postroom.brokers.rabbitmq.broker import RabbitBroker
 from postroom.brokers.rabbitmq.link import Link, within
+from postroom.brokers.rabbitmq.options import RabbitOptions
 from postroom.brokers.rabbitmq.topology import (
     KIND,
     LIMIT,
+    NUMBERS,
     SINGLE,
-    UNSAFE,
     Inequivalent,
     queue_arguments,
+    refused,
 )
 from postroom.errors import ConfigError
 from postroom.finding import Finding
@@ -32,7 +34,6 @@ _MOST_PROPERTIES = 20
 _DEFAULT_LIMIT, _LIMITS_BY_DEFAULT = 20, 4  # deliveries, and RabbitMQ's version
 _NEVER_REACHED = 1_000_000
 _PATIENCE_SECONDS = 10.0
-_NUMBERS = ("byte", "short", "long", "signedint", "unsignedint")
 _DROPS = {
     "x-message-ttl": "milliseconds after which messages are dropped",
     "x-expires": "milliseconds without a consumer after which the queue is dropped",
@@ -62,26 +63,23 @@ async def examine(broker: RabbitBroker, topics: Collection[str]) -> list[Finding
         await onlooker.close()
     if found is None:
         return []
-    wanted = queue_arguments(options) if options.declare else None
     return [
         *judge_queue(options.queue, found),
         *judge_limit(options.queue, found, version),
-        *judge_declared(options.queue, found, wanted),
+        *judge_declared(options.queue, found, options),
     ]
 
 
-async def examine_queue(
-    link: Link, queue: str, wanted: Mapping[str, Any] | None = None
-) -> list[Finding]:
-    """Return what is odd about a queue that is consumed; `wanted` is what it is declared with."""
+async def examine_queue(link: Link, queue: str, options: RabbitOptions) -> list[Finding]:
+    """Return what is odd about a queue that is consumed."""
     found = await _properties(link, queue)
     if found is None:
-        return [] if wanted is not None else [_missing(f"there is no queue {queue!r}")]
+        return [] if options.declare else [_missing(f"there is no queue {queue!r}")]
     return [
         *judge_queue(queue, found),
         *judge_limit(queue, found, link.major_version),
         *judge_order(queue, found),
-        *judge_declared(queue, found, wanted),
+        *judge_declared(queue, found, options, consumes=True),
     ]
 
 
@@ -154,15 +152,16 @@ def judge_order(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def judge_declared(
-    queue: str, found: Mapping[str, Any], wanted: Mapping[str, Any] | None
+    queue: str, found: Mapping[str, Any], options: RabbitOptions, *, consumes: bool = False
 ) -> Iterator[Finding]:
     """A queue is never changed by declaring it: it is used as it is, or refused if unsafe."""
-    if wanted is None or not found:
+    if not options.declare or not found:
         return
+    wanted = queue_arguments(options)
     other = {n: v for n, v in {**wanted, **found}.items() if str(v) != str(wanted.get(n)).lower()}
     if other:
         what = ", ".join(f"{name}={found.get(name, 'none')}" for name in sorted(other))
-        unsafe = any(name in other for name in UNSAFE)
+        unsafe = any(name in other for name in refused(options, consumes=consumes))
         yield Finding(
             "error" if unsafe else "warning",
             f"the queue {queue!r} is there with other properties: {what}",
@@ -203,7 +202,7 @@ async def _properties(link: Link, queue: str) -> dict[str, Any] | None:
         if name == KIND:
             known[KIND] = value or "classic"
             break
-        known[name] = int(value) if value is not None and told.type in _NUMBERS else value
+        known[name] = int(value) if value is not None and told.type in NUMBERS else value
     return known
 
 

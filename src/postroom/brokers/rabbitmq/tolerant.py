@@ -112,6 +112,8 @@ class TolerantReader(asyncio.StreamReader):
                 return frame
         except (IndexError, StructError):  # malformed: aiormq says so
             return frame
+        if changed is payload:
+            return frame
         return _HEAD.pack(kind, channel, len(changed)) + changed + _END
 
     def _method(self, channel: int, payload: bytes) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiormq.abc import AbstractChannel
@@ -31,7 +32,11 @@ _INEQUIVALENT = re.compile(
     r"(?:none|(?:the value )?'(?P<value>[^']*)'(?: of type '(?P<type>\w+)')?)",
     re.DOTALL,
 )
-UNSAFE = ("durable", "auto_delete")
+NUMBERS = ("byte", "short", "long", "signedint", "unsignedint")
+_MOST_ARGUMENTS = 20
+_LOSES = dict.fromkeys(
+    ("durable", "auto_delete"), "it would lose messages: name another one, or delete it"
+)
 
 _log = logging.getLogger(__name__)
 _told: set[str] = set()
@@ -47,12 +52,15 @@ def queue_arguments(options: RabbitOptions) -> dict[str, Any]:
     return arguments
 
 
-async def declare(link: Link, options: RabbitOptions, exchange: str) -> None:
+async def declare(
+    link: Link, options: RabbitOptions, exchange: str, *, consumes: bool = False
+) -> None:
     """Declare an exchange, the queue and its bindings: all durable. Doing it again is no change.
 
     A queue that exists with other arguments is used as it is, with a warning. Raises ChannelClosed
-    if it would lose messages (not durable, deleted with its last consumer), and for an exchange of
-    another type. Raises AwayError.
+    if that would break a promise: a queue that is not durable or is deleted with its last consumer
+    loses messages, and one that several consumers share inverts keys. Raises it, too, for an
+    exchange of another type. Raises AwayError.
     """
     channel = await link.open(confirms=False)
     async with link.answering("declaring"):
@@ -61,33 +69,67 @@ async def declare(link: Link, options: RabbitOptions, exchange: str) -> None:
                 exchange, exchange_type=options.exchange_type, durable=True
             )
         if options.queue is not None:
-            channel = await _declare_queue(link, channel, options.queue, options)
+            unsafe = refused(options, consumes=consumes)
+            channel = await _declare_queue(link, channel, options.queue, options, unsafe)
             for key in options.binding_keys() if exchange else ():
                 await channel.queue_bind(options.queue, exchange, key)
         await channel.close()
 
 
+def refused(options: RabbitOptions, *, consumes: bool) -> Mapping[str, str]:
+    """Return the properties of an existing queue that are refused if they differ: why, what to do.
+
+    A relay does not care how many read a queue; a consumer that was asked for order does.
+    """
+    if not (consumes and options.single):
+        return _LOSES
+    return {
+        **_LOSES,
+        SINGLE: "several consumers would handle the events of a key out of order: name another "
+        "one, or add single=off to do without order",
+    }
+
+
 async def _declare_queue(
-    link: Link, channel: AbstractChannel, queue: str, options: RabbitOptions
+    link: Link,
+    channel: AbstractChannel,
+    queue: str,
+    options: RabbitOptions,
+    unsafe: Mapping[str, str],
 ) -> AbstractChannel:
-    """Declare the queue; returns an open channel: a refusal closes the one that was given."""
-    wanted = queue_arguments(options)
-    try:
-        await channel.queue_declare(queue, durable=True, arguments=wanted)
-    except ChannelPreconditionFailed as error:
-        other = Inequivalent.read(str(error))
-        if other is None:
-            raise
-        if other.name in UNSAFE:
-            raise ChannelPreconditionFailed(
-                f"the queue {queue!r} exists with {other}, and would lose messages: name another "
-                "one, or delete it"
-            ) from error
-        channel = await link.open(confirms=False)
+    """Declare the queue; returns an open channel: a refusal closes the one that was given.
+
+    RabbitMQ names one argument at a time, so it is asked again with what the queue has, until it
+    has named them all.
+    """
+    arguments = queue_arguments(options)
+    others: list[Inequivalent] = []
+    for _ in range(_MOST_ARGUMENTS):
+        try:
+            await channel.queue_declare(queue, durable=True, arguments=arguments)
+        except ChannelPreconditionFailed as error:
+            other = Inequivalent.read(str(error))
+            if other is None and not others:
+                raise
+            if other is not None and (why := unsafe.get(other.name)) is not None:
+                said = f"the queue {queue!r} exists with {other}: {why}"
+                raise ChannelPreconditionFailed(said) from error
+            channel = await link.open(confirms=False)
+            if other is None:  # what was asked for makes no sense for a queue of its kind
+                break
+            others.append(other)
+            if not other.adopt(arguments):
+                break
+        else:
+            break
+    if others:
         await channel.queue_declare(queue, passive=True)
-        ours = wanted.get(other.name, "none")
+        others.sort(key=lambda one: one.name)
+        there = ", ".join(map(str, others))
+        wanted = queue_arguments(options)
+        ours = ", ".join(f"{one.name}={wanted.get(one.name, 'none')}" for one in others)
         _warn(
-            f"the queue {queue!r} exists with {other}, and postroom would declare {ours}: it is "
+            f"the queue {queue!r} exists with {there}, where postroom would declare {ours}: it is "
             "used as it is. To change it, name another queue, or delete this one while it is empty"
         )
     return channel
@@ -99,6 +141,20 @@ class Inequivalent(NamedTuple):
     name: str
     value: str | None  # None: the queue has no such argument
     type: str | None
+
+    def adopt(self, arguments: dict[str, Any]) -> bool:
+        """Put it among the arguments; False if its type cannot be told from text."""
+        if self.value is None:
+            return arguments.pop(self.name, None) is not None
+        if self.type in NUMBERS:
+            arguments[self.name] = int(self.value)
+        elif self.type == "bool":
+            arguments[self.name] = self.value == "true"
+        elif self.type == "longstr":
+            arguments[self.name] = self.value
+        else:
+            return False
+        return True
 
     @classmethod
     def read(cls, refusal: str) -> Inequivalent | None:
