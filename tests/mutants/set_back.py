@@ -38,7 +38,70 @@ def _by_number_postgres_slowly():
     postgres._rewrite("AND o.id = n.id", "")
 
 
+def _floors_outlive_a_crash():
+    postgres._rewrite("AND postroom_backend_start() <= in_epoch[2]", "")
+
+
+def _floors_outlive_setval():
+    postgres._rewrite("AND (SELECT max(f) FROM unnest(in_floors) AS f) <= 1", "AND 0 <= 1")
+
+
+def _floors_outlive_truncate():
+    postgres._rewrite("postroom_epoch() = in_epoch[1]", "true")
+
+
+def _floors_beside_a_cache():
+    postgres._rewrite("s.seqcache = 1 AND s.seqincrement > 0 AND NOT s.seqcycle", "true")
+
+
+def _floors_ignore_what_is_staged():
+    import inspect
+
+    from postroom.stores.postgres import floor
+
+    text = inspect.getsource(floor.Floors._raise)
+    old = "if self._moving or self._moves != moves:"
+    assert old in text, f"nothing says {old!r} any more"
+    text = inspect.cleandoc("\n" + text.replace(old, "if self._moving:"))
+    space = dict(vars(floor))
+    exec(compile(text, floor.__file__, "exec", 0x1000000), space)  # annotations stay text
+    floor.Floors._raise = space["_raise"]
+
+
+def _skip_without_lock():
+    postgres._rewrite("ORDER BY f.stream, f.lane FOR NO KEY UPDATE", "ORDER BY f.stream, f.lane")
+
+
+FLOOR = "tests/scenario/test_postgres_floor.py"
+FENCE = "tests/scenario/test_postgres_fence.py"
+TAKEN_BACK = f"{FLOOR}::test_a_floor_is_not_used_when_numbers_were_taken_back"
+
 SET_BACK_MUTANTS = {
+    "pg-floor-outlives-a-crash": Mutant(
+        "R6", "a floor is used by backends that were started after a crash",
+        _floors_outlive_a_crash,
+        tests=(f"{FLOOR}::test_a_floor_is_not_used_by_a_backend_that_is_younger_than_its_proof",),
+    ),
+    "pg-floor-outlives-setval": Mutant(
+        "R6", "a floor above the sequence is used", _floors_outlive_setval, tests=(TAKEN_BACK,),
+    ),
+    "pg-floor-outlives-truncate": Mutant(
+        "R6", "a floor is used after TRUNCATE … RESTART IDENTITY", _floors_outlive_truncate,
+        tests=(TAKEN_BACK,),
+    ),
+    "pg-floor-cache": Mutant(
+        "R6", "a floor is proven although sessions hold numbers in a cache",
+        _floors_beside_a_cache, tests=(f"{FLOOR}::test_a_sequence_with_a_cache_has_no_floor",),
+    ),
+    "pg-floor-passes-staged": Mutant(
+        "R6", "a floor is raised although an event was staged while it was looked for",
+        _floors_ignore_what_is_staged,
+        tests=(f"{FLOOR}::test_what_is_staged_while_a_floor_is_looked_for_is_not_passed_over",),
+    ),
+    "pg-skip-unlocked": Mutant(
+        "L7", "an operator's verb does not lock the lease before it looks", _skip_without_lock,
+        tests=(f"{FENCE}::test_a_skip_waits_for_a_settle_under_way_and_finds_the_event_done",),
+    ),
     "settle-by-number-sqlite": Mutant(
         "G2", "a settle names rows by their numbers alone, in SQLite", _by_number_sqlite,
         tests=(f"tests/contract/test_store_sqlite.py::TestSqliteStore::{SAME_NUMBER}",),

@@ -11,6 +11,7 @@ import random
 import psycopg
 import pytest
 
+from postroom.errors import NotFoundError
 from postroom.outbox import Outbox
 from postroom.record import LANES
 from postroom.store import Filter, Member
@@ -257,3 +258,22 @@ async def test_events_are_settled_once_under_hand_over(url, store):
         for n in range(4):
             group.create_task(work(f"owner {n}"))
     assert sorted(settled) == sorted(names(await store.find(Filter(limit=1_000))))
+
+
+@both_settles
+@pytest.mark.promise("G5", "L7")
+async def test_a_skip_waits_for_a_settle_under_way_and_finds_the_event_done(
+    url, store, other, settle
+):  # P5
+    await add(url, event("e", KEY))
+    anna = await Hand(store).take([7])
+    records = await anna.read([7])
+    async with store.database.change() as session:
+        await settle(session, anna, records)
+        skipping = asyncio.create_task(other.skip("e", "no use"))
+        await waits_or_ends(url, skipping)
+        assert not skipping.done(), "the event was skipped before the settle had committed"
+    async with patience():
+        with pytest.raises(NotFoundError):
+            await skipping
+    assert [(r.id, r.state) for r in await store.find(Filter())] == [("e", "done")]

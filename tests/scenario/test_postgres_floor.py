@@ -12,10 +12,12 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
+from postroom.errors import StoreError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Failure, Read
 from postroom.stores.postgres import PostgresStore
+from postroom.stores.postgres.database import Session
 from postroom.stores.postgres.floor import Floors
 from postroom.stores.postgres.statements import numbers
 from postroom.testing.store_hand import ALL, FAR, Hand, event, keys_of_lane, names, patience, until
@@ -190,19 +192,112 @@ async def test_a_relay_that_has_lost_a_lane_brings_nothing_back_in_it(url, store
 
 
 @pytest.mark.promise("R6", "G2")
-async def test_a_floor_proven_on_another_server_is_not_used(url, store):
-    await add(url, event("e", KEY))
+async def test_what_is_staged_while_a_floor_is_looked_for_is_not_passed_over(
+    url, store, monkeypatch
+):  # P1
+    """It was not ready when the lowest event was looked for, and is below the floor that is set."""
+    soon = datetime.now(UTC) + timedelta(milliseconds=300)
+    await add(url, event("scheduled", KEY, available_at=soon), event("e", KEY))
+    async with store.database.change() as one, store.database.change() as two:
+        assert one.connection is not two.connection  # both are older than any proof
     anna = await Owner(store).take()
-    (record,) = await anna.read()
-    await anna.settle(done=[record], keep_done=False)
+    await anna.settle(done=await anna.read(), keep_done=False)
+    with psycopg.connect(url, autocommit=True) as connection:
+        due = "SELECT 1 FROM postroom_outbox WHERE next_attempt_at < clock_timestamp()"
+        while not connection.execute(due).fetchone():
+            await asyncio.sleep(0.01)
+    staged, execute = [], Session.rows
+
+    async def rows(self, name, /, **values):
+        found = await execute(self, name, **values)
+        if name == "floor_lowest" and not staged:
+            staged.append(await anna.stage())
+        return found
+
+    monkeypatch.setattr(Session, "rows", rows)
     await anna.read()
-    insert_at(url, record.seq, "after the fail-over")  # its sequence was behind
-    store._floors._slow_seconds = FAR
+    assert staged == [1]
+    assert names(await anna.read()) == ["scheduled"]
+
+
+def run(url, *statements):
+    with psycopg.connect(url) as connection:
+        for sql in statements:
+            connection.execute(sql)
+
+
+async def settled_up_to(url, store, count):
+    """Have so many events settled and a floor after the last of them; returns who did that."""
+    await add(url, *(event(f"e{n}", KEY) for n in range(count)))
+    anna = await Owner(store).take()
+    records = await anna.read()
+    await anna.settle(done=records, keep_done=False)
     assert await anna.read() == []
-    assert not (await store.stage("main", ALL, 1)).ready
-    store._floors.epoch -= 1
-    assert names(await anna.read()) == ["after the fail-over"]
+    assert floor_of(store, 7) == records[-1].seq + 1
+    store._floors._slow_seconds = FAR  # from now on no read seems slow
+    return anna
+
+
+SEQUENCE = "pg_get_serial_sequence('postroom_outbox', 'seq')"
+
+
+@pytest.mark.promise("R6", "G2")
+@pytest.mark.parametrize(
+    ("harm", "written"),
+    [
+        ((f"SELECT setval({SEQUENCE}, 3)",), 2),
+        (("TRUNCATE postroom_outbox RESTART IDENTITY",), 2),
+        # So many that the sequence is beyond the floor again before anyone looks.
+        (("TRUNCATE postroom_outbox RESTART IDENTITY",), 30),
+        (("ALTER TABLE postroom_outbox ALTER COLUMN seq RESTART WITH 2",), 30),
+    ],
+    ids=["setval", "truncate", "truncate-and-fill", "restart-and-fill"],
+)
+async def test_a_floor_is_not_used_when_numbers_were_taken_back(url, store, harm, written):  # E-3
+    anna = await settled_up_to(url, store, 20)
+    run(url, *harm)
+    new = [f"new{n}" for n in range(written)]
+    await add(url, *(event(name, KEY) for name in new))
+    assert names(await anna.read()) == new
     assert (await store.stage("main", ALL, 1)).ready
+    # It heals: the next proof forgets the old floors, and nothing unsettled is below the new ones.
+    store._floors._slow_seconds = 0.0
+    records = await anna.read()
+    assert names(records) == new
+    assert floor_of(store, 7) == records[0].seq
+    await anna.settle(done=records, keep_done=False)
+    assert await anna.read() == []
+    assert floor_of(store, 7) == records[-1].seq + 1
+
+
+@pytest.mark.promise("R6", "G2")
+async def test_a_floor_is_not_used_by_a_backend_that_is_younger_than_its_proof(url, store):  # E-3
+    """It may have been started after a crash; behind a pooler nobody here would know."""
+    anna = await settled_up_to(url, store, 20)
+    insert_at(url, 10, "below")
+    assert await anna.read() == []
+    for connection in store.database._pool._pool:
+        run(url, f"SELECT pg_terminate_backend({connection.pgconn.backend_pid}, 10000)")
+    with pytest.raises(StoreError):
+        await anna.read()
+    assert names(await anna.read()) == ["below"]
+
+
+@pytest.mark.promise("R6", "G2")
+async def test_a_sequence_with_a_cache_has_no_floor(url, store):  # E-3
+    """A session that is idle holds numbers below the highest, and no lock."""
+    run(url, "ALTER TABLE postroom_outbox ALTER COLUMN seq SET CACHE 20")
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as early:
+        async with early.transaction():
+            await Outbox().add(early, event("first", KEY))  # holds twenty numbers now
+        await add(url, event("second", KEY))
+        anna = await Owner(store).take()
+        await anna.settle(done=await anna.read(), keep_done=False)
+        assert await anna.read() == []
+        assert floor_of(store, 7) == 0
+        async with early.transaction():
+            await Outbox().add(early, event("late", KEY))
+        assert names(await anna.read()) == ["late"]
 
 
 @pytest.mark.promise("R6", "G2")

@@ -19,6 +19,7 @@ from postroom.event import Event
 from postroom.observer import Vanished
 from postroom.outbox import Outbox
 from postroom.stores.postgres import PostgresStore
+from postroom.stores.postgres.floor import Floors
 from tests.scenario.place import QUICK, Notes, ids, until
 from tests.scenario.postgres_place import opened
 from tests.servers.postgres import PostgresReplica
@@ -168,3 +169,24 @@ async def test_a_crash_loses_commits_that_did_not_wait_for_the_disk(
             lost = await lose_and_go_on(url, url, [proxy], relay, broker, lambda: crash(url))
             assert lost == set(LOST)
             await all_sent(url, broker, relay, notes, lost, keep_done_seconds)
+
+
+@pytest.mark.promise("G2", "R6")
+async def test_a_floor_does_not_outlive_a_crash(own_server):  # E-3
+    """The sequence goes back under the same postmaster, below floors that are in use."""
+    async with forgetful(own_server) as (url, store, _proxy):
+        store._floors = Floors(slow_seconds=0.0, slow_reads=1, pause=0.0)
+        broker = MemoryBroker()
+        async with relaying(store, broker, keep_done_seconds=0.0) as (relay, _):
+            await until(lambda: relay.vitals.lanes == 64)
+            stop_flushing(url)
+            started = rows(url, "SELECT pg_postmaster_start_time()")
+            await write(url, LOST)
+            await until(lambda: relay.counts.done == len(LOST))
+            lanes = store._floors._streams["main"].values()
+            await until(lambda: any(lane.floor > len(LOST) for lane in lanes))
+            await asyncio.to_thread(crash, url)
+            assert rows(url, "SELECT pg_postmaster_start_time()") == started
+            await write(url, NEW[:60])
+            assert max(numbers_of(url).values(), default=0) <= len(LOST)
+            await until(lambda: set(NEW[:60]) <= set(ids(broker)), 60)

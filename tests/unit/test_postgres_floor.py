@@ -18,7 +18,7 @@ class SlowServer:
 
     async def rows(self, name, **_):
         if name == "floor_number":
-            return [(100, 1)]
+            return [(100, 1, 10, 5, True)]
         answer = asyncio.get_running_loop().create_future()
         self.asked.append(answer)
         return [(writer,) for writer in await answer]

@@ -8,8 +8,11 @@ ready event and never will have one, so that reads may begin there:
   that lock when `last_value` was read have ended, every number up to it is committed or gone.
 - What comes back to `ready` later is moved by the lane's owner through the same Store, which
   lowers the floor; or by an operator, who raises the token, and a new token begins without floor.
-- A floor counts only on the server that it was proven on: after a fail-over a sequence may be
-  behind.
+- A floor counts only while no number can have been taken back since its proof began: after a
+  fail-over, a crash, TRUNCATE … RESTART IDENTITY or setval a sequence may be behind. The server
+  decides that with each read (postroom_floors), since behind a pooler a crash may pass unseen here.
+- With a cache in the sequence a session holds numbers without holding a lock: then there are no
+  floors.
 
 Nothing of this is asked unless reads have become slow.
 """
@@ -44,7 +47,7 @@ class _Proof(NamedTuple):
     """Begun: once none of these writers is left, everything up to the number is decided."""
 
     number: int
-    epoch: int
+    epoch: tuple[int, int]
     writers: frozenset[str]
 
 
@@ -67,8 +70,19 @@ class Floors:
         self._looking = False
         self._moving = 0  # changes under way that may bring events back
         self._moves = 0  # how many have come back
-        self.epoch: int | None = None
-        """When the server was started on which the floors were proven; None: there are none."""
+        self._epoch: tuple[int, int] | None = None  # None: there are no floors
+
+    @property
+    def epoch(self) -> str | None:
+        """Where the floors were proven and when that began, as an array; None: there are none."""
+        return None if self._epoch is None else numbers(self._epoch)
+
+    def forget(self) -> None:
+        """Take all floors away: numbers may have gone back."""
+        self._epoch = None
+        for lanes in self._streams.values():
+            for lane in lanes.values():
+                lane.floor = 0
 
     def taken(self, stream: str, owner: str, tokens: Mapping[int, int]) -> None:
         """These lanes were taken: nothing is known of them."""
@@ -88,14 +102,14 @@ class Floors:
 
     def of(self, stream: str, lanes: Sequence[int]) -> str | None:
         """Return the floors of these lanes as an array, or None if there are none."""
-        if self.epoch is None:
+        if self._epoch is None:
             return None
         known = self._streams.get(stream, {})
         return numbers(lane.floor if (lane := known.get(n)) else 0 for n in lanes)
 
     def under(self, question: Read) -> str | None:
         """Return the floors for a read; only who holds a lane by its last token stands on one."""
-        if self.epoch is None or question.owner is None:
+        if self._epoch is None or question.owner is None:
             return None
         known, tokens = self._streams.get(question.stream, {}), question.tokens
         return numbers(
@@ -138,7 +152,9 @@ class Floors:
             return
         self._slow = self._slow + 1 if seconds >= self._slow_seconds else 0
         now = monotonic()
-        if self._slow < self._slow_reads or now < self._next_look or self._looking:
+        # Slow in spite of the floors: they are old, or this backend is younger than their proof.
+        wanted = self._slow_reads if self._epoch is None else 1
+        if self._slow < wanted or now < self._next_look or self._looking:
             return
         self._next_look = now + self._pause
         # Another look would judge this one's proof by its own writers, or find it gone.
@@ -153,20 +169,28 @@ class Floors:
     async def _proven(self, db: Database) -> int | None:
         """Return a number up to which everything is decided, if the proof is done."""
         if self._proof is None:
-            ((number, epoch),) = await db.rows("floor_number")  # before the writers
-            self._proof = _Proof(number or 0, epoch, await _writers(db))
+            ((last, place, now, started, plain),) = await db.rows("floor_number")  # before writers
+            number = last or 0
+            if self._epoch is not None and not self._holds(number, place, started):
+                self.forget()
+            if not plain:
+                return None
+            self._proof = _Proof(number, (place, now), await _writers(db))
         else:
             left = self._proof.writers & await _writers(db)
             self._proof = self._proof._replace(writers=left)
         if self._proof.writers:
             return None
         proof, self._proof = self._proof, None
-        if proof.epoch != self.epoch:
-            self.epoch = proof.epoch
-            for lanes in self._streams.values():
-                for lane in lanes.values():
-                    lane.floor = 0
+        self._epoch = proof.epoch  # what was left of older floors held when this proof began
         return proof.number
+
+    def _holds(self, number: int, place: int, started: int) -> bool:
+        """Say whether no number was taken back since the floors were proven."""
+        assert self._epoch is not None
+        floors = (lane.floor for lanes in self._streams.values() for lane in lanes.values())
+        same, since = place == self._epoch[0], self._epoch[1]
+        return same and started <= since and max(floors, default=0) <= number + 1
 
     async def _raise(self, db: Database, question: Read, number: int) -> None:
         """Set the floors of a reader's lanes: at the lowest ready event, at most after the number.

@@ -8,10 +8,39 @@
 -- equality the order would be that of seq alone, which the primary key has too: from statistics of a time when every
 -- event was ready and in one lane the planner takes that one, and walks over all that is done.
 
--- When this server was started, in microseconds: a floor that was proven on another one is not to be trusted.
+-- Where and when numbers were given, as one number: it changes with a restart or another server (start time), and with
+-- TRUNCATE, RESTART IDENTITY or a restore (file numbers).
 CREATE FUNCTION postroom_epoch() RETURNS bigint
 LANGUAGE sql STABLE
-AS $body$ SELECT (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint $body$;
+SET search_path FROM CURRENT
+AS $body$
+SELECT hashtextextended(concat_ws(' ', pg_postmaster_start_time(), pg_relation_filenode('postroom_outbox'::regclass),
+    pg_relation_filenode(pg_get_serial_sequence('postroom_outbox', 'seq')::regclass)), 0)
+$body$;
+
+-- When this session's backend was started, in microseconds since 1970.
+CREATE FUNCTION postroom_backend_start() RETURNS bigint
+LANGUAGE sql STABLE
+AS $body$
+SELECT (extract(epoch FROM a.backend_start) * 1000000)::bigint FROM pg_stat_get_activity(pg_backend_pid()) AS a
+$body$;
+
+-- Returns the floors if they can be trusted here, else null.
+--   in_epoch   postroom_epoch() when they were proven, and when that was
+-- Three things may take numbers back. Another server, a restart or TRUNCATE: the epoch is another one. A crash of any
+-- backend, after which the same postmaster recovers: it ends all connections, so a backend that is older than the proof
+-- has seen none. setval: the sequence is behind the floors.
+CREATE FUNCTION postroom_floors(in_floors bigint[], in_epoch bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+AS $body$
+BEGIN
+IF in_floors IS NOT NULL AND postroom_epoch() = in_epoch[1] AND postroom_backend_start() <= in_epoch[2]
+    AND (SELECT max(f) FROM unnest(in_floors) AS f) <= 1 + coalesce(
+        pg_sequence_last_value(pg_get_serial_sequence('postroom_outbox', 'seq')::regclass), 0)
+THEN RETURN in_floors; END IF;
+RETURN NULL;
+END $body$;
 
 -- Makes an instant 30 years late: PostgreSQL counts from 2000, Record from 1970. So the binary form of an instant is the
 -- number of microseconds that a Record holds, and nothing has to be computed with it. What lies beyond the year 290000
@@ -24,13 +53,13 @@ $body$;
 
 -- Reads what may be sent now: the first event of each lane, then the oldest of the rest, in the order of writing.
 --   in_owner, in_tokens   a lane that is not held so brings nothing; without an owner nothing is asked
---   in_floors             where to begin in each lane, if the server has run since in_epoch; null: at its lowest entry
+--   in_floors, in_epoch   where to begin in each lane, see postroom_floors; null: at its lowest entry
 --   in_bytes              the answer ends before the first event that does not fit, but holds at least one
 --   in_exclude            keys to leave out
 -- Instants go through postroom_instant.
 CREATE FUNCTION postroom_read(
     in_stream text, in_lanes smallint[], in_owner text, in_tokens bigint[], in_floors bigint[],
-    in_epoch bigint, in_per_lane integer, in_rows integer, in_bytes bigint, in_exclude bytea[])
+    in_epoch bigint[], in_per_lane integer, in_rows integer, in_bytes bigint, in_exclude bytea[])
 RETURNS TABLE (
     seq bigint, id text, stream text, lane smallint, key_hash bytea, type text, topic text, key text,
     aggregate_type text, aggregate_id text, payload bytea, content_type text, headers text,
@@ -44,7 +73,7 @@ SET jit = off SET plan_cache_mode = force_generic_plan
 AS $body$
 #variable_conflict use_column
 BEGIN
-IF in_floors IS NOT NULL AND postroom_epoch() IS DISTINCT FROM in_epoch THEN in_floors := NULL; END IF;
+IF in_floors IS NOT NULL THEN in_floors := postroom_floors(in_floors, in_epoch); END IF;
 RETURN QUERY
 WITH chosen AS MATERIALIZED (
     SELECT c.seq, c.size
@@ -134,7 +163,7 @@ END $body$;
 --                          moved: its owner would not learn of it, and reads from a floor upwards
 CREATE FUNCTION postroom_stage(
     in_stream text, in_lanes smallint[], in_owners text[], in_tokens bigint[], in_floors bigint[],
-    in_epoch bigint, in_limit integer)
+    in_epoch bigint[], in_limit integer)
 RETURNS TABLE (moved bigint, due_seconds double precision, ready boolean, lanes smallint[], lowest bigint[])
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -154,7 +183,7 @@ CROSS JOIN LATERAL (
     WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
     ORDER BY o.next_attempt_at LIMIT 1) AS w;
 moved := 0;
-IF in_floors IS NOT NULL AND postroom_epoch() IS DISTINCT FROM in_epoch THEN in_floors := NULL; END IF;
+IF in_floors IS NOT NULL THEN in_floors := postroom_floors(in_floors, in_epoch); END IF;
 IF due <= started THEN
     WITH fence AS MATERIALIZED (
         SELECT f.lane FROM postroom_lease AS f
