@@ -29,6 +29,7 @@ from postroom.errors import (
     StoreLockedError,
     StoreLostError,
     StoreRefusedError,
+    TransactionEndedError,
     TransactionError,
     UnsupportedConnectionError,
 )
@@ -79,6 +80,7 @@ __all__ = [
     "SyncContext",
     "SyncInbox",
     "SyncOutbox",
+    "TransactionEndedError",
     "TransactionError",
     "UnsupportedConnectionError",
     "__version__",

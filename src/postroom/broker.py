@@ -35,6 +35,7 @@ class Outcome(NamedTuple):
 
 
 CONFIRMED = Outcome(Verdict.CONFIRMED)
+REPEAT = Outcome(Verdict.CONFIRMED, "a repeat: it was done before")
 UNSENT = Outcome(Verdict.UNSENT)
 
 

@@ -7,6 +7,7 @@ PostroomError
 ├── DuplicateEventError               an event with this id is in the outbox already
 ├── TransactionError                  the caller's transaction cannot carry an event
 │   ├── AutocommitError               the statement would commit by itself
+│   ├── TransactionEndedError         it ended before its block did
 │   └── UnsupportedConnectionError(TypeError)   not an object that postroom can write through
 ├── ConfigError(ValueError)           a setting, URL or option that makes no sense
 │   └── MissingExtraError             a driver is not installed; names the extra
@@ -91,6 +92,10 @@ class TransactionError(PostroomError):
 
 class AutocommitError(TransactionError):
     """The statement would commit by itself, so the event would not share the caller's commit."""
+
+
+class TransactionEndedError(TransactionError):
+    """The transaction ended before its block did: somebody committed it or rolled it back."""
 
 
 class UnsupportedConnectionError(TransactionError, TypeError):

@@ -7,6 +7,7 @@ the object that the caller gave.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
 from typing import NamedTuple, Protocol
 
 
@@ -52,6 +53,25 @@ class Counter(NamedTuple):
     step: int  # negative: numbers that were not used go back
 
 
+class Standing(Enum):
+    """What the database says of the transaction in which messages were accepted (H2).
+
+    HELD        it is open, and what was accepted is in it: commit it
+    COMMITTED   it has been committed; what came after that is in another transaction, or in none
+    LOST        it was rolled back, and another one is open: roll that back too
+    LOOSE       it was rolled back, and no other is open: what came after may be committed already
+    """
+
+    HELD = "held"
+    COMMITTED = "committed"
+    LOST = "lost"
+    LOOSE = "loose"
+
+
+Proof = Mark | Counter
+"""What a run has written: the message as done, or the counter at its number (`step`) or above."""
+
+
 class SyncTransaction(Protocol):
     """The caller's open transaction, for callers without an event loop."""
 
@@ -83,6 +103,22 @@ class SyncTransaction(Protocol):
     def forget(self, consumer: str, ids: Sequence[str]) -> int:
         """Forget that this consumer did these messages: after it a repeat is new."""
 
+    def hold(self) -> None:
+        """Remember which transaction this is, after the first `accept`; ask `standing` at the end.
+
+        The adapter is then kept for as long as the transaction lasts.
+        """
+
+    def is_open(self) -> bool:
+        """Say whether a transaction is open at this moment, as far as the driver knows."""
+
+    def standing(self, proofs: Sequence[Proof]) -> Standing:
+        """Say whether the transaction of `hold` is still open and has all of this in it.
+
+        To be asked right before the commit. Raises if the database has aborted the transaction:
+        the COMMIT of such a transaction may be a rollback that nobody is told of.
+        """
+
     def after_commit(self, call: Callable[[], None]) -> bool:
         """Call back after the outermost commit, if the driver can; say whether it can."""
 
@@ -99,4 +135,7 @@ class AsyncTransaction(Protocol):
         self, consumer: str, seconds: float, limit: int, skip: int
     ) -> Awaitable[list[str]]: ...
     def forget(self, consumer: str, ids: Sequence[str]) -> Awaitable[int]: ...
+    def hold(self) -> Awaitable[None]: ...
+    def is_open(self) -> Awaitable[bool]: ...
+    def standing(self, proofs: Sequence[Proof]) -> Awaitable[Standing]: ...
     def after_commit(self, call: Callable[[], None]) -> bool: ...

@@ -81,7 +81,10 @@ class MariadbDatabase:
         with pymysql.connect(**self.server) as conn, conn.cursor() as cursor:
             cursor.execute(f"CREATE DATABASE {self.name}")
         many = {"client_flag": CLIENT.MULTI_STATEMENTS}
-        with pymysql.connect(**self.arguments, **many) as conn, conn.cursor() as cursor:
+        with (
+            pymysql.connect(ssl_disabled=True, **self.arguments, **many) as conn,
+            conn.cursor() as cursor,
+        ):
             cursor.execute(script("mysql"))
             while cursor.nextset():
                 pass
@@ -94,17 +97,20 @@ class MariadbDatabase:
             cursor.execute(f"DROP DATABASE IF EXISTS {self.name}")
 
     def clear(self):
-        with pymysql.connect(**self.arguments) as conn, conn.cursor() as cursor:
+        with pymysql.connect(ssl_disabled=True, **self.arguments) as conn, conn.cursor() as cursor:
             for table in TABLES:
                 cursor.execute(f"DELETE FROM {table}")
             conn.commit()
 
     def run(self, sql):
-        with pymysql.connect(**self.arguments, autocommit=True) as conn, conn.cursor() as cursor:
+        with (
+            pymysql.connect(ssl_disabled=True, **self.arguments, autocommit=True) as conn,
+            conn.cursor() as cursor,
+        ):
             cursor.execute(sql)
 
     def rows(self, table="postroom_outbox"):
-        with pymysql.connect(**self.arguments) as conn:
+        with pymysql.connect(ssl_disabled=True, **self.arguments) as conn:
             with conn.cursor(pymysql.cursors.DictCursor) as cursor:
                 cursor.execute(f"SELECT * FROM {table} ORDER BY {place(table)}")
                 return [{n: text(n, v) for n, v in row.items()} for row in cursor.fetchall()]

@@ -10,6 +10,7 @@ import pytest
 
 from postroom.brokers.handlers import Handlers
 from postroom.testing.broker import Arrival, BrokerContract
+from postroom.transaction import Standing
 
 
 class Inbox:
@@ -56,6 +57,14 @@ class Transaction:
 
     def count_done(self, marks):
         raise NotImplementedError
+
+    def hold(self): ...
+
+    def is_open(self):
+        return True
+
+    def standing(self, proofs):
+        return Standing.HELD
 
     def after_commit(self, call):
         return False

@@ -11,6 +11,7 @@ import pytest
 from postroom.errors import AutocommitError, TransactionError
 from postroom.event import Event
 from postroom.outbox import Outbox
+from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import SavepointBench, SavepointContract, TransactionContract
 from tests.contract import sqlite_file
 
@@ -26,6 +27,8 @@ class Bench(SavepointBench):
     def __init__(self, path, mode, explicit):
         self.path, self.mode, self.explicit = path, mode, explicit
         self.opened = []
+        if mode == {"isolation_level": None}:
+            self.after_end = "autocommit"
 
     async def connect(self, **mode):
         conn = await aiosqlite.connect(self.path, **mode)
@@ -47,6 +50,10 @@ class Bench(SavepointBench):
 
     async def rollback(self, tx):
         await (tx.execute("ROLLBACK") if self.explicit else tx.rollback())
+
+    async def leave(self, tx):
+        if tx.in_transaction:
+            await self.commit(tx)
 
     async def execute(self, tx, sql):
         await tx.execute(sql)
@@ -76,6 +83,14 @@ def path(tmp_path):
 
 class TestAiosqlite(TransactionContract, SavepointContract):
     @pytest.fixture(params=MODES, ids=str)
+    async def bench(self, request, path):
+        bench = Bench(path, *request.param)
+        yield bench
+        await bench.close()
+
+
+class TestMisbehaviour(MisbehaviourContract):
+    @pytest.fixture(params=[({}, False), ({"isolation_level": None}, True)], ids=str)
     async def bench(self, request, path):
         bench = Bench(path, *request.param)
         yield bench

@@ -12,6 +12,7 @@ from postroom.errors import (
 )
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox, to_row
+from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import SavepointBench, SavepointContract, TransactionContract
 from postroom.transactions import resolve
 from tests.contract.database import PostgresDatabase
@@ -33,6 +34,7 @@ def database(own_database):
 
 class Bench(SavepointBench):
     instant = PostgresDatabase.instant
+    after_end, aborts = "autocommit", True
 
     def __init__(self, database, **options):
         self.database, self.options = database, options
@@ -92,6 +94,12 @@ class BlockBench(Bench):
     async def rollback(self, tx):
         await self.outer.rollback()
 
+    async def commit_inside(self, tx):
+        await tx.execute("COMMIT")
+
+    async def roll_back_inside(self, tx):
+        await tx.execute("ROLLBACK")
+
     async def savepoint(self, tx):
         inner = tx.transaction()
         await inner.start()
@@ -134,6 +142,14 @@ class TestAsyncpg(TransactionContract, SavepointContract):
     async def bench(self, request, database):
         kind, options = request.param
         bench = kind(database, **options)
+        yield bench
+        await bench.close()
+
+
+class TestMisbehaviour(MisbehaviourContract):
+    @pytest.fixture(params=[BlockBench, PoolBench])
+    async def bench(self, request, database):
+        bench = request.param(database)
         yield bench
         await bench.close()
 

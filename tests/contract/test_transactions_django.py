@@ -17,6 +17,7 @@ from postroom.errors import (
 )
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
+from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import SavepointBench, SavepointContract, TransactionContract
 from tests.contract import sqlite_file
 from tests.contract.database import MariadbDatabase, PostgresDatabase
@@ -56,6 +57,7 @@ class Bench(SavepointBench):
         self.place, self.alias, self.sync = place, alias, sync
         self.instant = place.instant
         self.blocks, self.used = [], {}
+        self.after_end, self.aborts = "refused", "postgresql" in place.settings["ENGINE"]
         configure(alias, place.settings)
 
     @property
@@ -85,6 +87,12 @@ class Bench(SavepointBench):
         block = transaction.atomic(using=self.alias)
         block.__enter__()
         self.blocks.append(block)
+
+    async def commit_inside(self, tx):
+        tx.commit()
+
+    async def roll_back_inside(self, tx):
+        tx.rollback()
 
     async def commit(self, tx):
         self.end()
@@ -248,6 +256,14 @@ class Both(TransactionContract, SavepointContract):
         ]
 
 
+class Misbehaving(MisbehaviourContract):
+    @pytest.fixture
+    def bench(self, place):
+        bench = Bench(place, "shop")
+        yield bench
+        bench.close()
+
+
 class TestSqlite(Both):
     @pytest.fixture
     def place(self, tmp_path):
@@ -343,3 +359,17 @@ def test_the_proxy_of_something_else_is_refused():
 
     with pytest.raises(UnsupportedConnectionError, match="proxy of something else"):
         SyncOutbox().add(cache, Event("t"))
+
+
+class TestMisbehaviourOnPostgres(Misbehaving):
+    @pytest.fixture
+    def place(self, postgres):
+        postgres.clear()
+        return postgres
+
+
+class TestMisbehaviourOnMariadb(Misbehaving):
+    @pytest.fixture
+    def place(self, mariadb):
+        mariadb.clear()
+        return mariadb

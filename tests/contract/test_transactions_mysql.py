@@ -1,6 +1,7 @@
 """The contract of the write side on PyMySQL, mysqlclient and asyncmy, against MariaDB."""
 
 import asyncio
+from contextlib import suppress
 
 import asyncmy
 import asyncmy.cursors
@@ -10,6 +11,7 @@ import pymysql
 import pymysql.cursors
 import pytest
 
+from postroom.broker import Verdict
 from postroom.errors import (
     AutocommitError,
     DuplicateEventError,
@@ -19,6 +21,7 @@ from postroom.errors import (
 )
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox, to_row
+from postroom.testing.misbehaviour import MisbehaviourContract, end_of
 from postroom.testing.transactions import (
     Note,
     SavepointBench,
@@ -52,17 +55,21 @@ class Bench(SavepointBench):
 
     def __init__(self, database, explicit=False, **options):
         self.database, self.explicit, self.options = database, explicit, options
+        self.after_end = "autocommit" if explicit else "transaction"
         self.opened = []
 
     def connect(self, **options):
         given = {"charset": "utf8mb4", **self.database.arguments, **self.options, **options}
+        if self.driver is pymysql:
+            given["ssl_disabled"] = True  # reading the system's certificates takes 0.1 s
         conn = self.driver.connect(**given)
         self.opened.append(conn)
         return conn
 
     async def close(self):
         for conn in self.opened:
-            conn.close()
+            with suppress(Exception):  # closed already
+                conn.close()
 
     async def begin(self):
         conn = self.connect(autocommit=self.explicit)
@@ -114,7 +121,8 @@ class AsyncmyBench(Bench):
 
     async def close(self):
         for conn in self.opened:
-            await conn.ensure_closed()
+            with suppress(Exception):
+                await conn.ensure_closed()
 
     async def begin(self):
         conn = await self.connect(autocommit=self.explicit)
@@ -164,6 +172,15 @@ class TestMysql(TransactionContract, SavepointContract):
     @pytest.fixture(params=KINDS.values(), ids=KINDS)
     async def bench(self, request, database):
         kind, explicit, options = request.param
+        bench = kind(database, explicit, **options)
+        yield bench
+        await bench.close()
+
+
+class TestMisbehaviour(MisbehaviourContract):
+    @pytest.fixture(params=["pymysql", "pymysql, own BEGIN", "mysqlclient", "asyncmy"])
+    async def bench(self, request, database):
+        kind, explicit, options = KINDS[request.param]
         bench = kind(database, explicit, **options)
         yield bench
         await bench.close()
@@ -317,6 +334,45 @@ async def test_an_add_after_a_deadlock_without_autocommit_is_in_a_new_transactio
     await bench.commit(conn)
     assert ids(database) == ["e-1"]
     assert "A" not in await bench.orders()
+
+
+@pytest.mark.promise("G6", "W4")
+@pytest.mark.parametrize("explicit", [False, True], ids=["no autocommit", "own BEGIN"])
+@pytest.mark.parametrize("driver", ["pymysql", "mysqlclient", "asyncmy"])
+async def test_a_handler_that_swallows_a_deadlock_has_no_effect_or_one(database, driver, explicit):
+    """The server has rolled back the transaction; what follows is in another one, or in none."""
+    bench = KINDS[driver][0](database, explicit)
+
+    async def swallow_deadlock(bench, tx):
+        await bench.order(tx, "A")
+        await deadlock(bench, tx, database)
+        await bench.order(tx, "B")
+
+    bench.sync = False  # the other party needs the loop
+    end = await end_of(bench, swallow_deadlock, tries=1)
+    await bench.close()
+    found = [name for name in await bench.orders() if name in "AB"]
+    assert (end, found) == ((Verdict.REJECTED, ["B"]) if explicit else (Verdict.FAILED, []))
+
+
+@pytest.mark.promise("G6")
+@pytest.mark.parametrize("driver", ["pymysql", "asyncmy"])
+async def test_a_handler_that_swallows_a_lock_timeout_keeps_its_effect(database, driver):
+    """By default the server undoes the statement, not the transaction."""
+    bench = KINDS[driver][0](database)
+    database.run("INSERT INTO orders (n, name) VALUES (1000001, 'x')")
+
+    async def swallow_timeout(bench, tx):
+        await bench.order(tx, "A")
+        await bench.execute(tx, "SET innodb_lock_wait_timeout = 1")
+        with pytest.raises(Exception, match="1205"):
+            await bench.execute(tx, "DELETE FROM orders WHERE n = 1000001")
+
+    with pymysql.connect(ssl_disabled=True, **database.arguments) as other, other.cursor() as held:
+        held.execute("UPDATE orders SET name = 'y' WHERE n = 1000001")
+        end = await end_of(bench, swallow_timeout, tries=1)
+    await bench.close()
+    assert (end, sorted(await bench.orders())) == (Verdict.CONFIRMED, ["A", "x"])
 
 
 # -- errors, rights, limits ---------------------------------------------------------------------

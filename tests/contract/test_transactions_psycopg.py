@@ -8,6 +8,7 @@ from psycopg.rows import dict_row
 from postroom.errors import AutocommitError, DuplicateEventError, TransactionError
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox, to_row
+from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import (
     Note,
     SavepointBench,
@@ -36,9 +37,11 @@ class Bench(SavepointBench):
     """explicit: autocommit mode, and the caller sends BEGIN; else psycopg opens the transaction."""
 
     instant = PostgresDatabase.instant
+    aborts = True
 
     def __init__(self, database, sync, explicit, **options):
         self.database, self.sync, self.explicit, self.options = database, sync, explicit, options
+        self.after_end = "autocommit" if explicit else "transaction"
         self.opened = []
 
     def connect(self, **options):
@@ -137,6 +140,15 @@ class TestPsycopg(TransactionContract, SavepointContract):
     @pytest.fixture(params=KINDS.values(), ids=KINDS)
     async def bench(self, request, database):
         kind, sync, explicit, options = request.param
+        bench = kind(database, sync, explicit, **options)
+        yield bench
+        await bench.close()
+
+
+class TestMisbehaviour(MisbehaviourContract):
+    @pytest.fixture(params=["sync", "sync, own BEGIN", "async", "async, own BEGIN"])
+    async def bench(self, request, database):
+        kind, sync, explicit, options = KINDS[request.param]
         bench = kind(database, sync, explicit, **options)
         yield bench
         await bench.close()

@@ -19,6 +19,7 @@ from postroom.errors import (
 from postroom.event import Event
 from postroom.inbox import Inbox
 from postroom.outbox import Outbox, SyncOutbox
+from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import Note, TransactionBench, TransactionContract
 from postroom.transactions.pymongo import in_database, without_transaction
 from tests.contract import mongo_database
@@ -49,11 +50,16 @@ def rows(url, table):
 class MongoBench(TransactionBench):
     """The few words of SQL that the contract speaks, as writes of documents."""
 
+    after_end, aborts = "autocommit", True
+
     def __init__(self, url):
         self.url = url
 
     async def rows(self, table="postroom_outbox"):
         return await asyncio.to_thread(rows, self.url, table)
+
+    async def orders(self):
+        return [row["name"] for row in await self.rows("orders") if row["name"] != "there"]
 
     async def execute(self, tx, sql):
         table, names, values = _INSERT.fullmatch(sql).groups()
@@ -81,6 +87,28 @@ class AsyncBench(MongoBench):
     async def rollback(self, tx):
         await tx.abort_transaction()
         await tx.end_session()
+
+    async def commit_inside(self, tx):
+        if tx.in_transaction:
+            await tx.commit_transaction()
+
+    async def roll_back_inside(self, tx):
+        await tx.abort_transaction()
+
+    async def close_inside(self, tx):
+        await tx.end_session()
+
+    leave = commit_inside
+
+    async def undo(self, tx):
+        if tx.in_transaction:
+            await self.rollback(tx)
+
+    async def fail(self, tx):
+        """Write a document that is there: the server aborts the transaction."""
+        orders = self.client.get_default_database().orders
+        await orders.update_one({"_id": "there"}, {"$set": {"name": "there"}}, upsert=True)
+        await self.insert(tx, "orders", {"_id": "there"})
 
     async def insert(self, tx, table, document):
         await self.client.get_default_database()[table].insert_one(document, session=tx)
@@ -112,6 +140,27 @@ class SyncBench(MongoBench):
         tx.abort_transaction()
         tx.end_session()
 
+    async def commit_inside(self, tx):
+        if tx.in_transaction:
+            tx.commit_transaction()
+
+    async def roll_back_inside(self, tx):
+        tx.abort_transaction()
+
+    async def close_inside(self, tx):
+        tx.end_session()
+
+    leave = commit_inside
+
+    async def undo(self, tx):
+        if tx.in_transaction:
+            await self.rollback(tx)
+
+    async def fail(self, tx):
+        orders = self.client.get_default_database().orders
+        orders.update_one({"_id": "there"}, {"$set": {"name": "there"}}, upsert=True)
+        await self.insert(tx, "orders", {"_id": "there"})
+
     async def insert(self, tx, table, document):
         self.client.get_default_database()[table].insert_one(document, session=tx)
 
@@ -134,6 +183,14 @@ async def url(mongo_url):
 
 class TestPymongo(TransactionContract):
     @pytest.fixture(params=[AsyncBench, SyncBench, SyncSessionInAsyncOutbox])
+    async def bench(self, request, url):
+        bench = request.param(url)
+        yield bench
+        await bench.close()
+
+
+class TestMisbehaviour(MisbehaviourContract):
+    @pytest.fixture(params=[AsyncBench, SyncBench])
     async def bench(self, request, url):
         bench = request.param(url)
         yield bench

@@ -11,6 +11,7 @@ from sqlalchemy.pool import NullPool
 from postroom.errors import AutocommitError
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
+from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import (
     SavepointBench,
     SavepointContract,
@@ -154,7 +155,7 @@ async def plain(request, path, of):
     await bench.close()
 
 
-class TestAsItComes(TransactionContract):
+class TestAsItComes(TransactionContract, MisbehaviourContract):
     @pytest.fixture
     def bench(self, plain):
         return plain

@@ -15,6 +15,7 @@ from postroom.errors import (
 )
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
+from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import SavepointBench, SavepointContract, TransactionContract
 from tests.contract.database import MariadbDatabase, PostgresDatabase
 
@@ -27,6 +28,7 @@ class Bench(SavepointBench):
     def __init__(self, database, driver, of):
         self.database, self.of, self.instant = database, of, database.instant
         self.engine = create_engine(database.sqlalchemy(driver), poolclass=NullPool)
+        self.aborts = self.engine.dialect.name == "postgresql"
         self.opened = []
 
     async def open(self, **options):
@@ -89,6 +91,7 @@ class AsyncBench(Bench):
     def __init__(self, database, driver, of):
         self.database, self.of, self.instant = database, of, database.instant
         self.engine = create_async_engine(database.sqlalchemy(driver), poolclass=NullPool)
+        self.aborts = self.engine.dialect.name == "postgresql"
         self.opened = []
 
     async def open(self, **options):
@@ -216,13 +219,13 @@ class More:
         ]  # fmt: skip
 
 
-class TestOverPostgres(TransactionContract, SavepointContract, More):
+class TestOverPostgres(TransactionContract, SavepointContract, MisbehaviourContract, More):
     @pytest.fixture
     def bench(self, postgres_bench):
         return postgres_bench
 
 
-class TestOverMariadb(TransactionContract, SavepointContract, More):
+class TestOverMariadb(TransactionContract, SavepointContract, MisbehaviourContract, More):
     @pytest.fixture
     def bench(self, mariadb_bench):
         return mariadb_bench

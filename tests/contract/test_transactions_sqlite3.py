@@ -5,9 +5,11 @@ import sys
 
 import pytest
 
+from postroom.broker import Verdict
 from postroom.errors import AutocommitError, TransactionError
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
+from postroom.testing.misbehaviour import MisbehaviourContract, end_of
 from postroom.testing.transactions import SavepointBench, SavepointContract, TransactionContract
 from tests.contract import sqlite_file
 
@@ -25,6 +27,8 @@ class Bench(SavepointBench):
     def __init__(self, path, sync, mode, explicit):
         self.path, self.sync, self.mode, self.explicit = path, sync, mode, explicit
         self.opened = []
+        if mode == {"isolation_level": None}:
+            self.after_end = "autocommit"
 
     def connect(self, **mode):
         conn = sqlite3.connect(self.path, **mode)
@@ -46,6 +50,10 @@ class Bench(SavepointBench):
 
     async def rollback(self, tx):
         tx.execute("ROLLBACK") if self.explicit else tx.rollback()
+
+    async def leave(self, tx):
+        if tx.in_transaction:
+            await self.commit(tx)
 
     async def execute(self, tx, sql):
         tx.execute(sql)
@@ -90,6 +98,44 @@ class TestSqlite3InALoop(TransactionContract, SavepointContract):
         bench = Bench(path, False, {}, False)
         yield bench
         bench.close()
+
+
+class TestMisbehaviour(MisbehaviourContract):
+    @pytest.fixture(params=[({}, False), ({"isolation_level": None}, True)], ids=str)
+    def bench(self, request, path):
+        bench = Bench(path, True, *request.param)
+        yield bench
+        bench.close()
+
+
+@pytest.mark.promise("G6")
+@pytest.mark.parametrize("explicit", [False, True], ids=["legacy", "own BEGIN"])
+@pytest.mark.parametrize("raised", [False, True], ids=["swallowed", "raised"])
+async def test_a_constraint_that_rolls_back_has_no_effect_or_one(path, explicit, raised):
+    """ON CONFLICT ROLLBACK: SQLite ends the transaction, and says so by an error only."""
+    bench = Bench(path, True, {"isolation_level": None} if explicit else {}, explicit)
+    twice = (
+        "INSERT OR ROLLBACK INTO postroom_counter (topic, key_hash, last) VALUES ('t', x'00', 1)"
+    )
+
+    async def break_constraint(bench, tx):
+        await bench.order(tx, "A")
+        await bench.execute(tx, twice)
+        try:
+            await bench.execute(tx, twice)
+        except sqlite3.IntegrityError:
+            if raised:
+                raise
+        await bench.order(tx, "B")
+
+    end = await end_of(bench, break_constraint)
+    bench.close()
+    if raised:
+        assert (end, await bench.orders()) == (Verdict.FAILED, [])
+    elif explicit:
+        assert (end, await bench.orders()) == (Verdict.REJECTED, ["B"])
+    else:
+        assert (end, await bench.orders()) == (Verdict.FAILED, [])
 
 
 @pytest.fixture

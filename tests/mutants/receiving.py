@@ -122,13 +122,20 @@ def _batch_all_charged():
 
 
 def _batch_trusts_handlers():
-    from postroom.transactions.dialects import Sqlite
+    from postroom.transaction import Standing
+    from postroom.transactions.statements import _Statements
 
-    def count_done(self, driver, marks):
+    def standing(self, proofs):
         yield from ()
-        return len(marks)
+        return Standing.HELD
 
-    Sqlite.count_done = count_done
+    _Statements._standing = standing
+
+
+def _runs_trust_handlers():
+    from postroom.brokers import handling
+
+    handling.may_commit = lambda standing, names: True
 
 
 def _batch_one_key_twice():
@@ -381,6 +388,10 @@ RECEIVING_MUTANTS = {
     "in-batch-trusts-handlers": Mutant(
         "G6", "a batch is committed although a handler has rolled it back",
         _batch_trusts_handlers, tests=(f"{BATCHES}::{ROLLS_BACK}",),
+    ),
+    "run-trusts-handlers": Mutant(
+        "H2", "a run is committed without a look at its transaction", _runs_trust_handlers,
+        tests=("tests/contract/test_transactions_sqlite3.py::TestMisbehaviour",),
     ),
     "batch-not-begun": Mutant(
         "H1", "the events of a batch run before their attempts are counted", _batch_not_begun,

@@ -41,7 +41,7 @@ class Fate:
 def plant(fate, source, store):
     """Have every step reported, right after it was taken."""
     receive, begin = source.receive, store.transaction
-    accept, count = AsyncStatements.accept, AsyncStatements.count_done
+    accept, look = AsyncStatements.accept, AsyncStatements.standing
 
     async def receiving():
         deliveries = await receive()
@@ -63,13 +63,13 @@ def plant(fate, source, store):
         fate.reached("accept")
         return new
 
-    async def counting(self, marks):
-        done = await count(self, marks)
-        fate.reached("count")
-        return done
+    async def looking(self, proofs):
+        found = await look(self, proofs)
+        fate.reached("look")
+        return found
 
     source.receive, store.transaction = receiving, transaction
-    AsyncStatements.accept, AsyncStatements.count_done = accepting, counting
+    AsyncStatements.accept, AsyncStatements.standing = accepting, looking
 
 
 class Watched:

@@ -21,7 +21,7 @@ EXPECTED = {"a": ["a-1", "a-2", "a-3"], "b": ["b-1", "b-2", "b-3"]}
 EVERY_ID = ["a-1", "a-2", "a-3", "b-1", "b-2", "b-3"]
 DIRECT = ["receive:1", "begin:2", "accept:2", "effect:2", "commit:2", "ack:2"]
 SHARED = [
-    "receive:1", "begin:1", "accept:1", "effect:1", "next-accept:1", "next-effect:1", "count:1",
+    "receive:1", "begin:1", "accept:1", "effect:1", "next-accept:1", "next-effect:1", "look:1",
     "next-commit:1", "next-ack:1",
 ]  # fmt: skip
 # Kept in one transaction, acknowledged, then handled in transactions of their own.

@@ -140,6 +140,7 @@ async def test_accept_is_the_first_statement_and_a_repeat_has_no_effect(database
         "begin",
         "accept payments/charge",
         "effect",
+        "look",
         "commit",
         "begin",
         "accept payments/charge",

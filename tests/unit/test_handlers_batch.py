@@ -5,9 +5,8 @@ import threading
 
 import pytest
 
-from postroom.broker import CONFIRMED, UNSENT, Outcome, Verdict
+from postroom.broker import CONFIRMED, REPEAT, UNSENT, Outcome, Verdict
 from postroom.brokers.handlers import Handlers
-from postroom.brokers.handling import REPEAT
 from postroom.errors import ConfigError
 from postroom.testing.desk import RecordingDesk, make_record
 from tests.sim.loop import virtual_time
@@ -61,8 +60,8 @@ async def test_the_first_of_each_key_go_together_and_then_the_next(database, des
     outcomes = await publish(charging(database, kind), batch, desk)
     assert outcomes == dict.fromkeys(["a1", "b1", "c1", "a2", "a3"], CONFIRMED)
     assert database.log == [
-        "begin", ACCEPT, ACCEPT, ACCEPT, "count", "commit",
-        "begin", ACCEPT, "commit", "begin", ACCEPT, "commit",
+        "begin", ACCEPT, ACCEPT, ACCEPT, "look", "commit",
+        "begin", ACCEPT, "look", "commit", "begin", ACCEPT, "look", "commit",
     ]  # fmt: skip
     assert desk.begun == ["a1", "b1", "c1", "a2", "a3"]
     assert [row[1] for row in database.effects()] == ["a1", "b1", "c1", "a2", "a3"]
@@ -70,22 +69,22 @@ async def test_the_first_of_each_key_go_together_and_then_the_next(database, des
 
 async def test_no_more_than_the_batch_go_together(database, desk):
     await publish(charging(database, batch=2), records_of("a1", "b1", "c1", "d1", "e1"), desk)
-    assert [word for word in database.log if word in ("count", "commit")] == [
-        "count", "commit", "count", "commit", "commit",
+    assert [word for word in database.log if word in ("look", "commit")] == [
+        "look", "commit", "look", "commit", "look", "commit",
     ]  # fmt: skip
 
 
 async def test_they_are_shared_out_among_those_who_can_work(database, desk):
     batch = records_of("a1", "b1", "c1", "d1", "e1", "f1", "g1")
     await publish(charging(database, concurrency=3), batch, desk)
-    accepts, counts = database.log.count(ACCEPT), database.log.count("count")
-    assert (accepts, counts, database.log.count("commit")) == (7, 2, 3)  # 3, 3 and 1
+    accepts, counts = database.log.count(ACCEPT), database.log.count("look")
+    assert (accepts, counts, database.log.count("commit")) == (7, 3, 3)  # 3, 3 and 1
 
 
 async def test_one_at_a_time_is_the_default(database, desk):
     assert Handlers().batch == 1
     await publish(charging(database, batch=1), records_of("a1", "b1"), desk)
-    assert database.log == ["begin", ACCEPT, "commit"] * 2
+    assert database.log == ["begin", ACCEPT, "look", "commit"] * 2
 
 
 @KINDS
@@ -97,11 +96,11 @@ async def test_who_spoils_it_is_found_when_each_is_handled_by_itself(database, k
     database.log.clear()
     outcomes = await publish(handlers, batch, RecordingDesk())
     assert outcomes == {"a1": CONFIRMED, "b1": BOOM, "c1": CONFIRMED, "b2": UNSENT}
-    alone = ["begin", ACCEPT]
-    assert database.log == [*alone, "commit", *alone, "rollback", *alone, "commit"]
+    alone, end = ["begin", ACCEPT], ["look", "commit"]
+    assert database.log == [*alone, *end, *alone, "rollback", *alone, *end]
     database.log.clear()
     await publish(handlers, records_of("a2", "c2"), RecordingDesk())  # their keys are not to blame
-    assert database.log == ["begin", ACCEPT, ACCEPT, "count", "commit"]
+    assert database.log == ["begin", ACCEPT, ACCEPT, "look", "commit"]
 
 
 async def test_only_so_many_are_remembered_to_be_handled_by_themselves(database):
@@ -118,7 +117,7 @@ async def test_what_has_failed_before_has_no_company(database, desk):
     batch = [*records_of("a1", "b1"), *records_of("c1", attempts=1)]
     await publish(charging(database), batch, desk)
     assert database.log == [
-        "begin", ACCEPT, ACCEPT, "count", "commit", "begin", ACCEPT, "commit",
+        "begin", ACCEPT, ACCEPT, "look", "commit", "begin", ACCEPT, "look", "commit",
     ]  # fmt: skip
 
 
@@ -134,7 +133,7 @@ async def test_handlers_on_the_loop_and_in_threads_do_not_mix(database, desk):
     others = [make_record(n, id=f"p{n}", key=f"p{n}", type="order.paid") for n in (7, 8)]
     outcomes = await publish(handlers, [*records_of("a1", "b1"), *others], desk)
     assert set(outcomes.values()) == {CONFIRMED}
-    begin, end = ["begin"], ["count", "commit"]
+    begin, end = ["begin"], ["look", "commit"]
     here, there = ["accept handlers/loop"] * 2, ["accept handlers/thread"] * 2
     assert database.log == begin + here + end + begin + there + end
 

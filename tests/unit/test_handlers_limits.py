@@ -12,6 +12,7 @@ from postroom.broker import Outcome, Verdict
 from postroom.brokers import handling
 from postroom.brokers.handlers import Handlers
 from postroom.testing.desk import RecordingDesk, make_record
+from postroom.transaction import Standing
 from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
 
 
@@ -215,6 +216,14 @@ async def test_an_accept_that_hangs_stops_no_other_event(desk):
             return True
 
         async def insert(self, rows): ...
+
+        async def hold(self): ...
+
+        async def is_open(self):
+            return True
+
+        async def standing(self, proofs):
+            return Standing.HELD
 
     @asynccontextmanager
     async def transaction():

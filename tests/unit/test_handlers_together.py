@@ -4,9 +4,8 @@ import asyncio
 
 import pytest
 
-from postroom.broker import CONFIRMED, Outcome, Verdict
+from postroom.broker import CONFIRMED, REPEAT, Outcome, Verdict
 from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
-from postroom.brokers.handling import REPEAT
 from postroom.testing.desk import make_record
 from tests.unit.handler_database import PATIENCE, Database, made
 
@@ -47,7 +46,7 @@ async def test_each_is_accepted_before_its_handler_and_all_are_counted_at_the_en
     database.log.clear()
     assert await together(handlers, "e-1", "e-2", "e-3") == [CONFIRMED, REPEAT, CONFIRMED]
     accept = "accept handlers/charge"
-    assert database.log == ["begin", accept, accept, accept, "count", "commit"]
+    assert database.log == ["begin", accept, accept, accept, "look", "commit"]
     assert database.rows == [
         ("inbox", "handlers/charge", "e-2"), ("effect", "e-2"),
         ("inbox", "handlers/charge", "e-1"), ("effect", "e-1"),
@@ -94,7 +93,7 @@ async def test_a_note_that_is_missing_at_the_end_undoes_all(database, kind):
 
     handlers.on("order.created", name="charge")(async_forget if kind == "async" else forget)
     assert await together(handlers, "e-1", "e-2") is None
-    assert database.log[-2:] == ["count", "rollback"]
+    assert database.log[-2:] == ["look", "rollback"]
 
 
 def test_who_has_company(database):

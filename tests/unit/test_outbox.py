@@ -27,7 +27,7 @@ from postroom.event import Event
 from postroom.inbox import Inbox, SyncInbox
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.routing import Routes
-from postroom.transaction import Counter
+from postroom.transaction import Counter, Standing
 from tests.contract import sqlite_file
 
 
@@ -62,6 +62,14 @@ class Fake:
 
     def count_done(self, marks):
         return len(marks)
+
+    def hold(self): ...
+
+    def is_open(self):
+        return True
+
+    def standing(self, proofs):
+        return Standing.HELD
 
     def after_commit(self, call):
         return False

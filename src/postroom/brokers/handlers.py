@@ -347,11 +347,19 @@ class Handlers:
         jobs = [self._job(record) for record in records]
         limit = self._limit
         if company == "async" and (factory := self._factory()):
-            return await run_together(jobs, factory, limit, self._scope.prefix, may_go_on)
+            prefix, refused = self._scope.prefix, self._floor.refused
+            return await run_together(jobs, factory, limit, prefix, may_go_on, refused)
         if company == "sync" and (sync_factory := self._sync_factory()):
             floor, prefix = self._floor, self._sync_scope.prefix
             return await run_together_in_thread(
-                jobs, sync_factory, limit, prefix, may_go_on, floor.threads, floor.held
+                jobs,
+                sync_factory,
+                limit,
+                prefix,
+                may_go_on,
+                floor.threads,
+                floor.held,
+                floor.refused,
             )
         return None
 
@@ -370,10 +378,14 @@ class Handlers:
             )
         if record.id in self._floor.held:
             return HELD
+        if refused := self._floor.refused.pop(record.id, None):
+            return refused
         async with self._turn_of_store():
             if refusal := await self._begin(record, desk):
                 return refusal
             outcomes = [(handler, await self._run(handler, record)) for handler in handlers]
+        for handler, outcome in outcomes:
+            self._floor.witness(handler.name, record.id, outcome)
         return worst_of(outcomes)
 
     async def _begin(self, record: Record, desk: Desk) -> Outcome | None:

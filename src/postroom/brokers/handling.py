@@ -1,10 +1,13 @@
-"""One handler, one event: a transaction, `accept` as its first statement, the effect, the commit.
+"""One handler, one event: a transaction, `accept` first, the effect, a look back, the commit.
 
 Where it goes wrong decides the outcome. Before the handler has begun, it is nobody's fault
 (OUTAGE, or MISCONFIGURED if the transaction is of the wrong kind). While it runs, it is the
 event's (FAILED, REJECTED). At the commit nobody knows (UNKNOWN): if the effect happened,
 `accept` keeps the next attempt from repeating it. An `accept` that hangs is UNKNOWN too: it may
 wait for an earlier, abandoned run of the same event, so it must not stop the others.
+
+When the handler has returned, the transaction is asked whether the row of `accept` is still in it,
+before anything is committed (see `standing`).
 
 A transaction that lost against another one (a deadlock, a write conflict, a serialization failure)
 is run again as a whole, a few times, at no cost to the event (I2).
@@ -24,18 +27,24 @@ from enum import Enum
 from typing import Any, assert_never
 
 from postroom import transactions
-from postroom.broker import CONFIRMED, Outcome, Verdict
+from postroom.broker import CONFIRMED, REPEAT, Outcome, Verdict
 from postroom.brokers.high_water import Gate, admit
+from postroom.brokers.standing import AFTERWARDS, LooseError, is_loose, loose_error, may_commit
 from postroom.brokers.threads import NoThreadError, Threads
-from postroom.errors import CausationError, Reject, Retry, TransactionError
+from postroom.errors import (
+    CausationError,
+    Reject,
+    Retry,
+    TransactionEndedError,
+    TransactionError,
+)
 from postroom.record import Record, short_error
-from postroom.transaction import Mark
+from postroom.transaction import AsyncTransaction, Counter, Mark, Proof, SyncTransaction
 from postroom.transactions import steps
 from postroom.transactions.conflicts import has_no_room, is_conflict
 
 AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
 SyncFactory = Callable[[], AbstractContextManager[Any]]
-REPEAT = Outcome(Verdict.CONFIRMED, "a repeat: it was done before")
 _CONFLICTS = 5  # runs that may be lost to other transactions, one after the other
 
 # An event with several handlers has the worst of their outcomes. What spends no attempt comes
@@ -97,19 +106,36 @@ class Race:
 class Run:
     """The facts of one run, kept up to date while it goes on."""
 
-    __slots__ = ("failure", "is_repeat", "lost_to_another", "phase")
+    __slots__ = (
+        "adapter",
+        "committed_itself",
+        "failure",
+        "is_repeat",
+        "lost_to_another",
+        "names",
+        "phase",
+        "proofs",
+    )
 
     def __init__(self) -> None:
         self.phase = Phase.OPENING
         self.failure: BaseException | None = None
         self.is_repeat = False
         self.lost_to_another = False
+        self.committed_itself = False
+        self.adapter: Any = None  # of the transaction, for as long as it lasts
+        self.proofs: list[Proof] = []  # what was written for the events that were new
+        self.names: list[str] = []  # their handlers
 
     def outcome(self, raised: BaseException | None = None) -> Outcome:
         """Judge the run by what happened first, and where."""
         error = self.failure or raised
         if error is None:
             return REPEAT if self.is_repeat else CONFIRMED
+        if self.committed_itself and self.phase is Phase.COMMITTING:
+            if isinstance(error, TransactionEndedError):  # there was nothing left to commit
+                return CONFIRMED
+            return Outcome(Verdict.REJECTED, AFTERWARDS.format(error=short_error(error)))
         if self.phase is not Phase.OPENING and not isinstance(error, (Retry, Reject)):
             self.lost_to_another = is_conflict(error)
             if has_no_room(error):
@@ -130,6 +156,8 @@ def _verdict_of(error: BaseException) -> Outcome:
             return Outcome(Verdict.FAILED, said, _wish(error.after_seconds))
         case Reject():
             return Outcome(Verdict.REJECTED, _said(error, "rejected by its handler"))
+        case LooseError():
+            return Outcome(Verdict.REJECTED, str(error))
         case CausationError():  # it would bite its tail the next time, too
             return Outcome(Verdict.REJECTED, short_error(error))
         case _:
@@ -181,6 +209,7 @@ async def run_async(
 
         async def work(tx: Any, run: Run = run) -> None:
             await effect(run, handler, record, asked, tx, prefix)
+            await look_back(run)
 
         outcome = await run_once(run, work, factory, limit_seconds)
         if factory is None or not run.lost_to_another:
@@ -220,7 +249,9 @@ async def run_once(
         if task is None or task.cancelling():
             raise  # the relay stops at once
         return run.outcome(error)  # the handler awaited something that was cancelled
-    except (Exception, SystemExit) as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise  # the process is to end, or nobody runs this coroutine any more
+    except BaseException as error:  # also what a Rust extension raises when it panics
         if deadline.expired() or last.expired():
             return _expired(run.phase, limit_seconds)
         return run.outcome(error)
@@ -233,15 +264,44 @@ async def effect(
     run.is_repeat = False
     if mark is not None:
         run.phase = Phase.ACCEPTING
-        adapter = transactions.resolve(tx, prefix=prefix)
+        if run.adapter is None:
+            run.adapter = transactions.resolve(tx, prefix=prefix)
+        adapter: AsyncTransaction = run.adapter
         adapter.check()
         if isinstance(mark, Gate):
             run.is_repeat = not await steps.run_async(admit(adapter, mark))
         else:
             run.is_repeat = not await adapter.accept(mark)
+        if not run.is_repeat:
+            await adapter.hold()
+            _note(run, handler, mark)
     if not run.is_repeat:
         run.phase = Phase.RUNNING
-        await handler.call(record, tx)
+        try:
+            await handler.call(record, tx)
+        except Exception as error:
+            if mark is not None and is_loose(run.adapter, error):
+                found = await run.adapter.standing(run.proofs)
+                raise loose_error(found, run.names, error) from error
+            raise
+
+
+async def look_back(run: Run) -> None:
+    """Ask the database, before the commit, whether it may be committed; raises if not."""
+    if run.proofs:
+        run.committed_itself = not may_commit(await run.adapter.standing(run.proofs), run.names)
+
+
+def look_back_sync(run: Run) -> None:
+    """Do in a thread what `look_back` does."""
+    if run.proofs:
+        run.committed_itself = not may_commit(run.adapter.standing(run.proofs), run.names)
+
+
+def _note(run: Run, handler: Handler, mark: Mark | Gate) -> None:
+    written = Counter(mark.counter, mark.key_hash, mark.number) if isinstance(mark, Gate) else mark
+    run.proofs.append(written)
+    run.names.append(handler.name)
 
 
 def _pause(lost: int) -> float:
@@ -282,6 +342,7 @@ async def run_sync(
 
         def work(tx: Any, run: Run = run) -> None:
             effect_sync(run, handler, record, asked, tx, prefix)
+            look_back_sync(run)
 
         outcome = await run_in_thread(run, work, factory, limit_seconds, threads)
         if factory is None or not run.lost_to_another:
@@ -347,15 +408,26 @@ def effect_sync(
     run.is_repeat = False
     if mark is not None:
         run.phase = Phase.ACCEPTING
-        adapter = transactions.resolve_sync(tx, prefix=prefix)
+        if run.adapter is None:
+            run.adapter = transactions.resolve_sync(tx, prefix=prefix)
+        adapter: SyncTransaction = run.adapter
         adapter.check()
         if isinstance(mark, Gate):
             run.is_repeat = not steps.run(admit(adapter, mark))
         else:
             run.is_repeat = not adapter.accept(mark)
+        if not run.is_repeat:
+            adapter.hold()
+            _note(run, handler, mark)
     if not run.is_repeat:
         run.phase = Phase.RUNNING
-        _refuse_awaitable(handler.call(record, tx))
+        try:
+            _refuse_awaitable(handler.call(record, tx))
+        except Exception as error:
+            if mark is not None and is_loose(run.adapter, error):
+                found = run.adapter.standing(run.proofs)
+                raise loose_error(found, run.names, error) from error
+            raise
 
 
 def _refuse_awaitable(result: object) -> None:

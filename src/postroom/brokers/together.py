@@ -5,7 +5,8 @@ commits, against all advice, then commits no row of a message whose effect has n
 
 If anything goes wrong the whole transaction is rolled back and nobody is to blame: which of them
 failed shows when each is handled by itself. Deadlocks and other conflicts end that way too, so that
-the next try holds the locks of one event only.
+the next try holds the locks of one event only. A handler that left the transaction and went on in
+autocommit mode is not run again, because what it did may be committed (`refused`).
 
 A thread cannot be stopped. One that hangs past the limit keeps its transaction open, and in it the
 notes of those that it accepted before: `held` are their ids, for as long as that lasts.
@@ -18,7 +19,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from postroom import transactions
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.handling import (
     AsyncFactory,
@@ -28,10 +28,14 @@ from postroom.brokers.handling import (
     SyncFactory,
     effect,
     effect_sync,
+    look_back,
+    look_back_sync,
     run_in_thread,
     run_once,
 )
+from postroom.brokers.standing import LooseError
 from postroom.brokers.threads import Threads
+from postroom.errors import AutocommitError
 from postroom.record import Record
 from postroom.transaction import Mark
 
@@ -60,6 +64,7 @@ async def run_together(
     limit_seconds: float,
     prefix: str,
     may_go_on: Callable[[Record], bool],
+    refused: dict[str, Outcome],
 ) -> list[Outcome] | None:
     """Run async handlers in one transaction, in this order; the limit is for all of them.
 
@@ -73,12 +78,19 @@ async def run_together(
         run.phase = Phase.ACCEPTING
         for handler, record, mark in jobs:
             _check(may_go_on(record), "what was begun may not go on")
-            await effect(run, handler, record, mark, tx, prefix)
+            try:
+                await effect(run, handler, record, mark, tx, prefix)
+            except AutocommitError:  # the one before has left the transaction
+                await look_back(run)
+                raise
+            if not run.is_repeat and not await run.adapter.is_open():
+                await look_back(run)  # now, while it is known who has ended it
             ends.append(run.outcome())
-        done = await transactions.resolve(tx, prefix=prefix).count_done(_marks(jobs))
-        _check(done == len(jobs), "a handler rolled back what it shared")
+        await look_back(run)
 
-    return _ends(run, await run_once(run, work, factory, limit_seconds), jobs, ends)
+    outcome = await run_once(run, work, factory, limit_seconds)
+    _refuse(run, jobs, ends, refused)
+    return _ends(run, outcome, jobs, ends)
 
 
 async def run_together_in_thread(
@@ -89,6 +101,7 @@ async def run_together_in_thread(
     may_go_on: Callable[[Record], bool],
     threads: Threads,
     held: set[str],
+    refused: dict[str, Outcome],
 ) -> list[Outcome] | None:
     """Do in a thread what `run_together` does."""
     run, ends, over = Run(), list[Outcome](), threading.Event()
@@ -97,10 +110,15 @@ async def run_together_in_thread(
         run.phase = Phase.ACCEPTING
         for handler, record, mark in jobs:
             _check(may_go_on(record), "what was begun may not go on")
-            effect_sync(run, handler, record, mark, tx, prefix)
+            try:
+                effect_sync(run, handler, record, mark, tx, prefix)
+            except AutocommitError:
+                look_back_sync(run)
+                raise
+            if not run.is_repeat and not run.adapter.is_open():
+                look_back_sync(run)
             ends.append(run.outcome())
-        done = transactions.resolve_sync(tx, prefix=prefix).count_done(_marks(jobs))
-        _check(done == len(jobs), "a handler rolled back what it shared")
+        look_back_sync(run)
 
     @contextmanager
     def watched() -> Iterator[Any]:
@@ -118,6 +136,7 @@ async def run_together_in_thread(
         held |= ids
         if over.is_set():
             held -= ids
+    _refuse(run, jobs, ends, refused)
     return _ends(run, outcome, jobs, ends)
 
 
@@ -126,8 +145,14 @@ def _check(holds: bool, otherwise: str) -> None:
         raise _PartedError(otherwise)
 
 
-def _marks(jobs: Sequence[Job]) -> list[Mark]:
-    return [job.mark for job in jobs]
+def _refuse(
+    run: Run, jobs: Sequence[Job], ends: Sequence[Outcome], refused: dict[str, Outcome]
+) -> None:
+    """Remember the event whose handler left the transaction: the last one that has run."""
+    if isinstance(run.failure, LooseError):
+        is_over = run.phase is Phase.RUNNING and len(ends) < len(jobs)  # it raised
+        culprit = jobs[len(ends) if is_over else len(ends) - 1]
+        refused[culprit.record.id] = Outcome(Verdict.REJECTED, str(run.failure))
 
 
 def _ends(

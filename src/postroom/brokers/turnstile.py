@@ -6,7 +6,10 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
+from typing import Any
 
+from postroom.broker import REPEAT, Outcome, Verdict
+from postroom.brokers.standing import tell_committed
 from postroom.brokers.threads import Threads
 
 
@@ -105,6 +108,7 @@ class Floor:
 
     parted      ids of events whose company failed: they are handled by themselves the next time
     held        ids of events whose notes a thread holds that hangs past its limit
+    refused     what became of events, by id, whose handlers must not run again
     """
 
     def __init__(self, concurrency: int, name: str) -> None:
@@ -113,13 +117,27 @@ class Floor:
         self._name = name
         self.parted: dict[str, None] = {}
         self.held: set[str] = set()
+        self.refused: dict[str, Outcome] = {}
+        self._failed: dict[tuple[str, str], None] = {}
         self._renew()
 
     def part(self, ids: Iterable[str]) -> None:
         """Remember these; the oldest are forgotten when there are too many of them."""
         self.parted |= dict.fromkeys(ids)
-        while len(self.parted) > _MOST_PARTED:
-            del self.parted[next(iter(self.parted))]
+        _cut(self.parted)
+
+    def witness(self, handler: str, id: str, outcome: Outcome) -> None:  # noqa: A002
+        """Log if a handler has failed and the event is done all the same.
+
+        Then it committed before it failed, and the rest of its work is lost.
+        """
+        if outcome.verdict is Verdict.FAILED:
+            self._failed[handler, id] = None
+            _cut(self._failed)
+        elif (handler, id) in self._failed:
+            del self._failed[handler, id]
+            if outcome == REPEAT:
+                tell_committed([handler])
 
     def enter(self) -> None:
         """Begin afresh on another event loop: what the last one left undone is gone with it."""
@@ -135,3 +153,9 @@ class Floor:
     def _renew(self) -> None:
         self.turnstile = Turnstile(self._concurrency)
         self.threads = Threads(self._concurrency, self._name)
+
+
+def _cut(remembered: dict[Any, None]) -> None:
+    """Forget the oldest where there are too many of them."""
+    while len(remembered) > _MOST_PARTED:
+        del remembered[next(iter(remembered))]

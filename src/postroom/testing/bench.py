@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from inspect import isawaitable
 from typing import Any, NamedTuple
 
 from postroom.event import Event
@@ -26,10 +27,17 @@ class TransactionBench(ABC):
 
     sync        use SyncOutbox and SyncInbox instead of Outbox and Inbox
     instant     a moment in the past, as a literal of this database
+    after_end   what follows the end of a transaction: "transaction", "autocommit" or "refused"
+                (see `misbehaviour`)
+    aborts      a statement that fails aborts the whole transaction
+    factory     opens transactions for handlers; None: begin, then commit or rollback
     """
 
     sync = False
     instant = "1"
+    after_end = "transaction"
+    aborts = False
+    factory: Any = None
 
     # -- the driver ---------------------------------------------------------------------------
     @abstractmethod
@@ -49,6 +57,31 @@ class TransactionBench(ABC):
     @abstractmethod
     async def autocommitting(self) -> Any:
         """Return an object on which a statement would commit by itself."""
+
+    # -- what a handler should not do ---------------------------------------------------------
+    async def fail(self, tx: Any) -> None:
+        """Run a statement that fails."""
+        await self.execute(tx, "INSERT INTO nowhere VALUES (1)")
+
+    async def commit_inside(self, tx: Any) -> None:
+        await self.commit(tx)
+
+    async def roll_back_inside(self, tx: Any) -> None:
+        await self.rollback(tx)
+
+    async def close_inside(self, tx: Any) -> None:
+        """Close the connection, or the session."""
+        found = tx.close()
+        if isawaitable(found):
+            await found
+
+    async def leave(self, tx: Any) -> None:
+        """Commit, at the end of the block."""
+        await self.commit(tx)
+
+    async def undo(self, tx: Any) -> None:
+        """Roll back, because of an error."""
+        await self.rollback(tx)
 
     # -- another connection -------------------------------------------------------------------
     @abstractmethod

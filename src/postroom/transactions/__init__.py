@@ -17,13 +17,31 @@ from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from postroom.errors import TransactionError, UnsupportedConnectionError
-from postroom.transaction import AsyncTransaction, Counter, Mark, Row, SyncTransaction
+from postroom.transaction import (
+    AsyncTransaction,
+    Counter,
+    Mark,
+    Proof,
+    Row,
+    Standing,
+    SyncTransaction,
+)
 from postroom.transactions.sql import DEFAULT_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-_PORT = ("check", "insert", "count_up", "accept", "count_done", "after_commit")
+_PORT = (
+    "check",
+    "insert",
+    "count_up",
+    "accept",
+    "count_done",
+    "hold",
+    "is_open",
+    "standing",
+    "after_commit",
+)
 
 
 class _Adapter(NamedTuple):
@@ -270,6 +288,15 @@ class _Awaited:
 
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:
         return cast("int", await _result(self._inner.forget(consumer, ids)))
+
+    async def hold(self) -> None:
+        await _result(cast("Any", self._inner).hold())
+
+    async def is_open(self) -> bool:
+        return cast("bool", await _result(self._inner.is_open()))
+
+    async def standing(self, proofs: Sequence[Proof]) -> Standing:
+        return cast("Standing", await _result(self._inner.standing(proofs)))
 
     @asynccontextmanager
     async def _open(self) -> AsyncIterator[None]:

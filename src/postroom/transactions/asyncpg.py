@@ -23,10 +23,17 @@ class AsyncpgDriver:
     """One asyncpg connection of the caller."""
 
     dialect = "postgresql"
+    asks = False
     style: Style = "numeric"
 
     def __init__(self, connection: Any) -> None:
         self.target = connection
+        self.stamp: Any = None
+
+    def is_open(self) -> bool:
+        return bool(self.target.is_in_transaction())
+
+    ask = is_open
 
     def check(self) -> None:
         refuse_encoding(self.target)

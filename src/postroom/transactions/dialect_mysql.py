@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from postroom.errors import PayloadError, TransactionError
 from postroom.transaction import Counter, Mark, Row
-from postroom.transactions.dialects import Old, all_or_none, portions
+from postroom.transactions.dialects import Old, Savepoint, all_or_none, portions
 from postroom.transactions.driver import Driver, MysqlDriver
-from postroom.transactions.failures import is_duplicate
+from postroom.transactions.failures import code_of, is_duplicate
 from postroom.transactions.sql import Style, load
 from postroom.transactions.steps import Steps
 
@@ -24,13 +24,14 @@ _MAX_ROWS = 500
 _MAX_BYTES = 1_000_000
 _SMALL = 16_384  # no server that is used for anything takes less
 _PAIR = "(%s, %s)"  # of `count_done`; every driver of MySQL has this style
+_NO_SAVEPOINT = 1305
 _ESCAPED = "\0\n\r\x1a\"'\\"
 _limits: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _checked: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 """Connections whose session was found to take utf8mb4, and the server's number for that session."""
 
 
-class Mysql:
+class Mysql(Savepoint):
     """MySQL and MariaDB: many rows travel as one list of VALUES."""
 
     def __init__(self, style: Style, prefix: str) -> None:
@@ -176,6 +177,14 @@ class Mysql:
         pairs = ", ".join([_PAIR] * len(ids))
         forgotten = driver.change(self._forget.sql.replace(_PAIR, pairs), tuple(values))
         return (yield forgotten)  # type: ignore[no-any-return]
+
+    def is_gone(self, error: Exception) -> bool:
+        return code_of(error) == _NO_SAVEPOINT
+
+    def last(self, driver: Driver, counter: Counter) -> Steps[int]:
+        source = (*counter, counter.key_hash.hex())
+        found = yield driver.fetch(self._count_up_read.sql, self._counter_read(source))
+        return int(found[0][0]) if found else 0
 
 
 def _texts(row: Row) -> list[str]:

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from postroom.clock import host_microseconds
-from postroom.transaction import Counter, Mark, Row
+from postroom.transaction import Counter, Mark, Proof, Row, Standing
 from postroom.transactions.driver import Driver, SqliteDriver
 from postroom.transactions.sql import Style, load
 from postroom.transactions.steps import Steps
@@ -47,6 +47,78 @@ class Dialect(Protocol):
 
     def forget(self, driver: Any, consumer: str, ids: Sequence[str]) -> Steps[int]:
         """Delete what is known of these messages; returns how many there were."""
+
+    def hold(self, driver: Any) -> Steps[None]:
+        """Remember which transaction this is."""
+
+    def standing(self, driver: Any, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
+        """Say whether that transaction is still open and has all of this in it.
+
+        `is_open` is what the driver said before it was asked for anything.
+        """
+
+
+def judged(present: bool, is_open: bool) -> Standing:
+    """Return the standing of a transaction that has ended."""
+    if present:
+        return Standing.COMMITTED
+    return Standing.LOST if is_open else Standing.LOOSE
+
+
+def split(proofs: Sequence[Proof]) -> tuple[list[Mark], list[Counter]]:
+    """Return the messages and the counters among them."""
+    marks = [proof for proof in proofs if isinstance(proof, Mark)]
+    return marks, [proof for proof in proofs if isinstance(proof, Counter)]
+
+
+class Savepoint:
+    """Knows its transaction by a savepoint in it, which ends with it, however it ends.
+
+    SQLite and MySQL have no name for a transaction. What was written before the savepoint is there
+    as long as it is.
+    """
+
+    SET = "SAVEPOINT postroom_run"
+    RELEASE = "RELEASE SAVEPOINT postroom_run"
+
+    def hold(self, driver: Driver) -> Steps[None]:
+        # One statement more for a transaction; it may travel with `accept` where a driver can send
+        # two at once.
+        yield driver.change(self.SET)
+
+    def standing(self, driver: Driver, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
+        # May travel with the COMMIT, if that is sent only when this has succeeded.
+        try:
+            yield driver.change(self.RELEASE)
+        except Exception as error:
+            if not self.is_gone(error):
+                raise
+        else:
+            return Standing.HELD
+        if driver.asks:
+            is_open = yield driver.ask()
+        return judged((yield from self.are_there(driver, proofs)), is_open)
+
+    def is_gone(self, error: Exception) -> bool:
+        """Say whether the database does not know the savepoint."""
+        raise NotImplementedError
+
+    def are_there(self, driver: Driver, proofs: Sequence[Proof]) -> Steps[bool]:
+        """Say whether all of this has been written."""
+        marks, counters = split(proofs)
+        if marks and (yield from self.count_done(driver, marks)) < len(marks):
+            return False
+        for counter in counters:
+            if (yield from self.last(driver, counter)) < counter.step:
+                return False
+        return True
+
+    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
+        raise NotImplementedError
+
+    def last(self, driver: Driver, counter: Counter) -> Steps[int]:
+        """Return the value of a counter; 0 if it has none."""
+        raise NotImplementedError
 
 
 @cache
@@ -92,19 +164,20 @@ def all_or_none(driver: Driver, work: Steps[bool]) -> Steps[bool]:
     return kept
 
 
-class Sqlite:
+class Sqlite(Savepoint):
     """SQLite: no round trips to save, and no clock but the host's (W7)."""
 
     def __init__(self, style: Style, prefix: str) -> None:
         queries = load("sqlite", style, prefix)
-        self._insert, self._count_up, self._accept, self._count_done = (
-            queries[name] for name in ("insert", "count_up", "accept", "count_done")
+        self._insert, self._count_up, self._accept, self._count_done, self._last = (
+            queries[name] for name in ("insert", "count_up", "accept", "count_done", "last")
         )
         self._row = self._insert.picker((*Row._fields, "now"))
         self._counter = self._count_up.picker(Counter._fields)
         self._mark = self._accept.picker((*Mark._fields, "now"))
         self._done = self._count_done.picker(Mark._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
+        self._counter_last = self._last.picker(Counter._fields)
 
     def insert(self, driver: SqliteDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         now = host_microseconds()
@@ -146,6 +219,13 @@ class Sqlite:
         values = [(consumer, each) for each in ids]
         return (yield driver.change_many(self._forget.sql, values))  # type: ignore[no-any-return]
 
+    def is_gone(self, error: Exception) -> bool:
+        return "no such savepoint" in str(error)
+
+    def last(self, driver: Driver, counter: Counter) -> Steps[int]:
+        found = yield driver.fetch(self._last.sql, self._counter_last(counter))
+        return int(found[0][0]) if found else 0
+
 
 class Postgresql:
     """PostgreSQL: many rows travel as one array for each column."""
@@ -158,6 +238,7 @@ class Postgresql:
         self._insert, self._insert_many = queries["insert"], queries["insert_many"]
         self._count_up, self._count_up_many = queries["count_up"], queries["count_up_many"]
         self._accept, self._count_done = queries["accept"], queries["count_done"]
+        self._last = queries["last"]
         self._row = self._insert.picker(Row._fields)
         self._columns = self._insert_many.picker(Row._fields)
         self._counter = self._count_up.picker(Counter._fields)
@@ -166,6 +247,7 @@ class Postgresql:
         self._done = self._count_done.picker(Mark._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._old = self._done_before.picker(Old._fields)
+        self._counter_last = self._last.picker(Counter._fields)
 
     def insert(self, driver: Driver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         if len(rows) == 1:
@@ -191,6 +273,7 @@ class Postgresql:
             for counter in counters:
                 found = yield driver.fetch(self._count_up.sql, self._counter(counter))
                 lasts.append(found[0][0])
+                _stamp(driver, found)
             return lasts
         columns = [list(column) for column in zip(*counters, strict=True)]
         found = yield driver.fetch(self._count_up_many.sql, self._counters(columns))
@@ -199,6 +282,7 @@ class Postgresql:
 
     def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
         found = yield driver.fetch(self._accept.sql, self._mark(mark))
+        _stamp(driver, found)
         return bool(found)
 
     def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
@@ -212,3 +296,32 @@ class Postgresql:
 
     def forget(self, driver: Driver, consumer: str, ids: Sequence[str]) -> Steps[int]:
         return (yield driver.change(self._forget.sql, (consumer, list(ids))))  # type: ignore[no-any-return]
+
+    def hold(self, driver: Driver) -> Steps[None]:  # noqa: ARG002
+        """Return: the transaction's number came with `accept`."""
+        yield from ()
+
+    def standing(self, driver: Driver, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
+        """Compare numbers. In an aborted transaction any statement fails, this one too.
+
+        One statement more for a transaction; it may travel with the COMMIT, if that is sent only
+        when this has said that all is well.
+        """
+        marks, counters = split(proofs)
+        present, number = True, None
+        if marks or not counters:
+            columns = [[mark[place] for mark in marks] for place in range(len(Mark._fields))]
+            found = yield driver.fetch(self._count_done.sql, self._done(columns))
+            present, number = found[0][0] == len(marks), found[0][1]
+        for counter in counters:
+            found = yield driver.fetch(self._last.sql, self._counter_last(counter))
+            present, number = present and found[0][0] >= counter.step, found[0][1]
+        if number == driver.stamp:
+            return Standing.HELD if present else Standing.LOST
+        return judged(present, is_open)
+
+
+def _stamp(driver: Driver, found: Sequence[Any]) -> None:
+    """Keep the number of the transaction in which the first row was written."""
+    if found and driver.stamp is None:
+        driver.stamp = found[0][1]

@@ -27,9 +27,17 @@ class DjangoDriver:
     """One connection of Django, as its backends wrap it."""
 
     style: Style = "format"  # on every backend
+    asks = False
 
     def __init__(self, connection: BaseDatabaseWrapper) -> None:
         self.target = connection
+        self.stamp: Any = None
+
+    def is_open(self) -> bool:
+        conn = self.target
+        return conn.in_atomic_block or (conn.connection is not None and not conn.autocommit)
+
+    ask = is_open
 
     @property
     def dialect(self) -> str:

@@ -25,6 +25,18 @@ class Driver(Protocol):
     def style(self) -> Style:
         """How it marks parameters."""
 
+    asks: bool
+    """Whether only the server knows, by `ask`, if a transaction is open."""
+
+    stamp: Any
+    """What names the open transaction, once it is known; None before, or where nothing does."""
+
+    def is_open(self) -> bool:
+        """Say whether the driver knows of an open transaction at this moment."""
+
+    def ask(self) -> Any:
+        """Ask the server whether a transaction is open."""
+
     def check(self) -> None:
         """Refuse what is known, without asking, to commit by itself."""
 

@@ -49,10 +49,18 @@ class _Shared:
     """What the drivers that know the server's state have in common."""
 
     dialect = "mysql"
+    asks = False
     style: Style = "format"
 
     def __init__(self, connection: Any) -> None:
         self.target = self.session = connection
+        self.stamp: Any = None
+
+    def is_open(self) -> bool:
+        return self.in_transaction()
+
+    def ask(self) -> Any:
+        return self.in_transaction()
 
     def in_transaction(self) -> bool:
         """Say what the server's last reply said; an error says nothing."""
@@ -122,6 +130,7 @@ class MysqlclientDriver(PymysqlDriver):
     """One mysqlclient connection of the caller, which does not know the server's state."""
 
     cursors: ClassVar[str] = "MySQLdb.cursors"
+    asks = True
 
     def in_transaction(self) -> bool:
         """Ask the server; MySQL cannot say."""
@@ -146,8 +155,14 @@ class MysqlclientDriver(PymysqlDriver):
 class AsyncmyDriver(_Shared):
     """One asyncmy connection of the caller."""
 
+    asks = True  # it overlooks a reply that says: no autocommit mode, and no transaction
+
     def in_transaction(self) -> bool:
         return bool(self.target.get_transaction_status())
+
+    async def ask(self) -> bool:
+        await self.target.ping(reconnect=False)
+        return self.in_transaction()
 
     def _cursor(self) -> Any:
         return self.target.cursor(import_module("asyncmy.cursors").Cursor)

@@ -60,10 +60,17 @@ def _refuse_failed(connection: Connection[Any] | AsyncConnection[Any]) -> None:
 
 class _Shared:
     dialect = "postgresql"
+    asks = False
     style: Style = "numeric"
 
     def __init__(self, connection: Any) -> None:
         self.target = connection
+        self.stamp: Any = None
+
+    def is_open(self) -> bool:
+        return self.target.pgconn.transaction_status in _OPEN
+
+    ask = is_open
 
     def check(self) -> None:
         refuse_encoding(self.target)

@@ -31,7 +31,8 @@ from pymongo.errors import ConfigurationError
 
 from postroom.clock import from_microseconds, host_microseconds
 from postroom.errors import AutocommitError, SchemaError, TransactionError
-from postroom.transaction import Counter, Mark, Row
+from postroom.transaction import Counter, Mark, Proof, Row, Standing
+from postroom.transactions.pymongo_standing import standing, transaction_of
 from postroom.transactions.sql import DEFAULT_PREFIX, qualify
 from postroom.transactions.steps import Steps, run, run_async
 
@@ -190,6 +191,9 @@ class _Writes:
 
     def check(self) -> None: ...
 
+    def _is_open(self) -> bool:
+        return True
+
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
         """Say that the driver has no such hook."""
         return False
@@ -266,6 +270,14 @@ class _Writes:
         )
         return int(result.deleted_count)
 
+    def _hold(self) -> Steps[None]:
+        """Return: writes that stand by themselves are in no transaction."""
+        yield from ()
+
+    def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:  # noqa: ARG002
+        yield from ()
+        return Standing.HELD
+
     def _known(self) -> Steps[bool]:
         """Look once for each client whether the outbox is in this database.
 
@@ -299,6 +311,7 @@ class _SessionWrites(_Writes):
         self.session = self.target = session
         schema, _, rest = prefix.rpartition(".")
         super().__init__(_database_of(session, schema), rest)
+        self._number: int | None = None
 
     def check(self) -> None:
         if self.session.has_ended:
@@ -315,6 +328,17 @@ class _SessionWrites(_Writes):
     def _places(self, count: int) -> Steps[tuple[Expression, list[Int64]]]:
         yield from ()
         return CLUSTER_TIME, place_numbers(count, self.session.session_id["id"])
+
+    def _is_open(self) -> bool:
+        return transaction_of(self.session) is not None
+
+    def _hold(self) -> Steps[None]:
+        yield from ()
+        if self._number is None:
+            self._number = transaction_of(self.session)
+
+    def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:
+        return standing(self.session, self._collection, self._number, proofs)
 
     def _refuse_open(self) -> None:
         if self.session.in_transaction:
@@ -390,6 +414,15 @@ class _Sync(_Writes):
     def forget(self, consumer: str, ids: Sequence[str]) -> int:
         return run(self._forget(consumer, ids))
 
+    def is_open(self) -> bool:
+        return self._is_open()
+
+    def hold(self) -> None:
+        run(self._hold())
+
+    def standing(self, proofs: Sequence[Proof]) -> Standing:
+        return run(self._standing(proofs))
+
 
 class _Async(_Writes):
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
@@ -409,6 +442,15 @@ class _Async(_Writes):
 
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:
         return await run_async(self._forget(consumer, ids))
+
+    async def is_open(self) -> bool:
+        return self._is_open()
+
+    async def hold(self) -> None:
+        await run_async(self._hold())
+
+    async def standing(self, proofs: Sequence[Proof]) -> Standing:
+        return await run_async(self._standing(proofs))
 
 
 class SessionTransaction(_SessionWrites, _Sync):

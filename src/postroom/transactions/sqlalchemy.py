@@ -26,7 +26,7 @@ from sqlalchemy import Connection, CursorResult, event, orm
 from sqlalchemy.orm import Session, scoped_session
 
 from postroom.errors import AutocommitError, TransactionError
-from postroom.transaction import Counter, Mark, Row
+from postroom.transaction import Counter, Mark, Proof, Row, Standing
 from postroom.transactions.driver import Values
 from postroom.transactions.encodings import refuse_encoding
 from postroom.transactions.mysql import refuse_charset
@@ -65,8 +65,16 @@ _STYLES: dict[str, Style] = {
 class ConnectionDriver:
     """One Connection of the caller."""
 
+    asks = False
+
     def __init__(self, connection: Connection) -> None:
         self.target: Connection | Session = connection
+        self.stamp: Any = None
+
+    def is_open(self) -> bool:
+        return self.target.in_transaction()
+
+    ask = is_open
 
     @property
     def connection(self) -> Connection:
@@ -129,6 +137,7 @@ class SessionDriver(ConnectionDriver):
 
     def __init__(self, session: Session) -> None:
         self.target = session
+        self.stamp = None
 
     @property
     def connection(self) -> Connection:
@@ -271,10 +280,13 @@ class _Bridged:
     def __init__(self, target: AsyncConnection | AsyncSession, prefix: str) -> None:
         self.target = self._target = target
         self._prefix = prefix
+        self._inner: SyncStatements | None = None
 
     def _sync(self, inner: Any) -> SyncStatements:
-        kind = SessionTransaction if isinstance(inner, Session) else ConnectionTransaction
-        return kind(inner, self._prefix)
+        if self._inner is None:
+            kind = SessionTransaction if isinstance(inner, Session) else ConnectionTransaction
+            self._inner = kind(inner, self._prefix)
+        return self._inner
 
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
         return await self._target.run_sync(
@@ -289,6 +301,15 @@ class _Bridged:
 
     async def count_done(self, marks: Sequence[Mark]) -> int:
         return await self._target.run_sync(lambda inner: self._sync(inner).count_done(marks))
+
+    async def is_open(self) -> bool:
+        return self._target.in_transaction()
+
+    async def hold(self) -> None:
+        await self._target.run_sync(lambda inner: self._sync(inner).hold())
+
+    async def standing(self, proofs: Sequence[Proof]) -> Standing:
+        return await self._target.run_sync(lambda inner: self._sync(inner).standing(proofs))
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:

@@ -64,10 +64,17 @@ class Sqlite3Driver:
     """One sqlite3.Connection of the caller."""
 
     dialect = "sqlite"
+    asks = False
     style: Style = "qmark"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.target = self.connection = connection
+        self.stamp: Any = None
+
+    def is_open(self) -> bool:
+        return self.connection.in_transaction
+
+    ask = is_open
 
     def check(self) -> None:
         conn = self.connection
@@ -115,10 +122,17 @@ class AiosqliteDriver:
     """
 
     dialect = "sqlite"
+    asks = False
     style: Style = "qmark"
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self.target = self.connection = connection
+        self.stamp: Any = None
+
+    def is_open(self) -> bool:
+        return self.connection.in_transaction
+
+    ask = is_open
 
     def check(self) -> None:
         conn = self.connection

@@ -9,17 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from postroom.transaction import Counter, Mark, Row
+from postroom.errors import TransactionError
+from postroom.transaction import Counter, Mark, Proof, Row, Standing
 from postroom.transactions.dialects import Old, dialect_of
 from postroom.transactions.driver import Driver
-from postroom.transactions.failures import explain
+from postroom.transactions.failures import FAILED, code_of, explain
 from postroom.transactions.steps import Steps, run, run_async
+
+_FAILED_TRANSACTION = "25P02"
 
 
 class _Statements:
     def __init__(self, driver: Driver, prefix: str) -> None:
         self.driver = driver
         self.prefix = prefix
+        self._holds = False
 
     @property
     def target(self) -> Any:
@@ -68,6 +72,28 @@ class _Statements:
         dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
         return (yield from dialect.forget(self.driver, consumer, ids))
 
+    def _is_open(self) -> Steps[bool]:
+        driver = self.driver
+        return (yield driver.ask()) if driver.asks else driver.is_open()
+
+    def _hold(self) -> Steps[None]:
+        if not self._holds:
+            dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
+            yield from dialect.hold(self.driver)
+            self._holds = True
+
+    def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:
+        driver = self.driver
+        is_open = driver.asks or driver.is_open()  # before anything that may open one
+        yield driver.settle_first()  # what an ORM has not written yet fails here, not at the commit
+        dialect = dialect_of(driver.dialect, driver.style, self.prefix)
+        try:
+            return (yield from dialect.standing(driver, proofs, is_open))
+        except Exception as error:
+            if code_of(error) != _FAILED_TRANSACTION:
+                raise
+            raise TransactionError(FAILED) from error
+
     def _explain(self, error: Exception, rights: str, table: str) -> None:
         """Say what to do about missing tables and rights; other errors stay the driver's own."""
         told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
@@ -112,6 +138,15 @@ class SyncStatements(_Statements):
             self._explain(error, "DELETE", "inbox")
             raise
 
+    def is_open(self) -> bool:
+        return run(self._is_open())
+
+    def hold(self) -> None:
+        run(self._hold())
+
+    def standing(self, proofs: Sequence[Proof]) -> Standing:
+        return run(self._standing(proofs))
+
 
 class AsyncStatements(_Statements):
     """An AsyncTransaction over any SQL driver whose calls are awaited."""
@@ -149,3 +184,12 @@ class AsyncStatements(_Statements):
         except Exception as error:
             self._explain(error, "DELETE", "inbox")
             raise
+
+    async def is_open(self) -> bool:
+        return await run_async(self._is_open())
+
+    async def hold(self) -> None:
+        await run_async(self._hold())
+
+    async def standing(self, proofs: Sequence[Proof]) -> Standing:
+        return await run_async(self._standing(proofs))

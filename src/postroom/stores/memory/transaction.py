@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from postroom.errors import AutocommitError
 from postroom.record import Stage
 from postroom.stores.memory.tables import Stored
-from postroom.transaction import Counter, Mark, Row
+from postroom.transaction import Counter, Mark, Proof, Row, Standing
 
 if TYPE_CHECKING:
     from postroom.stores.memory.store import MemoryStore
@@ -26,7 +26,7 @@ class MemoryTransaction:
         self._inbox: dict[tuple[str, str], str] = {}
         self._locked: list[Hashable] = []
         self._calls: list[Callable[[], None]] = []
-        self._over = False
+        self._over = self._committed = False
 
     # -- the port -----------------------------------------------------------------------------
     def check(self) -> None:
@@ -95,6 +95,16 @@ class MemoryTransaction:
             del self._store.data.inbox[name], self._store.data.inbox_at[name]
         return len(known)
 
+    async def hold(self) -> None: ...
+
+    async def is_open(self) -> bool:
+        return not self._over
+
+    async def standing(self, proofs: Sequence[Proof]) -> Standing:  # noqa: ARG002
+        if not self._over:
+            return Standing.HELD
+        return Standing.COMMITTED if self._committed else Standing.LOST
+
     def after_commit(self, call: Callable[[], None]) -> bool:
         self._calls.append(call)
         return True
@@ -102,7 +112,7 @@ class MemoryTransaction:
     # -- life ---------------------------------------------------------------------------------
     async def commit(self) -> None:
         self.check()
-        self._over = True
+        self._over = self._committed = True
         tables = self._store.data
         for stored in self._rows:
             tables.put(stored)

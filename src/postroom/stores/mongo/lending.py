@@ -14,11 +14,12 @@ from pymongo.client_session import ClientSession
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from postroom.errors import StoreLostError, TransactionError
+from postroom.errors import StoreLostError, TransactionEndedError
+from postroom.stores.lending import lent
 from postroom.stores.mongo.connection import Connection, commit
 from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.troubles import UNKNOWN_COMMIT, translate, translated
-from postroom.transaction import Counter, Mark, Row
+from postroom.transaction import Counter, Mark, Proof, Row, Standing
 from postroom.transactions.pymongo import MAJORITY, AsyncBareWrites, in_database
 
 _SNAPSHOT = ReadConcern("snapshot")
@@ -27,6 +28,10 @@ _ENDED = (
     "the handler ended its transaction itself; leave commit and abort to postroom, or its effects "
     "and the record of them part"
 )
+
+
+# A handler that aborts would go on without a transaction.
+_ENDINGS = ("commit_transaction", "abort_transaction", "start_transaction", "end_session")
 
 
 @asynccontextmanager
@@ -43,12 +48,13 @@ async def lend(db: Connection) -> AsyncIterator[AsyncClientSession | Errand]:
         with translated(harmless=True):
             await session.start_transaction(_SNAPSHOT, MAJORITY, ReadPreference.PRIMARY)
         try:
-            yield session
+            with lent(session, *_ENDINGS):
+                yield session
         except BaseException as error:
             await _abort(db, session, cancelled=not isinstance(error, Exception))
             raise
         if not session.in_transaction:
-            raise TransactionError(_ENDED)
+            raise TransactionEndedError(_ENDED)
         with translated(harmless=True):
             await commit(session)
 
@@ -107,6 +113,14 @@ class Errand:
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:
         return await self._writes.forget(consumer, ids)
 
+    async def hold(self) -> None: ...
+
+    async def is_open(self) -> bool:
+        return True
+
+    async def standing(self, proofs: Sequence[Proof]) -> Standing:  # noqa: ARG002
+        return Standing.HELD  # the handler cannot end what is kept back here
+
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
         return False
 
@@ -139,13 +153,14 @@ class SyncLender:
         with session:
             session.start_transaction(_SNAPSHOT, MAJORITY, ReadPreference.PRIMARY)
             try:
-                yield session
+                with lent(session, *_ENDINGS):
+                    yield session
             except BaseException:
                 if session.in_transaction:
                     session.abort_transaction()
                 raise
             if not session.in_transaction:
-                raise TransactionError(_ENDED)
+                raise TransactionEndedError(_ENDED)
             _commit(session)
 
     def close(self) -> None:

@@ -2,6 +2,9 @@
 
 They have the server's own isolation and time limits: a handler may take longer than a settle. Where
 the server asks for a repetition (a deadlock, a lock that was not free), StoreConflictError says so.
+
+They are not in autocommit mode: after a rollback, a handler's own or the server's, what the handler
+goes on to write is in a transaction too, which is rolled back.
 """
 
 from __future__ import annotations
@@ -15,7 +18,12 @@ from typing import Any
 
 import asyncmy
 
-from postroom.errors import MissingExtraError, StoreError, StoreLostError, TransactionError
+from postroom.errors import (
+    MissingExtraError,
+    StoreError,
+    StoreLostError,
+    TransactionEndedError,
+)
 from postroom.stores.mysql.faults import code_of, is_conflict, is_lost, translate
 from postroom.stores.mysql.session import SET_NAMES, Target, end
 
@@ -51,7 +59,7 @@ class Lender:
                 raise
             if not connection.get_transaction_status():
                 await end(connection)
-                raise TransactionError(_ENDED)
+                raise TransactionEndedError(_ENDED)
             await self._commit(connection)
 
     async def _begin(self) -> asyncmy.Connection:
@@ -67,7 +75,7 @@ class Lender:
                 raise
             else:
                 return connection
-        connection = await self._target.connect()
+        connection = await self._target.connect(autocommit=False)
         try:
             await connection.begin()
         except _FAILURES as error:
@@ -116,7 +124,7 @@ class Lender:
             raise
         if not connection.server_status & _IN_TRANSACTION:
             _sync_end(connection)
-            raise TransactionError(_ENDED)
+            raise TransactionEndedError(_ENDED)
         try:
             connection.commit()
         except BaseException as error:
@@ -157,7 +165,7 @@ class Lender:
             database=target.database,
             charset="utf8mb4",
             init_command=SET_NAMES,  # not every release of the driver says it by itself
-            autocommit=True,
+            autocommit=False,
             connect_timeout=max(1, round(target.connect_seconds)),
             ssl=ssl.create_default_context(cafile=target.ssl_ca) if target.ssl_ca else None,
         )

@@ -39,8 +39,8 @@ class Target(NamedTuple):
     statement_seconds: float = 30.0
     lock_seconds: int = 5
 
-    async def connect(self, *, names: bool = True) -> asyncmy.Connection:
-        """Open a connection in autocommit mode; the driver's errors come as those of the port.
+    async def connect(self, *, names: bool = True, autocommit: bool = True) -> asyncmy.Connection:
+        """Open a connection; the driver's errors come as those of the port.
 
         The driver asks for utf8mb4 in its greeting only, which a server may ignore
         (skip-character-set-client-handshake) or undo (init_connect): it would turn what its own
@@ -58,7 +58,7 @@ class Target(NamedTuple):
                     password=(self.password or "").encode(),
                     database=self.database,
                     charset="utf8mb4",
-                    autocommit=True,
+                    autocommit=autocommit,
                     connect_timeout=self.connect_seconds,
                     ssl={"ca": self.ssl_ca} if self.ssl_ca else None,
                 )

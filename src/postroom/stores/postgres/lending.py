@@ -1,4 +1,8 @@
-"""Connections lent to handlers, one transaction at a time (rules H2 and H3)."""
+"""Connections lent to handlers, one transaction at a time (rules H2 and H3).
+
+A handler's commit() and rollback() are refused. After a ROLLBACK that it sends as a statement, the
+driver opens another transaction, which is rolled back: nothing it does can commit by itself.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,8 @@ from psycopg.rows import tuple_row
 from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from postroom.engine.office import is_cancelled
-from postroom.errors import PostroomError, TransactionError
+from postroom.errors import PostroomError, TransactionEndedError, TransactionError
+from postroom.stores.lending import lent
 from postroom.stores.postgres.connecting import Connector
 from postroom.stores.postgres.failures import is_fatal, translate
 
@@ -64,7 +69,8 @@ class Lender:
         pool, connection = await self._begin()
         try:
             try:
-                yield connection
+                with _lent(connection):
+                    yield connection
                 _check_end(connection)
             except BaseException:
                 with suppress(psycopg.Error):
@@ -85,7 +91,8 @@ class Lender:
         pool, connection = self._begin_sync()
         try:
             try:
-                yield connection
+                with _lent(connection):
+                    yield connection
                 _check_end(connection)
             except BaseException:
                 with suppress(psycopg.Error):
@@ -155,10 +162,25 @@ class Lender:
         raise AssertionError("the last one was returned or raised")
 
 
+@contextmanager
+def _lent(connection: AsyncConnection[Any] | Connection[Any]) -> Iterator[None]:
+    """Take a connection out of autocommit mode, with its transaction open, while a handler has it.
+
+    psycopg refuses to change the mode within a transaction, and without autocommit mode it would
+    send its own BEGIN before ours.
+    """
+    connection._autocommit = False
+    try:
+        with lent(connection, "commit", "rollback"):
+            yield
+    finally:
+        connection._autocommit = True
+
+
 def _check_end(connection: AsyncConnection[Any] | Connection[Any]) -> None:
     match connection.pgconn.transaction_status:
         case TransactionStatus.IDLE:
-            raise TransactionError(_ENDED)
+            raise TransactionEndedError(_ENDED)
         case TransactionStatus.INERROR:
             raise TransactionError(_FAILED)
 

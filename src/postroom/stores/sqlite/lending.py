@@ -1,4 +1,8 @@
-"""Connections lent to handlers, one transaction at a time (rules H2 to H4)."""
+"""Connections lent to handlers, one transaction at a time (rules H2 to H4).
+
+They are not in autocommit mode: after a rollback, a handler's own or SQLite's, what the handler
+goes on to write is in a transaction too, which is rolled back.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from postroom.errors import (
     StoreConflictError,
     StoreError,
     StoreLostError,
-    TransactionError,
+    TransactionEndedError,
 )
 from postroom.stores.sqlite.thread import is_busy, translate
 
@@ -110,7 +114,7 @@ class Lender:
             raise MissingExtraError("sqlite", "aiosqlite") from error
         opening = asyncio.ensure_future(
             aiosqlite.connect(
-                self._target, uri=True, timeout=self._busy_seconds, isolation_level=None
+                self._target, uri=True, timeout=self._busy_seconds, isolation_level="IMMEDIATE"
             )
         )
         try:
@@ -128,7 +132,7 @@ class Lender:
                 self._target,
                 uri=True,
                 timeout=self._busy_seconds,
-                isolation_level=None,
+                isolation_level="IMMEDIATE",
                 check_same_thread=False,  # lent to one thread after another
             )
         except sqlite3.Error as error:
@@ -147,7 +151,7 @@ async def _transaction(connection: aiosqlite.Connection) -> AsyncIterator[None]:
         await _to_the_end(connection.rollback())
         raise
     if not connection.in_transaction:
-        raise TransactionError(_ENDED)
+        raise TransactionEndedError(_ENDED)
     try:
         await _to_the_end(connection.commit())
     except sqlite3.Error as error:
@@ -168,7 +172,7 @@ def _sync_transaction(connection: sqlite3.Connection) -> Iterator[None]:
         connection.rollback()
         raise
     if not connection.in_transaction:
-        raise TransactionError(_ENDED)
+        raise TransactionEndedError(_ENDED)
     try:
         connection.commit()
     except sqlite3.Error as error:

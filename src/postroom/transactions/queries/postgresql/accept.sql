@@ -3,4 +3,4 @@ INSERT INTO postroom_inbox AS i (consumer, id, type, correlation_id, state, rece
 VALUES (:consumer, :id, :type, :correlation_id, 'done', statement_timestamp(), statement_timestamp())
 ON CONFLICT (consumer, id) DO UPDATE SET state = 'done', processed_at = excluded.processed_at
 WHERE i.state <> 'done'
-RETURNING 1
+RETURNING 1, txid_current()

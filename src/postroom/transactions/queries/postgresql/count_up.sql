@@ -3,4 +3,4 @@
 INSERT INTO postroom_counter AS c (topic, key_hash, last)
 VALUES (:topic, :key_hash, greatest(CAST(:step AS bigint), 0))
 ON CONFLICT (topic, key_hash) DO UPDATE SET last = c.last + CAST(:step AS bigint)
-RETURNING c.last
+RETURNING c.last, txid_current()
