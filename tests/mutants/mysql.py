@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 CONTRACT = "tests/contract/test_store_mysql.py"
 FENCE = "tests/scenario/test_mysql_fence.py"
+ADOPT = "tests/scenario/test_mysql_adopt.py"
 CHARSET = "tests/scenario/test_mysql_charset.py"
 
 
@@ -162,7 +163,28 @@ def _server_converts():
         _rewrite(name, "o.type,", "CAST(CONVERT(o.type USING utf8mb4) AS BINARY),")
 
 
+def _adopt_backwards():
+    _rewrite("adopt", "ORDER BY a.id", "ORDER BY a.id DESC")
+
+
+def _adopt_beside_relays():
+    from postroom.stores.mysql import adopt
+
+    async def nobody_is_there(session, adoption):
+        pass
+
+    adopt._refuse_relays = nobody_is_there
+
+
 MYSQL_MUTANTS = {
+    "my-adopt-backwards": Mutant(
+        "G4", "rows that are adopted get new numbers in the wrong order", _adopt_backwards,
+        tests=(f"{ADOPT}::test_rows_with_new_numbers_keep_their_order",),
+    ),
+    "my-adopt-beside-relays": Mutant(
+        "G4", "rows are adopted while relays send what comes after them", _adopt_beside_relays,
+        tests=(f"{ADOPT}::test_nothing_is_adopted_while_a_relay_serves_the_stream",),
+    ),
     "my-no-set-names": Mutant(
         "G2", "connections have the character set that the server imposes", _no_set_names,
         tests=(CHARSET,),

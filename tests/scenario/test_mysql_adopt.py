@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -18,6 +19,7 @@ from postroom.stores.mysql.adopt import Adopted, adopt, adoption_sql
 from postroom.testing.desk import HOSTILE
 from tests.cli.command import call
 from tests.contract.mysql_database import own_database
+from tests.scenario.place import until
 
 OLD_TABLE = """
 CREATE TABLE outbox (
@@ -246,6 +248,142 @@ async def _patiently(store):
             continue
 
 
+# -- relays ------------------------------------------------------------------------------------------
+@pytest.mark.promise("G4")
+async def test_nothing_is_adopted_while_a_relay_serves_the_stream(database):  # T-A5
+    """It would have sent `new-3` before `old-2` is moved."""
+    fill(database, [("old-1", "k", "pending", 0)])
+    async with database.store() as store, database.store() as another:
+        await adopt(store, "outbox")
+        broker = MemoryBroker()
+        async with Relay(another, broker, name="box-1", poll_seconds=0.02) as relay:
+            await until(lambda: relay.counts.done == 1)
+            fill(database, [("old-2", "k", "pending", 0)])
+            with pytest.raises(StoreError, match=r"relays serve the stream 'main': box-1.*--force"):
+                await adopt(store, "outbox")
+            assert await adopt(store, "outbox", stream="other") == Adopted(1, 0)
+            fill(database, [("old-3", "l", "pending", 0)])
+            assert await adopt(store, "outbox", force=True) == Adopted(1, 0)
+        fill(database, [("old-4", "k", "pending", 0)])
+        assert await adopt(store, "outbox") == Adopted(1, 0)  # it has left
+
+
+@pytest.mark.promise("G4")
+async def test_a_relay_that_comes_in_between_ends_it(database):
+    fill(database, [(f"e{n}", "k", "pending", 0) for n in range(4)])
+    async with database.store() as store:
+        database.run(
+            "INSERT INTO postroom_member (stream, owner, until) VALUES ('main', 'late', 0)"
+        )
+
+        def relay_comes(_):
+            database.run("UPDATE postroom_member SET until = '2999-01-01'")
+
+        with pytest.raises(StoreError, match="relays serve the stream 'main': late"):
+            await adopt(store, "outbox", step=1, on_moved=relay_comes)
+        assert len(await store.find(Filter())) == 1
+
+
+# -- statuses ----------------------------------------------------------------------------------------
+TEXT_STATUS = (
+    "ALTER TABLE outbox MODIFY status VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+)
+
+
+async def test_unknown_statuses_are_refused_before_anything_moves(database):  # T-A6
+    database.run(TEXT_STATUS)
+    named = ["pending", "published", "published", "cancelled", "SENT"]
+    fill(database, [(f"e{n}", "k", status, 0) for n, status in enumerate(named)])
+    database.run("UPDATE outbox SET status = NULL WHERE event_id = 'e0'")
+    async with database.store() as store:
+        told = r"'NULL' \(1 rows\), 'cancelled' \(1 rows\), 'published' \(2 rows\)"
+        with pytest.raises(StoreError, match=told):
+            await adopt(store, "outbox")
+        assert await store.find(Filter()) == []
+        with pytest.raises(ConfigError, match="'published' cannot become 'sent'"):
+            await adopt(store, "outbox", statuses={"published": "sent"})
+        meaning = {"published": "done", "cancelled": "dead", "NULL": "pending"}
+        assert await adopt(store, "outbox", statuses=meaning) == Adopted(5, 0)
+        found = {record.id: record.state for record in await store.find(Filter())}
+    assert found == {"e0": "pending", "e1": "done", "e2": "done", "e3": "dead", "e4": "done"}
+
+
+async def test_a_status_that_appears_meanwhile_is_told_and_its_row_stays(database):
+    database.run(TEXT_STATUS)
+    fill(database, [("e1", "k", "pending", 0)])
+    async with database.store() as store:
+
+        def written(_):
+            fill(database, [("e2", "k", "strange", 0)])
+
+        with pytest.raises(StoreError, match="'strange'"):
+            await adopt(store, "outbox", on_moved=written)
+        assert [record.id for record in await store.find(Filter())] == ["e1"]
+    assert database.run("SELECT event_id FROM outbox") == [("e2",)]
+
+
+# -- keys, times, rows that do not fit ----------------------------------------------------------------
+@pytest.mark.promise("W10")
+@pytest.mark.parametrize("kind", ["BIGINT", "VARCHAR(9)"])
+async def test_aggregate_0_is_a_key_like_any_other(database, kind):  # T-A7
+    database.run(f"ALTER TABLE outbox MODIFY aggregate_id {kind} NOT NULL")
+    fill(
+        database, [("e1", "0", "pending", 0), ("e2", "0", "pending", 0), ("e3", "7", "pending", 0)]
+    )
+    async with database.store() as store:
+        await adopt(store, "outbox")
+        found = await store.find(Filter())
+    assert [record.key for record in found] == ["0", "0", "7"]
+    for record in found:
+        assert record.key_hash == key_hash("user", record.key, record.id)
+
+
+async def test_times_are_those_of_the_old_writers(own_server, mariadb_url):
+    """Whatever the zone of the server's sessions: NOW() in one of them is now."""
+    moscow = own_server("mariadb", arguments=["--default-time-zone=+03:00"])
+    for url in (moscow.url, mariadb_url):
+        for kind in ("DATETIME", "TIMESTAMP"):
+            with own_database(url) as database:
+                database.run(OLD_TABLE.format(charset="utf8mb4"))
+                database.run(f"ALTER TABLE outbox MODIFY created_at {kind} DEFAULT NOW()")
+                fill(database, [("e1", "k", "pending", 0)])
+                database.run("UPDATE outbox SET created_at = NOW()")
+                async with database.store() as store:
+                    await adopt(store, "outbox")
+                    (record,) = await store.find(Filter())
+            assert abs((datetime.now(UTC) - record.created_at).total_seconds()) < 60
+
+
+async def test_a_zone_that_the_server_does_not_know_is_refused(database):
+    fill(database, [("e1", "k", "pending", 0)])
+    async with database.store() as store:
+        with pytest.raises(ConfigError, match="does not know the time zone 'Nowhere/Land'"):
+            await adopt(store, "outbox", time_zone="Nowhere/Land")
+        assert await store.find(Filter()) == []
+
+
+async def test_a_row_without_a_payload_is_named_before_anything_moves(database):
+    database.run("ALTER TABLE outbox MODIFY payload JSON NULL")
+    fill(database, [("e1", "k", "pending", 0), ("e2", "k", "sent", 1), ("e3", "k", "pending", 0)])
+    database.run("UPDATE outbox SET payload = NULL WHERE event_id = 'e2'")
+    async with database.store() as store:
+        with pytest.raises(StoreError, match="row 2 of outbox does not fit: payload is NULL"):
+            await adopt(store, "outbox")
+        assert await store.find(Filter()) == []
+        assert await adopt(store, "outbox", sent=False) == Adopted(2, 1)
+
+
+@pytest.mark.promise("G4")
+async def test_rows_with_new_numbers_keep_their_order(database):
+    fill(database, [(f"e{n}", "k", "pending", 0) for n in range(9)])
+    async with database.store() as store:
+        async with database.writing() as connection:
+            await Outbox().add(connection, Event("t", id="first"))
+        assert await adopt(store, "outbox", keep_numbers=False, step=4) == Adopted(9, 0)
+        found = [record.id for record in await store.find(Filter())]
+    assert found == ["first", *(f"e{n}" for n in range(9))]
+
+
 @pytest.mark.req("S4.1")
 async def test_by_the_command_line(database, tmp_path):
     fill(database, [("e1", "k", "pending", 0), ("e2", "k", "sent", 1)])
@@ -262,6 +400,13 @@ async def test_by_the_command_line(database, tmp_path):
         ]
     again = call("migrate", "adopt", "--store", url, "--table", "outbox", "--json", cwd=tmp_path)
     assert json.loads(again.stdout) == {"table": "outbox", "moved": 0, "left": 0}
+    database.run(TEXT_STATUS)
+    fill(database, [("e3", "k", "published", 0)])
+    words = ["migrate", "adopt", "--store", url, "--table", "outbox"]
+    refused = call(*words, cwd=tmp_path)
+    assert refused.returncode == 3
+    assert "'published' (1 rows)" in refused.stderr
+    assert call(*words, "--status", "published=done", "--force", cwd=tmp_path).returncode == 0
     wrong = call("migrate", "adopt", "--store", url, "--table", "nothing", cwd=tmp_path)
     assert wrong.returncode == 3
     assert "nothing" in wrong.stderr
@@ -273,6 +418,8 @@ async def test_by_the_command_line(database, tmp_path):
         ["adopt", "--store", "sqlite:///app.db", "--table", "outbox"],
         ["adopt", "--store", "mysql://root@127.0.0.1:1/x"],
         ["up", "--store", "sqlite:///app.db", "--table", "outbox"],
+        ["up", "--store", "sqlite:///app.db", "--force"],
+        ["adopt", "--store", "mysql://root@127.0.0.1:1/x", "--table", "t", "--status", "adopt"],
     ],
 )
 def test_a_wrong_word_on_the_command_line(words, tmp_path):

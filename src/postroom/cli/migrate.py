@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import click
 
@@ -25,6 +26,14 @@ from postroom.url import Url
 )
 @click.option("--table", help="With adopt: the table whose rows move into the outbox.")
 @click.option("--topic", help="With adopt: where the events go.  [default: outbox_events]")
+@click.option(
+    "--status",
+    "statuses",
+    multiple=True,
+    metavar="NAME=STATE",
+    help="With adopt: what a status of the old table becomes: pending, failed, done or dead.",
+)
+@click.option("--force", is_flag=True, help="With adopt: although relays serve the stream.")
 @json_option
 def migrate(
     what: str,
@@ -32,6 +41,8 @@ def migrate(
     from_version: int | None,
     table: str | None,
     topic: str | None,
+    statuses: tuple[str, ...],
+    force: bool,
     as_json: bool,
 ) -> int:
     """Create the tables, or bring them up to date.
@@ -49,12 +60,16 @@ def migrate(
       postroom migrate --store sqlite:///app.db
       postroom migrate status --store sqlite:///app.db
       postroom migrate sql --store sqlite:///app.db > postroom.sql
-      postroom migrate adopt --store mysql://app@db/shop --table outbox
+      postroom migrate adopt --store mysql://app@db/shop --table outbox --status published=done
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
         raise click.UsageError("--from goes with `migrate sql`")
-    if (table is None) == (what == "adopt") or (topic is not None and what != "adopt"):
-        raise click.UsageError("--table (and --topic) go with `migrate adopt`, which needs a table")
+    given = {"topic": topic, "statuses": dict(map(_status_of, statuses)), "force": force}
+    options = {name: value for name, value in given.items() if value}
+    if (table is None) == (what == "adopt") or (options and what != "adopt"):
+        raise click.UsageError(
+            "--table (and --topic, --status, --force) go with `migrate adopt`, which needs a table"
+        )
     chosen = shared_store(store)
     with reaching(chosen):
         match what:
@@ -65,7 +80,7 @@ def migrate(
             case "sql":
                 return _sql(chosen, from_version, as_json=as_json)
             case _:
-                return asyncio.run(_adopt(chosen, table or "", topic, as_json=as_json))
+                return asyncio.run(_adopt(chosen, table or "", options, as_json=as_json))
 
 
 def _up(store: Store, url: Url, *, as_json: bool) -> int:
@@ -104,7 +119,14 @@ def _sql(store: Store, from_version: int | None, *, as_json: bool) -> int:
     return ExitCode.OK
 
 
-async def _adopt(store: Store, table: str, topic: str | None, *, as_json: bool) -> int:
+def _status_of(text: str) -> tuple[str, str]:
+    name, found, state = text.partition("=")
+    if not found or not name or not state:
+        raise click.UsageError(f"--status {text!r}: write it as --status published=done")
+    return name, state
+
+
+async def _adopt(store: Store, table: str, options: dict[str, Any], *, as_json: bool) -> int:
     if not str(getattr(store, "url", "")).startswith("mysql:"):
         raise ConfigError("a table can be adopted on MySQL and MariaDB")
     from postroom.stores.mysql.adopt import adopt
@@ -121,8 +143,7 @@ async def _adopt(store: Store, table: str, topic: str | None, *, as_json: bool) 
                     if stop.asked:
                         raise KeyboardInterrupt
 
-                where = {} if topic is None else {"topic": topic}
-                moved, left = await adopt(store, table, on_moved=on_moved, **where)
+                moved, left = await adopt(store, table, on_moved=on_moved, **options)
     finally:
         await store.close()
     if as_json:

@@ -3,21 +3,25 @@
 The table has the columns id, event_id, aggregate_type, aggregate_id, event_type, payload (JSON),
 status (pending, sending, sent, failed), attempts, next_attempt_at, created_at and last_error.
 
-    stop the old dispatcher → `await adopt(store, "outbox")` → let writers use `outbox.add`
-    → `await adopt(store, "outbox")` once more, for what came in between
+    stop the old dispatcher, start no relay → `await adopt(store, "outbox")`
+    → let writers use `outbox.add` → `await adopt(store, "outbox")` once more, for what came in
+    between → start relays
 
 Rows keep their ids, their order and their attempts, and by default their numbers too: the numbers
-of new events begin far above them, so that what is moved later still comes before them.
+of new events begin far above them, so that what is moved later still comes before them. That holds
+only while no relay sends: one that has sent a new event cannot send an older one before it. So
+`adopt` refuses to work while a relay serves the stream.
 
 Every step moves some rows in one transaction, so that a row is in exactly one of the tables. It may
-be interrupted anywhere and run again, also beside running relays. Another database needs statements
-of the same names (adopt_*.sql) and nothing else.
+be interrupted anywhere and run again. Another database needs statements of the same names
+(adopt_*.sql) and nothing else.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from postroom.errors import ConfigError, EventError, StoreConflictError, StoreError
@@ -28,6 +32,7 @@ from postroom.event import (
     MAX_TOPIC_BYTES,
     check_text,
 )
+from postroom.stores.mysql.leasing import leases
 from postroom.stores.mysql.statements import load_queries
 
 if TYPE_CHECKING:
@@ -36,6 +41,10 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z0-9_$]{1,64}(\.[A-Za-z0-9_$]{1,64})?")
 _STEPS = ("adopt_pick", "adopt", "adopt_delete")
+_STATUS = "CAST(COALESCE(CONVERT(t.status USING utf8mb4), 'NULL') AS BINARY)"
+_STATES = ("pending", "failed", "done", "dead")
+_MEANINGS = {"pending": "pending", "sending": "pending", "sent": "done", "failed": "failed"}
+_NOBODY = "\x00"  # no status: a list in SQL has at least one value
 
 
 class Adopted(NamedTuple):
@@ -50,12 +59,17 @@ class Adoption(NamedTuple):
 
     table          the old table, `name` or `database.name`
     stream, topic  where the events go from now on
+    statuses       what a status of the old table means: pending, failed, done or dead. Added to
+                   pending, sending (= pending), sent (= done) and failed; capitals do not count;
+                   NULL is the status of a row without one
     max_attempts   failed rows that were tried so often become dead letters, others are tried again
     sent           move sent rows too, as done ones; they are pruned after their time
     keep_numbers   keep `id` as the place in the order; else they get new places at the end
     room           so many numbers above the highest stay free for rows that come late
-    time_zone      of the old table's times: an offset such as '+02:00', or 'SYSTEM'
+    time_zone      of the old table's DATETIMEs: an offset such as '+02:00', or 'SYSTEM'; by
+                   default that of the server's sessions. A TIMESTAMP knows its instant by itself
     step           rows in one transaction
+    force          work although relays serve the stream: keys may be sent out of order
     """
 
     table: str
@@ -65,8 +79,10 @@ class Adoption(NamedTuple):
     sent: bool = True
     keep_numbers: bool = True
     room: int = 1_000_000
-    time_zone: str = "SYSTEM"
+    time_zone: str | None = None
     step: int = 1_000
+    statuses: Mapping[str, str] = MappingProxyType({})
+    force: bool = False
 
     def check(self) -> None:
         """Refuse what makes no sense before anything is moved."""
@@ -79,13 +95,26 @@ class Adoption(NamedTuple):
             raise ConfigError(str(error).removeprefix("event.")) from error
         if self.step < 1 or self.room < 0 or self.max_attempts < 0:
             raise ConfigError("step is 1 or more, room and max_attempts are 0 or more")
+        for status, state in self.statuses.items():
+            if state not in _STATES:
+                raise ConfigError(
+                    f"status {status!r} cannot become {state!r}; it can become one of "
+                    f"{', '.join(_STATES)}"
+                )
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each status means, by its name in small letters."""
+        return _MEANINGS | {name.lower(): state for name, state in self.statuses.items()}
 
     @property
     def parts(self) -> dict[str, str]:
         """The parts of the statements that are not values."""
         table = ".".join(f"`{name}`" for name in self.table.split("."))
         numbers = ("seq, ", "a.id, ") if self.keep_numbers else ("", "")
-        return {"table": table, "number": numbers[0], "old_number": numbers[1]}
+        return {
+            "table": table, "number": numbers[0], "old_number": numbers[1], "status": _STATUS,
+        }  # fmt: skip
 
 
 async def adopt(
@@ -104,16 +133,21 @@ async def adopt(
     adoption = Adoption(table, **options)
     adoption.check()
     async with store.session() as session:
-        await _refuse_long(session, adoption)
+        await _refuse_relays(session, adoption)
+        lists = await _statuses(session, adoption)
+        values = {**lists, "time_zone": await _time_zone(session, adoption)}
+        await _refuse_unfit(session, adoption, lists["moving"])
         if adoption.keep_numbers:
             await _make_room(session, adoption)
         moved, after = 0, 0
         while True:
-            step, after = await _step(session, adoption, after)
+            step, after = await _step(session, adoption, values, after)
             moved += step
             if not step:
                 break
             on_moved(step)
+            await _refuse_relays(session, adoption)
+        await _statuses(session, adoption)  # what was written meanwhile
         ((left, _),) = await session.rows("adopt_left", parts=adoption.parts)
     return Adopted(moved, left)
 
@@ -129,13 +163,15 @@ def adoption_sql(table: str, *, prefix: str, **options: Any) -> str:
     return "\n".join(["BEGIN;", *(f"{text};" for text in texts), "COMMIT;"])
 
 
-async def _step(session: Session, adoption: Adoption, after: int) -> tuple[int, int]:
+async def _step(
+    session: Session, adoption: Adoption, values: Mapping[str, Any], after: int
+) -> tuple[int, int]:
     """Move the next rows; returns how many, and the last one."""
     parts = adoption.parts
     try:
         async with session.change():
             found = await session.rows(
-                "adopt_pick", parts=parts, after=after, sent=adoption.sent, step=adoption.step
+                "adopt_pick", parts=parts, after=after, step=adoption.step, moving=values["moving"]
             )
             ids = tuple(number for (number,) in found)
             if ids:
@@ -146,7 +182,7 @@ async def _step(session: Session, adoption: Adoption, after: int) -> tuple[int, 
                     stream=adoption.stream,
                     topic=adoption.topic,
                     max_attempts=adoption.max_attempts,
-                    time_zone=adoption.time_zone,
+                    **{name: values[name] for name in (*_STATES, "time_zone")},
                 )
                 session.later("adopt_delete", parts=parts, ids=ids)
     except StoreConflictError:
@@ -161,12 +197,66 @@ async def _step(session: Session, adoption: Adoption, after: int) -> tuple[int, 
     return len(ids), ids[-1] if ids else after
 
 
-async def _refuse_long(session: Session, adoption: Adoption) -> None:
-    rows = await session.rows("adopt_long", parts=adoption.parts)
-    if rows:
+async def _refuse_relays(session: Session, adoption: Adoption) -> None:
+    """Refuse to put rows before what a relay may have sent already (G4)."""
+    roster = await leases(session, adoption.stream)
+    names = sorted({member.name or member.owner for member in roster.members})
+    if names and not adoption.force:
         raise StoreError(
-            f"row {rows[0][0]} of {adoption.table} does not fit: an event_id has up to 100 bytes, "
-            "event_type, aggregate_type and aggregate_id up to 255. Nothing was moved"
+            f"relays serve the stream {adoption.stream!r}: {', '.join(names)}. A row that is moved "
+            "now comes before events that they may have sent already. Stop them until the last "
+            "adoption is done, or force it (--force) if no key has events in both tables"
+        )
+
+
+async def _statuses(session: Session, adoption: Adoption) -> dict[str, tuple[str, ...]]:
+    """Return the statuses of the table by what they mean; refuse those that nobody has explained.
+
+    What is not sent would be published again as pending, and what is pending must not be lost.
+    """
+    meanings = adoption.meanings
+    found = {
+        bytes(status).decode(errors="backslashreplace"): count
+        for status, count in await session.rows("adopt_statuses", parts=adoption.parts)
+    }
+    unknown = {status: count for status, count in found.items() if status.lower() not in meanings}
+    if unknown:
+        told = ", ".join(f"{status!r} ({count:,} rows)" for status, count in unknown.items())
+        raise StoreError(
+            f"{adoption.table} has statuses of unknown meaning: {told}. Say what each becomes, "
+            f"one of {', '.join(_STATES)}: --status {next(iter(unknown))}=done. Their rows were "
+            "not moved"
+        )
+    lists = {
+        state: tuple(s for s in found if meanings[s.lower()] == state) or (_NOBODY,)
+        for state in _STATES
+    }
+    moving = [s for s in found if adoption.sent or meanings[s.lower()] != "done"]
+    return {**lists, "moving": tuple(moving) or (_NOBODY,)}
+
+
+async def _time_zone(session: Session, adoption: Adoption) -> str:
+    """Return the zone that the old table's times are in, as this session reads them."""
+    database, _, name = adoption.table.rpartition(".")
+    where = {"database": database or None, "name": name}
+    ((zone, kind, known),) = await session.rows("adopt_zone", time_zone=adoption.time_zone, **where)
+    if str(kind).lower() == "timestamp":
+        return "+00:00"  # the session's own
+    if not known:
+        raise ConfigError(
+            f"the server does not know the time zone {zone!r}: give an offset such as '+02:00' "
+            "(time_zone=), or load its tables of time zones"
+        )
+    return str(zone)
+
+
+async def _refuse_unfit(session: Session, adoption: Adoption, moving: Sequence[str]) -> None:
+    rows = await session.rows("adopt_unfit", parts=adoption.parts, moving=moving)
+    if rows:
+        row, why = rows[0]
+        raise StoreError(
+            f"row {row} of {adoption.table} does not fit: {why}. Nothing was moved; mend or delete "
+            "the row, and begin again"
         )
 
 

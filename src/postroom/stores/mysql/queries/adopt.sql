@@ -14,17 +14,17 @@ FROM (
         CONVERT(t.event_type USING utf8mb4) AS event_type,
         NULLIF(CONVERT(t.aggregate_type USING utf8mb4), '') AS aggregate_type,
         NULLIF(CONVERT(t.aggregate_id USING utf8mb4), '') AS aggregate_id,
-        UNHEX(MD5(IF(NULLIF(t.aggregate_id, '') IS NULL,
+        UNHEX(MD5(IF(NULLIF(CONVERT(t.aggregate_id USING utf8mb4), '') IS NULL,
             CONCAT(CHAR(0, 0), CONVERT(t.event_id USING utf8mb4)),
             CONCAT(COALESCE(CONVERT(t.aggregate_type USING utf8mb4), ''), CHAR(0),
                    CONVERT(t.aggregate_id USING utf8mb4))))) AS key_hash,
         CAST(t.payload AS CHAR CHARACTER SET utf8mb4) AS payload,
         CASE
-            WHEN t.status = 'sent' THEN 'done'
-            WHEN t.status = 'failed' AND t.attempts >= :max_attempts THEN 'dead'
-            WHEN t.status = 'failed' THEN 'failed'
-            ELSE 'pending' END AS state,
-        COALESCE(t.attempts, 0) AS attempts,
+            WHEN {status} IN :done THEN 'done'
+            WHEN {status} IN :dead OR ({status} IN :failed AND t.attempts >= :max_attempts) THEN 'dead'
+            WHEN {status} IN :failed THEN 'failed'
+            WHEN {status} IN :pending THEN 'pending' END AS state,
+        GREATEST(COALESCE(t.attempts, 0), 0) AS attempts,
         COALESCE(CONVERT_TZ(t.created_at, :time_zone, '+00:00'), UTC_TIMESTAMP(6)) AS created_at,
         LEFT(CONVERT(t.last_error USING utf8mb4), 2000) AS last_error
     FROM {table} AS t WHERE t.id IN :ids
