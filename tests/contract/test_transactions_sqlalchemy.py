@@ -5,10 +5,17 @@ import sys
 import pytest
 from sqlalchemy import create_engine, event, text
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    mapped_column,
+    scoped_session,
+    sessionmaker,
+)
 from sqlalchemy.pool import NullPool
 
-from postroom.errors import AutocommitError
+from postroom.errors import AutocommitError, TransactionError
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.testing.misbehaviour import MisbehaviourContract
@@ -239,3 +246,49 @@ def test_a_scoped_session_is_its_session(path):
     sessions.rollback()
     sessions.remove()
     assert [row["id"] for row in sqlite_file.rows(path)] == ["e-1"]
+
+
+# -- several databases ----------------------------------------------------------------------------
+class Base(DeclarativeBase):
+    pass
+
+
+class Order(Base):
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Line(Base):
+    __tablename__ = "lines"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+@pytest.mark.promise("W3", "G1")
+@pytest.mark.parametrize("own_bind", [True, False])
+async def test_a_session_of_two_databases_is_refused(tmp_path, own_bind):
+    """Its event would go to the one, and the order to the other."""
+    engines = [create_engine(f"sqlite:///{tmp_path / name}.db") for name in "ab"]
+    binds = {Order: engines[1]} if own_bind else {Order: engines[0], Line: engines[1]}
+    given = {"bind": engines[0]} if own_bind else {}
+    with Session(**given, binds=binds) as session:
+        with pytest.raises(TransactionError, match="2 binds.*bind_arguments"):
+            SyncOutbox().add(session, Event("t"))
+    asynchronous = AsyncSession(
+        binds={kind: create_async_engine("sqlite+aiosqlite://") for kind in binds},
+        **({"bind": create_async_engine("sqlite+aiosqlite://")} if own_bind else {}),
+    )
+    with pytest.raises(TransactionError, match="2 binds"):
+        await Outbox().add(asynchronous, Event("t"))
+    await asynchronous.close()
+    for engine in engines:
+        engine.dispose()
+
+
+async def test_a_session_whose_binds_are_one_database_is_accepted(tmp_path):
+    path = sqlite_file.make(tmp_path / "app.db")
+    engine = create_engine(f"sqlite:///{path}", poolclass=NullPool)
+    with Session(bind=engine, binds={Order: engine, Line: engine}) as session:
+        SyncOutbox().add(session, Event("t", id="e"))
+        session.commit()
+    with engine.connect() as conn:
+        assert conn.execute(text("SELECT id FROM postroom_outbox")).all() == [("e",)]

@@ -14,6 +14,7 @@ from tests.mutants.operations import OPERATIONS_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
 from tests.mutants.receiving import RECEIVING_MUTANTS
+from tests.mutants.rows import ROW_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
 
@@ -410,4 +411,5 @@ MUTANTS = {
     **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,
     **SET_BACK_MUTANTS,
+    **ROW_MUTANTS,
 }  # fmt: skip

@@ -4,6 +4,7 @@ from tests.mutants.mutant import Mutant
 
 CONTRACT = "tests/contract/test_store_mysql.py"
 FENCE = "tests/scenario/test_mysql_fence.py"
+PRUNE = "tests/scenario/test_mysql_prune.py"
 ADOPT = "tests/scenario/test_mysql_adopt.py"
 CHARSET = "tests/scenario/test_mysql_charset.py"
 
@@ -176,7 +177,34 @@ def _adopt_beside_relays():
     adopt._refuse_relays = nobody_is_there
 
 
+def _prune_by_the_look():
+    _rewrite("prune", " AND state = 'done'", "")
+
+
+def _prune_whatever_is_done():
+    time = " AND settled_at < UTC_TIMESTAMP(6) - INTERVAL %(older)s MICROSECOND"
+    _rewrite("prune", time, "")
+
+
+def _opened_by_each():
+    from contextlib import nullcontext
+
+    from postroom.stores.mysql.store import MysqlStore
+
+    MysqlStore._door = property(lambda self: nullcontext(), lambda self, door: None)
+
+
 MYSQL_MUTANTS = {
+    "my-prune-any-state": Mutant(
+        "G2", "an event that is replayed meanwhile is pruned", _prune_by_the_look, tests=(PRUNE,)
+    ),
+    "my-prune-any-time": Mutant(
+        "G2", "an event that was done just now is pruned", _prune_whatever_is_done, tests=(PRUNE,)
+    ),
+    "my-opened-by-each": Mutant(
+        "S4.7", "each of several relays opens their store", _opened_by_each,
+        tests=("tests/scenario/test_opened_at_once.py::test_a_mysql_store_is_opened_once",),
+    ),
     "my-adopt-backwards": Mutant(
         "G4", "rows that are adopted get new numbers in the wrong order", _adopt_backwards,
         tests=(f"{ADOPT}::test_rows_with_new_numbers_keep_their_order",),

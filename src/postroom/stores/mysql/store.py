@@ -99,6 +99,7 @@ class MysqlStore:
         self._size = pool_size
         self._pool: Pool | None = None
         self._lender: Lender | None = None
+        self._door = asyncio.Lock()
 
     @classmethod
     def from_url(cls, url: str | Url) -> MysqlStore:
@@ -130,19 +131,21 @@ class MysqlStore:
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
-        if self._pool is not None:
-            return
-        pool = Pool(self._connect, self._size)
-        try:
-            async with pool.session() as session:
-                await schema.check(session, self.prefix, self.url)
-        except BaseException:
-            await pool.close()
-            raise
-        self._pool = pool
-        self._lender = Lender(self.target, _HANDLERS)
+        async with self._door:  # relays that start together share one pool
+            if self._pool is not None:
+                return
+            pool = Pool(self._connect, self._size)
+            try:
+                async with pool.session() as session:
+                    await schema.check(session, self.prefix, self.url)
+            except BaseException:
+                await pool.close()
+                raise
+            self._pool = pool
+            self._lender = Lender(self.target, _HANDLERS)
 
     async def close(self) -> None:
+        self._door = asyncio.Lock()  # the next life may have another event loop
         pool, self._pool = self._pool, None
         lender, self._lender = self._lender, None
         if pool is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any
@@ -77,21 +78,24 @@ class PostgresStore:
         self._listener = Listener(self._connector)
         self._notifier = PostgresNotifier(options)
         self._lender: Lender | None = None
+        self._door = asyncio.Lock()
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
-        if self._database is not None:
-            return
-        async with self._connected() as connection:
-            await schema.check(connection, self.options, self.url)
-        database = Database(self._connector, load_queries(self.options.tables))
-        self._database = database
-        self._floors = Floors()
-        self._listener = Listener(self._connector)
-        self._lender = Lender(self._connector, self._added)
-        await database.open()
+        async with self._door:  # relays that start together share one pool
+            if self._database is not None:
+                return
+            async with self._connected() as connection:
+                await schema.check(connection, self.options, self.url)
+            database = Database(self._connector, load_queries(self.options.tables))
+            self._database = database
+            self._floors = Floors()
+            self._listener = Listener(self._connector)
+            self._lender = Lender(self._connector, self._added)
+            await database.open()
 
     async def close(self) -> None:
+        self._door = asyncio.Lock()  # the next life may have another event loop
         database, self._database = self._database, None
         lender, self._lender = self._lender, None
         await self._listener.close()

@@ -11,6 +11,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncIterator, Awaitable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from postroom.errors import (
@@ -20,7 +21,7 @@ from postroom.errors import (
     StoreLostError,
     TransactionEndedError,
 )
-from postroom.stores.sqlite.thread import is_busy, translate
+from postroom.stores.sqlite.thread import OpenFile, is_busy, translate
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -39,8 +40,11 @@ class Lender:
     Their commits keep SQLite's full durability: a consumer acknowledges after them.
     """
 
-    def __init__(self, target: str, busy_seconds: float) -> None:
+    def __init__(self, target: str, busy_seconds: float, path: Path | None = None) -> None:
         self._target = target
+        self._path = path
+        self._file: OpenFile | None = None
+        self._sync_file: OpenFile | None = None
         self._busy_seconds = busy_seconds
         self._turn = asyncio.Lock()
         self._sync_turn = threading.Lock()
@@ -51,6 +55,9 @@ class Lender:
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[aiosqlite.Connection]:
         async with self._turn:
+            if self._idle is not None and self._file is not None and self._file.is_replaced:
+                idle, self._idle = self._idle, None
+                await _to_the_end(self._discard(idle))
             connection, self._idle = self._idle or await self._connect(), None
             try:
                 async with _transaction(connection):
@@ -84,6 +91,10 @@ class Lender:
         if not self._sync_turn.acquire(timeout=self._busy_seconds):
             raise StoreConflictError("the database is busy: another handler's transaction is open")
         try:
+            stale = self._sync_file is not None and self._sync_file.is_replaced
+            if self._sync_idle is not None and stale:
+                self._sync_idle.close()
+                self._sync_idle = None
             connection, self._sync_idle = self._sync_idle or self._sync_connect(), None
             try:
                 with _sync_transaction(connection):
@@ -112,6 +123,7 @@ class Lender:
             import aiosqlite
         except ImportError as error:
             raise MissingExtraError("sqlite", "aiosqlite") from error
+        self._file = None if self._path is None else OpenFile(self._path)
         opening = asyncio.ensure_future(
             aiosqlite.connect(
                 self._target, uri=True, timeout=self._busy_seconds, isolation_level="IMMEDIATE"
@@ -127,6 +139,7 @@ class Lender:
             raise translate(error) from error
 
     def _sync_connect(self) -> sqlite3.Connection:
+        self._sync_file = None if self._path is None else OpenFile(self._path)
         try:
             return sqlite3.connect(
                 self._target,

@@ -31,7 +31,7 @@ from postroom.store import (
 from postroom.stores.sqlite import events, leasing, people, schema
 from postroom.stores.sqlite.lending import Lender
 from postroom.stores.sqlite.statements import load_migrations, load_queries
-from postroom.stores.sqlite.thread import Database, DatabaseThread
+from postroom.stores.sqlite.thread import Database, DatabaseThread, OpenFile
 from postroom.stores.statements import script_after
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
 from postroom.url import Url, one_of, seconds
@@ -87,7 +87,7 @@ class SqliteStore:
         self._reader: DatabaseThread | None = None
         self._looker: DatabaseThread | None = None
         self._seen: int | None = None
-        self._lender = Lender(self._target("rw"), busy_seconds)
+        self._lender = Lender(self._target("rw"), busy_seconds, self.path)
 
     @classmethod
     def from_url(cls, url: str | Url) -> SqliteStore:
@@ -294,6 +294,7 @@ class SqliteStore:
         return f"{self.path.as_uri()}?mode={mode}"
 
     def _connect(self, *, create: bool = False, read_only: bool = False) -> Database:
+        file = OpenFile(self.path)  # first: a file that is replaced meanwhile is noticed then
         connection = sqlite3.connect(
             self._target("rwc" if create else "rw"),
             uri=True,
@@ -310,7 +311,7 @@ class SqliteStore:
         except sqlite3.Error:
             connection.close()
             raise
-        return Database(connection, load_queries(self.prefix))
+        return Database(connection, load_queries(self.prefix), file)
 
 
 def _opened(thread: DatabaseThread | None) -> DatabaseThread:

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, TypeVar
 
 from postroom.clock import host_microseconds
@@ -38,11 +39,51 @@ def translate(error: sqlite3.Error) -> StoreError:
     return StoreError(f"SQLite: {error}")
 
 
+class OpenFile:
+    """The file that a connection has opened: its path may come to name another one.
+
+    Whoever restores a backup by `mv`, or deletes the file, leaves open connections with a file that
+    no longer has a name: they would go on reading and writing what nobody else sees.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._seen = self._identity()  # None: it is about to be made
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = self._path.stat()
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    @property
+    def is_replaced(self) -> bool:
+        """Whether the path no longer leads to the file that was opened."""
+        now = self._identity()
+        if self._seen is None:
+            self._seen = now
+        return now != self._seen
+
+    def refuse_replaced(self) -> None:
+        """Raise StoreError if the path no longer leads to the file that was opened."""
+        if self.is_replaced:
+            now = self._identity()
+            what = "was deleted or moved away" if now is None else "was replaced by another file"
+            raise StoreError(
+                f"{self._path} {what} while it was open; its connections are opened again. Stop "
+                "relays and writers before a file is restored"
+            )
+
+
 class Database:
     """An open connection with the statements it knows by name."""
 
-    def __init__(self, connection: sqlite3.Connection, sql: Mapping[str, str]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, sql: Mapping[str, str], file: OpenFile | None = None
+    ) -> None:
         self.connection = connection
+        self.file = file
         self._sql = sql
 
     def run(self, name: str, /, **values: Any) -> sqlite3.Cursor:
@@ -108,8 +149,8 @@ class DatabaseThread:
     """Runs whole operations, one after another, on a connection of its own.
 
     A caller that is cancelled stops waiting; an operation that has begun still ends, with its
-    commit or its rollback. After an error that may have hurt the connection the next operation
-    gets a new one.
+    commit or its rollback. After an error that may have hurt the connection, or when its file was
+    replaced, the next operation gets a new one.
     """
 
     def __init__(self, name: str, connect: Callable[[], Database]) -> None:
@@ -132,6 +173,7 @@ class DatabaseThread:
         try:
             if self._database is None:
                 self._database = self._connect()
+            self._refuse_replaced(self._database)
             return work(self._database)
         except StoreLostError:
             self._drop()
@@ -142,6 +184,14 @@ class DatabaseThread:
             raise translate(error) from error
         except OverflowError as error:  # a number that SQLite cannot hold; nothing was sent
             raise StoreRefusedError(f"SQLite: {error}") from error
+
+    def _refuse_replaced(self, database: Database) -> None:
+        try:
+            if database.file is not None:
+                database.file.refuse_replaced()
+        except StoreError:
+            self._drop()
+            raise
 
     def _drop(self) -> None:
         database, self._database = self._database, None

@@ -1,0 +1,81 @@
+"""Bugs with odd rows, odd files and odd sessions, that one test each must notice."""
+
+from tests.mutants.mutant import Mutant
+
+
+def _flawed_rows_are_sent():
+    from postroom.flawed import FlawedRecord
+
+    FlawedRecord.flaw = None
+
+
+def _headers_unseen():
+    from postroom import flawed
+
+    flawed._are_headers = lambda value: True
+
+
+def _file_is_what_it_was():
+    from postroom.stores.sqlite.thread import OpenFile
+
+    OpenFile.is_replaced = False
+
+
+def _clock_before_the_lock():
+    from contextlib import contextmanager
+
+    from postroom.stores.sqlite import thread
+
+    change = thread.Database.change
+
+    @contextmanager
+    def early(self):
+        now = thread.host_microseconds()
+        with change(self):
+            yield now
+
+    thread.Database.change = early
+
+
+def _session_bind_unseen():
+    from postroom.transactions import sqlalchemy
+
+    refuse = sqlalchemy._refuse_several_binds
+
+    class Unbound:
+        bind = None
+
+        def __init__(self, session):
+            self._session = session
+
+        def __getattr__(self, name):
+            return getattr(self._session, name)
+
+    sqlalchemy._refuse_several_binds = lambda session: refuse(Unbound(session))
+
+
+FLAWED = "tests/contract/test_store_sqlite.py::TestSqliteStore::test_a_row_that_cannot_be"
+SESSIONS = "tests/contract/test_transactions_sqlalchemy.py"
+
+ROW_MUTANTS = {
+    "flawed-rows-sent": Mutant(
+        "G7", "rows that cannot be events are sent", _flawed_rows_are_sent,
+        tests=("tests/unit/test_flawed.py",),
+    ),
+    "headers-unseen": Mutant(
+        "G7", "headers of any shape go to the destination", _headers_unseen,
+        tests=(f"{FLAWED}_a_record_costs_one_event",),
+    ),
+    "sqlite-same-file": Mutant(
+        "G7", "a file that was replaced is not noticed", _file_is_what_it_was,
+        tests=("tests/scenario/test_sqlite_files.py",),
+    ),
+    "sqlite-early-clock": Mutant(
+        "L2", "SQLite's clock is read before the write lock", _clock_before_the_lock,
+        tests=("tests/unit/test_sqlite_clock.py",),
+    ),
+    "session-bind-unseen": Mutant(
+        "W3", "a session's own bind beside its others is not looked at", _session_bind_unseen,
+        tests=(f"{SESSIONS}::test_a_session_of_two_databases_is_refused",),
+    ),
+}  # fmt: skip
