@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any
 from uuid import UUID
 
-from postroom.errors import PayloadError
+from postroom.errors import PayloadError, shown
 
 MAX_PAYLOAD_BYTES = 900_000
 MAX_DEPTH = 64
@@ -27,7 +27,12 @@ _MAX_WRAPPINGS = 16  # an object may dump itself as an object, but not for ever
 JSON = "application/json"
 BINARY = "application/octet-stream"
 
+_HIDDEN = (
+    "a secret, which would be sent as asterisks; leave it out, or send .get_secret_value() if "
+    "everybody who reads the event may know it"
+)
 _LEAVES = frozenset({str, bool, float, type(None)})
+_NUMBERS = frozenset({bool, int, float})
 _LARGE = 2**63
 
 _to_text = json.JSONEncoder(
@@ -56,11 +61,15 @@ def encode(payload: Any) -> tuple[bytes, str]:
 
 
 def encode_json(value: Any) -> bytes:
-    """Encode a value as strict, compact UTF-8 JSON."""
-    if _is_plain(value, 0):
+    """Encode a value as strict, compact UTF-8 JSON.
+
+    Values that stand in many places at once are counted in each of them while they are walked:
+    what unfolds to more than MAX_PAYLOAD_BYTES is refused before it is written.
+    """
+    if _is_plain(value, 0, _Room()):
         with suppress(ValueError):  # NaN, a lone surrogate: the slow way says where
             return _to_text(value).encode()
-    plain = _plain(value, "$", 0)
+    plain = _plain(value, "$", 0, _Room())
     try:
         return _to_text(plain).encode()
     except ValueError as error:  # what is left: a lower limit of digits set by the user
@@ -72,37 +81,69 @@ def decode_json(body: bytes | str) -> Any:
     return json.loads(body)
 
 
-def _is_plain(value: Any, depth: int) -> bool:
+class _Room:
+    """What is left of MAX_PAYLOAD_BYTES, by the least that each value takes."""
+
+    __slots__ = ("left",)
+
+    def __init__(self) -> None:
+        self.left = MAX_PAYLOAD_BYTES
+
+    def take(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise PayloadError(
+                "$",
+                f"more than {MAX_PAYLOAD_BYTES:,} bytes. Store the large part elsewhere and send a "
+                "reference to it",
+                limit=MAX_PAYLOAD_BYTES,
+            )
+
+
+def _is_plain(value: Any, depth: int, room: _Room) -> bool:
     """Say whether a value is made of plain types only, as nearly all are."""
     kind = type(value)
     if kind in _LEAVES:
+        if kind is str:
+            room.take(len(value))
         return True
     if kind is int:
         return -_LARGE < value < _LARGE  # type: ignore[no-any-return]
     if depth >= MAX_DEPTH:
         return False
+    size = 0
     if kind is dict:
         for name, item in value.items():
-            if type(name) is not str or (
-                type(item) not in _LEAVES and not _is_plain(item, depth + 1)
-            ):
+            if type(name) is not str:
                 return False
-        return True
-    if kind is list or kind is tuple:
+            size += len(name) + 5  # quotes, colon, comma, and a digit
+            if type(item) is str:
+                size += len(item)
+            elif type(item) not in _LEAVES and not _is_plain(item, depth + 1, room):
+                return False
+    elif kind is list or kind is tuple:
+        size = 2 * len(value)
         for item in value:
-            if type(item) not in _LEAVES and not _is_plain(item, depth + 1):
+            if type(item) is str:
+                size += len(item)
+            elif type(item) not in _LEAVES and not _is_plain(item, depth + 1, room):
                 return False
-        return True
-    return False
+    else:
+        return False
+    room.take(max(0, size - 1))  # the last one has no comma
+    return True
 
 
-def _plain(value: Any, path: str, depth: int, wrappings: int = 0) -> Any:
+def _plain(value: Any, path: str, depth: int, room: _Room, wrappings: int = 0) -> Any:
     """Check a value and turn it into what the JSON encoder knows, naming the path on failure."""
     kind = type(value)
     if kind is str:
+        room.take(len(value) + 2)
         if not value.isascii():
             _check_text(value, path)
         return value
+    if kind in _NUMBERS or value is None:
+        room.take(1)
     if kind is int:
         if value.bit_length() > _MAX_INT_BITS:
             raise PayloadError(path, "a whole number of more than 4,000 digits; send it as text")
@@ -115,16 +156,28 @@ def _plain(value: Any, path: str, depth: int, wrappings: int = 0) -> Any:
         return value
     if isinstance(value, Mapping):
         _check_depth(path, depth)
-        return {
-            _field_name(name, path): _plain(item, f"{path}.{name}", depth + 1)
-            for name, item in value.items()
-        }
+        room.take(2)
+        return _fields(value, path, depth, room)
     if isinstance(value, (list, tuple)):
         _check_depth(path, depth)
-        return [_plain(item, f"{path}[{n}]", depth + 1) for n, item in enumerate(value)]
+        room.take(2)
+        return [_plain(item, f"{path}[{n}]", depth + 1, room) for n, item in enumerate(value)]
     if wrappings >= _MAX_WRAPPINGS:
         raise PayloadError(path, f"{kind.__qualname__} never becomes plain data; convert it first")
-    return _plain(_unwrap(value, path), path, depth, wrappings + 1)
+    return _plain(_unwrap(value, path), path, depth, room, wrappings + 1)
+
+
+def _fields(value: Mapping[Any, Any], path: str, depth: int, room: _Room) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for given, item in value.items():
+        name = _field_name(given, path)
+        if name in found:  # a multidict, or names that are the same text and compare otherwise
+            raise PayloadError(
+                path, f"the field {name!r} comes twice, and JSON readers keep one; use a list"
+            )
+        room.take(len(name) + 3)
+        found[name] = _plain(item, f"{path}.{name}", depth + 1, room)
+    return found
 
 
 def _check_depth(path: str, depth: int) -> None:
@@ -138,8 +191,9 @@ def _check_depth(path: str, depth: int) -> None:
 
 def _field_name(name: Any, path: str) -> str:
     if not isinstance(name, str):
+        said = shown(name)
         raise PayloadError(
-            path, f"the field name {name!r} is {type(name).__name__}, not text; use str({name!r})"
+            path, f"the field name {said} is {type(name).__name__}, not text; use str({said})"
         )
     _check_text(name, path)
     return str.__str__(name)
@@ -161,13 +215,11 @@ def _unwrap(value: Any, path: str) -> Any:
     if dataclasses.is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):  # pydantic
-        try:
-            return value.model_dump(mode="json")
-        except Exception as error:
-            problem = f"{type(value).__qualname__}.model_dump failed: {error}"
-            raise PayloadError(path, problem) from error
+        return _dumped(value, path)
     if hasattr(value, "__struct_fields__"):  # msgspec
-        return {name: getattr(value, name) for name in value.__struct_fields__}
+        return _struct(value)
+    if hasattr(value, "get_secret_value"):  # pydantic's SecretStr and SecretBytes
+        raise PayloadError(path, _HIDDEN)
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, datetime):
@@ -184,9 +236,54 @@ def _unwrap(value: Any, path: str) -> Any:
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (int, float)):
-        return int(value) if isinstance(value, int) else float(value)
+        # Its own value: one may convert itself otherwise.
+        return int.__int__(value) if isinstance(value, int) else float.__float__(value)
     raise PayloadError(
         path,
         f"{type(value).__qualname__} cannot be turned into JSON; convert it first, "
         "or pass the whole payload as bytes",
     )
+
+
+def _struct(value: Any) -> Any:
+    """Return the fields of a msgspec struct as msgspec itself would write them: renamed, tagged."""
+    config = getattr(value, "__struct_config__", None)
+    written = getattr(value, "__struct_encode_fields__", value.__struct_fields__)
+    items = [getattr(value, field) for field in value.__struct_fields__]
+    tag = getattr(config, "tag", None)
+    if getattr(config, "array_like", False):
+        return items if tag is None else [tag, *items]
+    fields = {
+        name: item
+        for name, item in zip(written, items, strict=True)
+        if type(item).__name__ != "UnsetType"
+    }
+    return fields if tag is None else {config.tag_field: tag, **fields}  # type: ignore[union-attr]
+
+
+def _dumped(value: Any, path: str) -> Any:
+    """Return a pydantic model's own JSON form; refuse what that form hides."""
+    try:
+        dumped, inside = value.model_dump(mode="json"), value.model_dump(mode="python")
+    except Exception as error:
+        problem = f"{type(value).__qualname__}.model_dump failed: {error}"
+        raise PayloadError(path, problem) from error
+    _refuse_hidden(dumped, inside, path, 0)
+    return dumped
+
+
+def _refuse_hidden(dumped: Any, inside: Any, path: str, depth: int) -> None:
+    """Refuse a NaN that has become text, and a secret that has become asterisks."""
+    if isinstance(inside, Decimal) and not inside.is_finite() and isinstance(dumped, str):
+        raise PayloadError(path, f"{inside} is no number; send null or text instead")
+    if hasattr(inside, "get_secret_value") and not str(dumped).strip("*"):
+        raise PayloadError(path, _HIDDEN)
+    if depth >= MAX_DEPTH:
+        return  # the walk that follows says so
+    if isinstance(inside, Mapping) and isinstance(dumped, Mapping):
+        if len(inside) == len(dumped):
+            for name, left, right in zip(dumped, dumped.values(), inside.values(), strict=True):
+                _refuse_hidden(left, right, f"{path}.{name}", depth + 1)
+    elif isinstance(dumped, list) and isinstance(inside, (list, tuple, set, frozenset)):
+        for n, (left, right) in enumerate(zip(dumped, inside, strict=False)):
+            _refuse_hidden(left, right, f"{path}[{n}]", depth + 1)

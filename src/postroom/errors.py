@@ -28,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 
+_SHOWN_CHARS = 100
+
 
 class PostroomError(Exception):
     """The base of all errors that postroom raises. They survive pickling, attributes included."""
@@ -163,3 +165,12 @@ class Retry(Exception):  # noqa: N818 - a signal, not an error
 
 class Reject(Exception):  # noqa: N818 - a signal, not an error
     """Raised by a handler: this event can never be handled; make it a dead letter now."""
+
+
+def shown(value: object) -> str:
+    """Return a value for an error's message: in one short piece, whatever it is."""
+    try:
+        text = repr(value)
+    except Exception:  # a whole number of too many digits, or an object of a user
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from postroom.errors import CausationError, EventError
+from postroom.errors import CausationError, EventError, shown
 
 if sys.version_info >= (3, 14):
     from uuid import uuid7
@@ -90,7 +90,7 @@ class Event(_Fields):
                 check_text(name, value, MAX_NAME_BYTES)
         if isinstance(self.schema_version, bool) or not isinstance(self.schema_version, int):
             raise EventError(
-                "schema_version", f"must be a whole number, not {self.schema_version!r}"
+                "schema_version", f"must be a whole number, not {shown(self.schema_version)}"
             )
         if not 0 <= self.schema_version < 2**31:
             raise EventError("schema_version", "must lie between 0 and 2147483647", limit=2**31 - 1)
@@ -175,7 +175,7 @@ def check_causation(path: Sequence[Any]) -> tuple[tuple[str, str], ...]:
     checked: list[tuple[str, str]] = []
     for step in path:
         if isinstance(step, str) or not isinstance(step, Sequence) or len(step) != 2:
-            raise CausationError(f"must hold [module, type] pairs, not {step!r}")
+            raise CausationError(f"must hold [module, type] pairs, not {shown(step)}")
         for part in step:
             check_text("causation_path", part, MAX_NAME_BYTES)
         pair = (step[0], step[1])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import math
+from collections import OrderedDict
+from decimal import Decimal
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from postroom import codec
 from postroom.codec import BINARY, JSON, MAX_DEPTH, MAX_PAYLOAD_BYTES, decode_json, encode
 from postroom.errors import PayloadError
 
@@ -106,3 +110,23 @@ def test_size_is_counted_in_bytes(difference):
         assert error.limit == MAX_PAYLOAD_BYTES
     else:
         assert difference <= 0
+
+
+@settings(deadline=None)
+@given(values(GOOD_TEXT, st.floats(allow_nan=False, allow_infinity=False)), st.booleans())
+def test_what_is_counted_on_the_way_is_never_more_than_what_is_written(value, rich):
+    """With a limit of a few bytes: refused is exactly what is longer, whichever way it is walked."""
+    if rich:
+        value = OrderedDict(value=value, at=Decimal("1.5"))
+    size = len(
+        json.dumps(plain(value), ensure_ascii=False, separators=(",", ":"), default=str).encode()
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "MAX_PAYLOAD_BYTES", 60)
+        try:
+            body, _ = encode(value)
+        except PayloadError as error:
+            assert size > 60
+            assert error.limit == 60
+        else:
+            assert len(body) == size <= 60

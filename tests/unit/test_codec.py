@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
+import re
 from collections import OrderedDict
 from datetime import UTC, date, datetime, time, timedelta, timezone, tzinfo
 from decimal import Decimal
@@ -12,10 +14,14 @@ from typing import NamedTuple
 from unittest.mock import MagicMock
 from uuid import UUID
 
+import msgspec
+import pydantic
 import pytest
+from multidict import MultiDict
 
 from postroom.codec import BINARY, JSON, MAX_PAYLOAD_BYTES, decode_json, encode
 from postroom.errors import EventError, PayloadError
+from postroom.event import Event
 
 
 @dataclasses.dataclass
@@ -48,7 +54,7 @@ class Model:
         self.dumped = dumped
 
     def model_dump(self, mode):
-        assert mode == "json"
+        assert mode in ("json", "python")
         if isinstance(self.dumped, Exception):
             raise self.dumped
         return self.dumped
@@ -197,3 +203,149 @@ def test_nine_hundred_kilobytes_are_the_limit():
 def test_a_time_with_another_zone_keeps_it():
     at = datetime(2024, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
     assert encode(at)[0] == b'"2024-01-01T12:00:00+02:00"'
+
+
+# -- objects of real libraries ------------------------------------------------------------------------
+class Created(msgspec.Struct, tag="created", rename="camel"):
+    order_id: int
+    lines: list[Line] = []
+    note: str | msgspec.UnsetType = msgspec.UNSET
+
+
+class Paid(msgspec.Struct, tag_field="kind", tag=7):
+    amount: Decimal
+
+
+class Coordinates(msgspec.Struct, array_like=True, tag="at"):
+    x: int
+    y: float
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [Created(5), Created(6, note="n"), Coordinates(1, 2.5)],
+    ids=lambda v: type(v).__name__,
+)
+def test_a_struct_is_written_as_msgspec_writes_it(payload):  # T-E
+    body, _ = encode(payload)
+    assert msgspec.json.decode(body, type=type(payload)) == payload
+    assert json.loads(body) == json.loads(msgspec.json.encode(payload))
+
+
+def test_a_tagged_union_can_be_read_by_its_consumer():  # T-E
+    body, _ = encode({"event": Created(5)})
+    assert body == b'{"event":{"type":"created","orderId":5,"lines":[]}}'
+    assert encode(Paid(Decimal("1.50")))[0] == b'{"kind":7,"amount":"1.50"}'
+    with pytest.raises(PayloadError, match="NaN"):
+        encode(Paid(Decimal("NaN")))
+
+
+class Account(pydantic.BaseModel):
+    balance: Decimal = Decimal(1)
+    token: pydantic.SecretStr | None = None
+    parts: list[dict[str, Decimal]] = []
+
+
+class Revealed(pydantic.BaseModel):
+    token: pydantic.SecretStr
+
+    @pydantic.field_serializer("token", when_used="json")
+    def reveal(self, token):
+        return token.get_secret_value()
+
+
+@pytest.mark.parametrize(
+    ("payload", "path", "problem"),
+    [
+        (Account.model_construct(balance=Decimal("NaN")), "$.balance", "NaN is no number"),
+        (
+            {"a": [Account.model_construct(parts=[{}, {"x": Decimal("-Infinity")}])]},
+            "$.a[0].parts[1].x", "-Infinity is no number",
+        ),
+        (Account(token="hush"), "$.token", "would be sent as asterisks"),
+        ({"token": pydantic.SecretStr("hush")}, "$.token", "would be sent as asterisks"),
+    ],
+)  # fmt: skip
+def test_what_pydantic_would_hide_is_refused(payload, path, problem):  # T-E
+    with pytest.raises(PayloadError, match=re.escape(problem)) as caught:
+        encode(payload)
+    assert caught.value.path == path
+
+
+def test_what_a_model_says_on_purpose_is_sent():
+    assert encode(Revealed(token="known"))[0] == b'{"token":"known"}'
+    assert encode(Account())[0] == b'{"balance":"1","token":null,"parts":[]}'
+
+
+class Odd(str):
+    """Text that is equal to nothing."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+
+    def __eq__(self, other):
+        return self is other
+
+
+@pytest.mark.parametrize("payload", [MultiDict(a=1, b=2), {Odd("a"): 1, Odd("b"): 2}])
+def test_names_that_come_once_are_written(payload):
+    assert encode(payload)[0] == b'{"a":1,"b":2}'
+
+
+@pytest.mark.parametrize("payload", [MultiDict([("a", 1), ("a", 2)]), {Odd("a"): 1, Odd("a"): 2}])
+def test_a_name_that_comes_twice_is_refused(payload):  # T-E
+    with pytest.raises(PayloadError, match=r"\$\.form: the field 'a' comes twice"):
+        encode({"form": payload})
+
+
+class Boxed(int):
+    def __int__(self):
+        return 99
+
+
+class Rounded(float):
+    def __float__(self):
+        return 99.0
+
+
+def test_numbers_keep_their_own_value():  # T-E
+    assert encode([Boxed(5), Rounded(1.5)])[0] == b"[5,1.5]"
+
+
+# -- what unfolds -------------------------------------------------------------------------------------
+def laughs(leaf, levels):
+    for _ in range(levels):
+        leaf = [leaf] * 8
+    return leaf
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [laughs("lol", 40), laughs(1, 40), laughs({"a": None}, 40), laughs(Decimal(1), 40),
+     {"text": ["x" * 10_000] * 10_000}, {f"{n}": laughs("", 20) for n in range(3)}],
+)  # fmt: skip
+def test_a_payload_that_unfolds_is_refused_while_it_is_walked(payload):  # T-E
+    """8 to the power of 40 values: counted to their end, or written, this test would not end."""
+    with pytest.raises(PayloadError, match="more than 900,000 bytes") as caught:
+        encode(payload)
+    assert caught.value.limit == MAX_PAYLOAD_BYTES
+
+
+def test_the_largest_payload_is_not_refused_by_the_count():
+    for payload in (
+        "x" * (MAX_PAYLOAD_BYTES - 2),
+        [1] * (MAX_PAYLOAD_BYTES // 2 - 1),
+        [Decimal(1)] * (MAX_PAYLOAD_BYTES // 4 - 1),
+        {f"{n:06}": "" for n in range(MAX_PAYLOAD_BYTES // 12 - 1)},
+    ):
+        assert MAX_PAYLOAD_BYTES - 20 <= len(encode(payload)[0]) <= MAX_PAYLOAD_BYTES
+
+
+# -- messages -----------------------------------------------------------------------------------------
+def test_what_cannot_be_printed_is_refused_in_words():
+    with pytest.raises(PayloadError, match="the field name <int> is int"):
+        encode({10**5000: 1})
+    with pytest.raises(EventError, match="must be a whole number, not <list>"):
+        Event("t", schema_version=[10**5000])
+    with pytest.raises(EventError, match="pairs, not <list>"):
+        Event("t", causation_path=[[10**5000]])
