@@ -12,6 +12,7 @@ from postroom import Handlers
 from postroom.consumers import Consumer
 from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
+from postroom.retry import Constant, RetryPolicy
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
 from postroom.telemetry.sampling import Sampler
@@ -150,6 +151,30 @@ async def test_a_broker_that_cannot_be_reached_is_a_warning_until_it_is_back(wir
     assert [line.partition(": ")[0] for line in lines] == [
         "the connection to RabbitMQ was lost", f"consuming '{wire.queue}' of RabbitMQ again",
     ]  # fmt: skip
+
+
+@pytest.mark.promise("G7")
+async def test_attempts_outlive_lost_connections(wire, proxy):
+    """R-D4: a message that RabbitMQ takes back before its end began with no attempts again."""
+    tried = []
+    handlers = Handlers(name="payments")
+
+    @handlers.default
+    async def charge(event, tx):
+        tried.append(event.attempts)
+        if len(tried) < 3:
+            proxy.cut()
+            losses = len(tried)
+            await until(lambda: consumer.connection.losses == losses)
+        raise ValueError("no")
+
+    url = f"{proxy.url_for(wire.url)}?queue={wire.queue}"
+    retry = RetryPolicy(3, Constant(0.01))
+    await wire.send(Sent("m-1"))
+    async with Consumer(url, MemoryStore(), handlers, retry=retry) as consumer:
+        await until(lambda: consumer.counts.dead == 1)
+    assert tried == [0, 1, 2]
+    assert await wire.left() == 0
 
 
 async def receive(source, number):

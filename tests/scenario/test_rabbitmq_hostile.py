@@ -74,7 +74,7 @@ async def test_a_message_that_cannot_be_decoded_costs_no_other(room, rabbitmq_ur
     )
     told = await room.dead()
     assert sorted(told.values()) == sorted(case.problem for case in dead)
-    assert "payments/caf\\xe9" in told  # known by what could be read of its id
+    assert any(dead_id.endswith("/caf\\xe9") for dead_id in told)  # what could be read of it
     assert await room.wire.left() == 0
 
 
