@@ -1,8 +1,11 @@
 """The contract of the write side on psycopg 3, sync and async, in every mode of a connection."""
 
+import asyncio
+
 import psycopg
 import pytest
 from psycopg import errors as pg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row
 
 from postroom.errors import AutocommitError, DuplicateEventError, TransactionError
@@ -235,6 +238,31 @@ def test_an_earlier_error_of_a_pipeline_is_told(bench, database):
 
 
 # -- outbox.transaction(conn) -------------------------------------------------------------------
+
+
+@pytest.mark.promise("W1", "G1")
+async def test_autocommit_is_refused_while_another_task_uses_the_connection(async_bench, database):
+    """Nobody can tell then whether a transaction is open; with conn.transaction() it is known."""
+    conn = await async_bench.connect(autocommit=True)
+    with psycopg.connect(database.url, autocommit=True) as other:
+        other.execute("SELECT pg_advisory_lock(77)")
+        busy = asyncio.create_task(conn.execute("SELECT pg_advisory_lock(77)"))
+        while conn.pgconn.transaction_status != TransactionStatus.ACTIVE:
+            await asyncio.sleep(0)
+        with pytest.raises(AutocommitError, match="another task or thread is using it"):
+            await Outbox().add(conn, Event("t", id="alone"))
+        other.execute("SELECT pg_advisory_unlock(77)")
+        await busy
+        async with conn.transaction():
+            other.execute("SELECT pg_advisory_lock(78)")
+            busy = asyncio.create_task(conn.execute("SELECT pg_advisory_lock(78)"))
+            while conn.pgconn.transaction_status != TransactionStatus.ACTIVE:
+                await asyncio.sleep(0)
+            adding = asyncio.create_task(Outbox().add(conn, Event("t", id="within")))
+            await asyncio.sleep(0)
+            other.execute("SELECT pg_advisory_unlock(78)")
+            await asyncio.gather(busy, adding)
+    assert [row["id"] for row in await async_bench.rows()] == ["within"]
 
 
 @pytest.mark.promise("G1")

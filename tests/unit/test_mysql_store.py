@@ -19,7 +19,7 @@ from postroom.errors import (
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.mysql.faults import code_of, is_conflict, is_lost, translate
 from postroom.stores.mysql.reading import lanes_of
-from postroom.stores.mysql.session import flavour_of
+from postroom.stores.mysql.session import Tls, flavour_of
 from postroom.stores.mysql.statements import cut, load_migrations, load_queries
 from postroom.wiring import load_store
 
@@ -34,9 +34,19 @@ def test_a_url_names_everything():
     assert (target.host, target.port, target.database) == ("db.example", 3307, "shop")
     assert (target.user, target.password) == ("anna", "p@ss")
     assert (target.connect_seconds, target.statement_seconds, target.lock_seconds) == (2.5, 7.0, 3)
-    assert target.ssl_ca == "/etc/ca.pem"
+    assert target.tls == Tls("verify_identity", "/etc/ca.pem")
     assert store.prefix == "post_"
     assert store.url == "mysql://anna@db.example:3307/shop"
+
+
+def test_without_an_option_of_tls_there_is_none():
+    assert MysqlStore.from_url("mysql://db/shop").target.tls is None
+    target = MysqlStore.from_url("mysql://db/shop?ssl_mode=required").target
+    assert target.tls == Tls("required")
+    with pytest.raises(ConfigError, match="cannot use /no/such.pem"):
+        Tls("verify_ca", "/no/such.pem").context()
+    with pytest.raises(ConfigError, match="ssl_mode is one of"):
+        MysqlStore(database="shop", ssl_mode="maybe")
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+asyncmy"])
@@ -57,6 +67,8 @@ def test_the_schemes(scheme):
         ("mysql://db/shop?pool_size=0", "pool_size must be more than 0"),
         ("mysql://db/shop?lock_seconds=0", "lock_seconds must be more than 0"),
         ("mysql://db/shop?lock_seconds=0.5", "whole number"),
+        ("mysql://db/shop?ssl_mode=maybe", "ssl_mode"),
+        ("mysql://db/shop?ssl_key=/k.pem", "ssl_key needs ssl_cert"),
         ("mysql://db/shop?poolsize=1", "did you mean 'pool_size'"),
     ],
 )

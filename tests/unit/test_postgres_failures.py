@@ -97,6 +97,7 @@ def test_missing_tables_are_a_matter_of_the_schema(kind):
         ("permission denied for table postroom_meta", "GRANT SELECT ON postroom_meta"),
         ("permission denied for table postroom_lease", "DELETE ON postroom_lease"),
         ("permission denied for table postroom_counter", "SELECT, INSERT, UPDATE ON postroom_cou"),
+        ("permission denied for table postroom_audit", "GRANT SELECT, INSERT ON postroom_audit"),
         ("permission denied for sequence s_seq", "GRANT SELECT ON SEQUENCE s_seq"),
         ("permission denied for function f", "GRANT EXECUTE ON FUNCTION f"),
         ("permission denied for schema shop", "GRANT USAGE ON SCHEMA shop"),

@@ -23,6 +23,7 @@ from postroom.transactions.failures import FAILED, OPEN_ALREADY
 from postroom.transactions.sql import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
 
+_ACTIVE = TransactionStatus.ACTIVE
 _IDLE = TransactionStatus.IDLE
 _INERROR = TransactionStatus.INERROR
 _OPEN = {TransactionStatus.INTRANS, _INERROR}
@@ -38,6 +39,13 @@ def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> Non
             "this connection is in autocommit mode and in a pipeline, where nobody can tell yet "
             "whether a transaction is open. Use `with conn.transaction():` instead of BEGIN, or "
             "add the event outside of the pipeline"
+        )
+    # Inside of `conn.transaction()` it is known what the statement under way belongs to.
+    if pgconn.transaction_status == _ACTIVE and not getattr(connection, "_num_transactions", 0):
+        raise AutocommitError(
+            "this psycopg connection is in autocommit mode, and another task or thread is using "
+            "it: nobody can tell whether the event would be in a transaction. Give each task a "
+            "connection of its own, or use `with conn.transaction():` around the event"
         )
     if pgconn.transaction_status == _IDLE:
         raise AutocommitError(

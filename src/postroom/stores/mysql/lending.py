@@ -10,7 +10,6 @@ goes on to write is in a transaction too, which is rolled back.
 from __future__ import annotations
 
 import asyncio
-import ssl
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -167,7 +166,7 @@ class Lender:
             init_command=SET_NAMES,  # not every release of the driver says it by itself
             autocommit=False,
             connect_timeout=max(1, round(target.connect_seconds)),
-            ssl=ssl.create_default_context(cafile=target.ssl_ca) if target.ssl_ca else None,
+            ssl=target.tls.context() if target.tls is not None else None,
         )
 
     def _sync_roll_back(self, connection: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import chain, repeat
@@ -10,7 +11,7 @@ from typing import Any, Literal, NamedTuple, cast
 
 import asyncmy
 
-from postroom.errors import StoreLostError
+from postroom.errors import ConfigError, StoreLostError
 from postroom.stores.mysql.faults import is_lost, translate
 
 Flavour = Literal["mysql", "mariadb"]
@@ -25,6 +26,36 @@ _CLOSE_SECONDS = 1.0
 _TOGETHER_BYTES = 500_000  # longer statements travel alone: a server may take 1 MB at a time
 
 
+class Tls(NamedTuple):
+    """How a connection is encrypted, and who must prove to be who.
+
+    mode        `required`: encrypted, the server may be anybody; `verify_ca`: its certificate is
+                checked; `verify_identity`: its name, too
+    ca          certificates that are trusted; those of the system, if it is left out
+    cert, key   the client's own certificate and key; the key may be in the same file
+    """
+
+    mode: str = "verify_identity"
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+
+    def context(self) -> ssl.SSLContext:
+        """Make the context; raises ConfigError for a file that cannot be read."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.mode != "verify_identity":
+                context.check_hostname = False
+            if self.mode == "required":
+                context.verify_mode = ssl.CERT_NONE
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as error:
+            files = [name for name in (self.ca, self.cert, self.key) if name]
+            raise ConfigError(f"TLS: cannot use {', '.join(files)}: {error}") from error
+        return context
+
+
 class Target(NamedTuple):
     """Where the server is, and how long to wait for it."""
 
@@ -34,7 +65,7 @@ class Target(NamedTuple):
     password: str | None
     database: str
     socket: str | None = None
-    ssl_ca: str | None = None
+    tls: Tls | None = None
     connect_seconds: float = 10.0
     statement_seconds: float = 30.0
     lock_seconds: int = 5
@@ -60,7 +91,7 @@ class Target(NamedTuple):
                     charset="utf8mb4",
                     autocommit=autocommit,
                     connect_timeout=self.connect_seconds,
-                    ssl={"ca": self.ssl_ca} if self.ssl_ca else None,
+                    ssl=self.tls.context() if self.tls is not None else None,
                 )
                 if names:
                     try:

@@ -28,11 +28,11 @@ from postroom.store import (
 from postroom.stores.mysql import events, leasing, people, reading, schema
 from postroom.stores.mysql.lending import Lender
 from postroom.stores.mysql.pool import Pool
-from postroom.stores.mysql.session import Session, Target
+from postroom.stores.mysql.session import Session, Target, Tls
 from postroom.stores.mysql.statements import load_migrations, load_queries
 from postroom.stores.statements import script_after
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
-from postroom.url import Url, seconds, whole_number
+from postroom.url import Url, one_of, seconds, whole_number
 
 if TYPE_CHECKING:
     import asyncmy
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SCHEMES = ("mysql", "mariadb")
+_SSL_MODES = ("required", "verify_ca", "verify_identity")
 _HANDLERS = 32
 _MIGRATE_SECONDS = 60
 
@@ -57,7 +58,11 @@ class MysqlStore:
     statement_seconds  how long a statement may take; the server stops it then
     lock_seconds       how long a statement waits for another transaction's lock before
                        StoreConflictError; whole seconds
-    ssl_ca             a file of certificates: the connection is encrypted and the server checked
+    ssl_mode           `required`: encrypted; `verify_ca`: and the server's certificate is checked;
+                       `verify_identity`: and its name. Default: `verify_identity` if one of the
+                       files below is given, else the connection is not encrypted
+    ssl_ca             a file of certificates to trust, in place of the system's
+    ssl_cert, ssl_key  the relay's own certificate and key, for servers that ask for one
     """
 
     capabilities = Capabilities(
@@ -73,7 +78,10 @@ class MysqlStore:
         password: str | None = None,
         database: str,
         socket: str | None = None,
+        ssl_mode: str | None = None,
         ssl_ca: str | None = None,
+        ssl_cert: str | None = None,
+        ssl_key: str | None = None,
         prefix: str = DEFAULT_PREFIX,
         pool_size: int = 5,
         connect_seconds: float = 10.0,
@@ -93,7 +101,8 @@ class MysqlStore:
         self.prefix = check_prefix(prefix)
         self.tables = Tables(prefix)
         self.target = Target(
-            host, port, user, password, database, socket, ssl_ca,
+            host, port, user, password, database, socket,
+            _tls(ssl_mode, ssl_ca, ssl_cert, ssl_key),
             connect_seconds, statement_seconds, lock_seconds,
         )  # fmt: skip
         self._size = pool_size
@@ -117,7 +126,10 @@ class MysqlStore:
                 "statement_seconds": seconds,
                 "lock_seconds": whole_number,
                 "socket": str,
+                "ssl_mode": one_of(*_SSL_MODES),
                 "ssl_ca": str,
+                "ssl_cert": str,
+                "ssl_key": str,
             }
         )
         return cls(
@@ -319,6 +331,16 @@ class MysqlStore:
             yield session
         finally:
             await session.close()
+
+
+def _tls(mode: str | None, ca: str | None, cert: str | None, key: str | None) -> Tls | None:
+    if mode is not None and mode not in _SSL_MODES:
+        raise ConfigError(f"ssl_mode is one of {', '.join(_SSL_MODES)}, not {mode!r}")
+    if key is not None and cert is None:
+        raise ConfigError("ssl_key needs ssl_cert, the certificate that it belongs to")
+    if not (mode or ca or cert):
+        return None
+    return Tls(mode or "verify_identity", ca, cert, key)
 
 
 def _opened(part: T | None) -> T:

@@ -28,7 +28,12 @@ the primary."""
 _LOCKED = ("40P01", "55P03")
 _REFUSED = ("22", "23", "44", "54", "P0")
 """Values out of range, violated constraints, limits of the program, a trigger that raises."""
-_RIGHTS = {"meta": "SELECT", "counter": "SELECT, INSERT, UPDATE", "inbox": "SELECT, INSERT, UPDATE"}
+_RIGHTS = {
+    "meta": "SELECT",
+    "counter": "SELECT, INSERT, UPDATE",
+    "inbox": "SELECT, INSERT, UPDATE",
+    "audit": "SELECT, INSERT",  # who can change or delete its rows can hide what was done
+}
 _ALL_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
 
