@@ -85,6 +85,7 @@ CONSUMER_SETTINGS: Mapping[str, Known] = {
     "missing_id": Known("hash|reject|offset", "hash"),
     "unhandled": Known("dead|ignore", "dead"),
     "max_in_flight": Known("int", 1_000),
+    "max_bytes": Known("int", 16_000_000),
     "batch": Known("int", 1),
     "max_attempts": Known("int", _DEFAULTS.retry.max_attempts),
     "stop_seconds": Known("seconds", 30.0),

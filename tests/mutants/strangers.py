@@ -40,7 +40,17 @@ def _topic_id_left_out():
     Cluster.topic_ids = lambda _self, topics: dict.fromkeys(topics, "")
 
 
+def _no_limit():
+    from postroom.consumers import consumer
+
+    consumer.limited = lambda delivery, _: delivery
+
+
 STRANGER_MUTANTS = {
+    "in-no-limit": Mutant(
+        "G7", "a message of any size is handled", _no_limit,
+        tests=(f"{CONTRACT}test_a_message_that_is_too_large_costs_itself_alone",),
+    ),
     "in-cloud-id-alone": Mutant(
         "I5", "a CloudEvent is known by its id without its source", _cloud_id_alone,
         tests=(f"{CONTRACT}test_a_cloudevent_is_known_by_its_source_and_its_id",),

@@ -37,9 +37,7 @@ def good(name):
 
 def reading(url, topic, store, handlers, **options):
     """Return a consumer of a new group."""
-    source = {
-        name: options.pop(name) for name in ("group", "start", "max_bytes") if name in options
-    }
+    source = {name: options.pop(name) for name in ("group", "start") if name in options}
     source.setdefault("group", uuid.uuid4().hex)
     return Consumer(
         KafkaSource(url, topic=topic, config=QUICK, **source), store, handlers, **options
@@ -308,3 +306,57 @@ async def test_a_blocked_event_loop_fetches_no_more_than_enough(kafka_url):  # R
         assert 2_000 <= len(source._arrivals._waiting) <= 2_500
     finally:
         await source.close()
+
+
+# -- too large (X-M3) -----------------------------------------------------------------------------
+@pytest.mark.promise("G7")
+@pytest.mark.parametrize("mode", ["direct", "durable"])
+async def test_a_message_above_the_limit_is_a_dead_letter_without_its_body(
+    kafka_url, store, handlers, handled, mode
+):
+    """A bomb of gzip passes the broker's limit; it counts as large as it is unpacked."""
+    topic = make_topic(kafka_url, partitions=1)
+    bomb = RawRecord(bytes(5_000_000), b"k", [TYPE, (b"postroom-id", b"bomb")])
+    long_header = RawRecord(
+        b"{}", b"k", [TYPE, (b"postroom-id", b"long"), (b"h", b"v" * 2_000_000)]
+    )
+    records = [good("before"), bomb, long_header, good("after")]
+    await asyncio.to_thread(send_raw, servers(kafka_url), topic, records, gzipped=9)
+    async with reading(
+        kafka_url, topic, store, handlers, mode=mode, max_bytes=1_000_000
+    ) as consumer:
+        await until(lambda: len(handled) == 2 and consumer.counts.dead == 2, 30)
+        found = {record.id.rpartition("/")[2]: record for record in await dead(store)}
+        assert found.keys() == {"bomb", "long"}
+        assert "it has 5000" in found["bomb"].last_error
+        assert all(r.payload == b"" and len(r.headers_json) < 1_000 for r in found.values())
+        await store.replay([found["bomb"].id])  # there is nothing to handle
+
+        async def is_dead_again():
+            return len(await dead(store)) == 2
+
+        await until(is_dead_again, 30)
+    assert [e.id for e in handled] == ["before", "after"]
+
+
+async def test_what_cannot_be_unpacked_is_stepped_over(kafka_url, store, handlers, handled):
+    """librdkafka refuses a bomb of zstd: it asked for it for ever, and nothing behind it came."""
+    topic = make_topic(kafka_url, partitions=1)
+    await asyncio.to_thread(send_raw, servers(kafka_url), topic, [good("before")])
+    packing = {"compression.type": "zstd", "message.max.bytes": 50_000_000, "linger.ms": 1_000}
+    packing["batch.size"] = 50_000_000  # both share one
+    producer = Producer({"bootstrap.servers": servers(kafka_url), "log_level": 0, **packing})
+    for body in (b"{}", bytes(20_000_000)):
+        producer.produce(topic, body, "k")
+    assert await asyncio.to_thread(producer.flush, 30) == 0
+    await asyncio.to_thread(send_raw, servers(kafka_url), topic, [good("after")])
+    small = {"receive.message.max.bytes": 2_000_000, "fetch.max.bytes": 1_000_000, **QUICK}
+    source = KafkaSource(kafka_url, topic=topic, group=topic, config=small)
+    async with Consumer(source, store, handlers) as consumer:
+        await until(lambda: len(handled) == 2 and consumer.counts.dead == 2, 60)
+    assert [e.id for e in handled] == ["before", "after"]
+    reasons = sorted(record.last_error for record in await dead(store))
+    assert [reason.split(":")[0] for reason in reasons] == [
+        f"the record {topic}/0/1 cannot be unpacked",
+        f"the record {topic}/0/2 cannot be unpacked",
+    ]

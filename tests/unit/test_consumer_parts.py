@@ -445,6 +445,27 @@ def test_settings_that_make_no_sense_are_refused(wrong):
         merge(ConsumerSettings(), wrong)
 
 
+def test_what_is_too_large_is_cut_and_two_of_them_stay_two():  # X-M3
+    from postroom.consumers.kafka_poller import KafkaDelivery
+    from postroom.consumers.sizes import limited
+
+    def cut(message):
+        return limited(KafkaDelivery(Partition("t", 0), 0, message), 1_000).message
+
+    fits = Incoming("t", bytes(990), {"a": "b"})
+    assert cut(fits) is fits
+    for headers in ({}, {"postroom-id": "m-1"}):
+        one, two = (cut(Incoming("t", bytes([n]) * 2_000, headers)) for n in (1, 2))
+        assert one.body == two.body == b""
+        assert "it has 20" in one.problem
+        assert (one.headers["postroom-id"] == two.headers["postroom-id"]) is bool(headers)
+    many = cut(
+        Incoming("t", b"{}", {f"h{n}": "v" * 900 for n in range(1_000)} | {"x": "y" * 2_000})
+    )
+    assert len(many.headers) <= 102
+    assert "x" not in many.headers
+
+
 def test_arrivals_are_enough_by_number_or_by_size():
     from postroom.consumers.kafka_poller import Arrivals, KafkaDelivery
 

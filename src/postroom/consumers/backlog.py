@@ -11,15 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postroom import transactions, wake
-from postroom.broker import BrokerCapabilities, Desk, Outcome
+from postroom.broker import UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
 from postroom.brokers.handlers import Handlers, TransactionSource
 from postroom.consumers.letter import STREAM, restore, to_row
+from postroom.consumers.sizes import BODY_BYTES
 from postroom.errors import EventError
 from postroom.record import Record
 from postroom.source import Incoming
 from postroom.store import Store
 from postroom.transaction import Row
 
+_NO_BODY = Outcome(
+    Verdict.REJECTED,
+    "the message was larger than max_bytes and its body was not kept: have it sent again",
+)
 _FAR_AWAY_US = 32_503_680_000_000_000  # the year 3000
 
 
@@ -114,10 +119,29 @@ class Unpacked:
 
     async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
         unpacking = _Unpacking(desk, batch)
-        await self._handlers.publish([restore(record) for record in batch], unpacking)
+        whole: list[Record] = []
+        stopped: set[bytes] = set()
+        for record in batch:
+            if record.key_hash in stopped:
+                desk.report(record, UNSENT)
+            elif _has_no_body(record):
+                stopped.add(record.key_hash)
+                desk.report(record, _NO_BODY)
+            else:
+                whole.append(restore(record))
+        if whole:
+            await self._handlers.publish(whole, unpacking)
 
     async def publish_alone(self, record: Record, desk: Desk) -> None:
+        if _has_no_body(record):
+            desk.report(record, _NO_BODY)
+            return
         await self._handlers.publish_alone(restore(record), _Unpacking(desk, (record,)))
+
+
+def _has_no_body(record: Record) -> bool:
+    """Say whether it was too large to be kept whole: a handler must not see an empty body."""
+    return BODY_BYTES in (record.headers_json or "") and BODY_BYTES in record.headers
 
 
 class _Unpacking:

@@ -18,6 +18,7 @@ from postroom.consumers.keys import Keys
 from postroom.consumers.letter import read, to_record
 from postroom.consumers.seen import warn_of_a_short_memory
 from postroom.consumers.settings import ConsumerSettings, merge
+from postroom.consumers.sizes import limited
 from postroom.consumers.trial import Bench, ConsumerCounts, Letter, Trials
 from postroom.engine.relay import Relay
 from postroom.engine.runner import run_all
@@ -326,7 +327,8 @@ class Consumer:
     def _sort(self, bench: Bench, deliveries: Sequence[Delivery]) -> list[Letter]:
         """Return what is to be handled or buried; what is to be ignored is acknowledged."""
         letters: list[Letter] = []
-        for delivery in deliveries:
+        for given in deliveries:
+            delivery = limited(given, self.settings.max_bytes)
             message = delivery.message
             problem = message.problem
             try:

@@ -16,6 +16,7 @@ from postroom.consumers.kafka_cluster import Cluster
 from postroom.consumers.kafka_message import incoming
 from postroom.consumers.kafka_options import KafkaSourceOptions
 from postroom.consumers.offsets import Partition
+from postroom.consumers.sizes import BODY_BYTES
 from postroom.source import Connection, Incoming
 from postroom.url import MASK, is_secret
 
@@ -27,6 +28,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _LONG_LIFE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _UNREACHABLE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION}
+_UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}
 _REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
 
 
@@ -132,7 +134,7 @@ class Poller(threading.Thread):
                 self._hold_back(client)
                 first = client.poll(_POLL_SECONDS)
                 if first is not None:
-                    self._hand_over([first, *client.consume(_MOST - 1, 0)])
+                    self._hand_over(client, [first, *client.consume(_MOST - 1, 0)])
                 if self._connection.trouble:
                     self._look_for_brokers(client)
                 self._commit(client, wait=False)
@@ -156,7 +158,7 @@ class Poller(threading.Thread):
             _log.warning("Kafka can be reached again")
 
     # -- messages -----------------------------------------------------------------------------
-    def _hand_over(self, messages: Sequence[Message]) -> None:
+    def _hand_over(self, client: Client, messages: Sequence[Message]) -> None:
         deliveries: list[KafkaDelivery] = []
         for message in messages:
             error = message.error()
@@ -164,6 +166,8 @@ class Poller(threading.Thread):
                 if error.fatal():
                     raise KafkaException(error)
                 _log.warning("Kafka: %s", error.str())
+                if error.code() in _UNREADABLE:
+                    deliveries += self._step_over(client, message, error)
                 continue
             partition = self._partitions.get((message.topic() or "", message.partition() or 0))
             offset = message.offset()
@@ -177,6 +181,29 @@ class Poller(threading.Thread):
             self._arrivals.put(deliveries)
             with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
                 self._tell()
+
+    def _step_over(
+        self, client: Client, message: Message, error: KafkaError
+    ) -> list[KafkaDelivery]:
+        """Make a dead letter of a record that cannot be unpacked, and go on behind it.
+
+        librdkafka asks for such a batch again and again, and nothing behind it would ever come. It
+        does not say where the batch ends: so record by record, each after several tries.
+        """
+        partition = self._partitions.get((message.topic() or "", message.partition() or 0))
+        base = message.offset()
+        if partition is None or base is None or base < 0:
+            return []
+        offset = max(base, partition.highest + 1)
+        if not partition.is_unreadable(offset, monotonic()):
+            return []
+        partition.arrived(offset)
+        client.seek(TopicPartition(partition.topic, partition.number, offset + 1))
+        place = f"{partition.topic}/{partition.number}/{offset}"
+        problem = f"the record {place} cannot be unpacked: {error.str()}"
+        _log.error("Kafka: %s; it becomes a dead letter without a body", problem)
+        found = Incoming(partition.topic, b"", {BODY_BYTES: "0"}, None, place, problem)
+        return [KafkaDelivery(partition, offset, found)]
 
     def _begun_again(self, old: Partition) -> Partition:
         """Offsets went back: the topic was deleted and made again. Nothing of the old one counts.

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import threading
 
+_TRIES, _TRY_SECONDS = 3, 0.2  # librdkafka waits half a second between two
+
 
 class Partition:
     """The offsets of one assigned partition; used by the consumer's thread and by the event loop.
@@ -20,6 +22,7 @@ class Partition:
         self.number = number
         self.topic_id = topic_id
         self.highest = -1  # the last offset that has arrived
+        self._unreadable = (-1, 0, 0.0)  # an offset, how often it was tried, and when last
         self.is_lost = False
         self._lock = threading.Lock()
         self._open: dict[int, bool] = {}  # offset → done, in the order of arrival
@@ -30,6 +33,18 @@ class Partition:
         with self._lock:
             self.highest = offset
             self._open[offset] = False
+
+    def is_unreadable(self, offset: int, now: float) -> bool:
+        """Note that a record could not be unpacked; True after several tries in a row.
+
+        What is told of it at once again is no try of its own: it was under way already.
+        """
+        last, tries, when = self._unreadable
+        if now < when + _TRY_SECONDS:
+            return False
+        tries = tries + 1 if offset == last else 1
+        self._unreadable = (offset, tries, now)
+        return tries >= _TRIES
 
     def done(self, offset: int) -> None:
         """Note that a message is done with; nothing happens if the partition is lost."""

@@ -37,6 +37,8 @@ class ConsumerSettings:
     unhandled       what to do with a type that has no handler: `dead`, or `ignore`
     retry           how often a message is tried, and how long its key waits in between
     max_in_flight   so many messages are in hand at most; the broker is held back beyond
+    max_bytes       a message with more bytes, body and headers together, becomes a dead letter
+                    without its body
     batch           so many messages, of different keys, share one transaction at most. When one of
                     them fails all are rolled back, and each is handled by itself. Direct mode only
     stop_seconds    how long a graceful stop waits for handlers that run
@@ -54,6 +56,7 @@ class ConsumerSettings:
     unhandled: Literal["dead", "ignore"] = "dead"
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_in_flight: int = 1_000
+    max_bytes: int = 16_000_000
     batch: int = 1
     stop_seconds: float = 30.0
     lease_seconds: float = 15.0

@@ -110,6 +110,19 @@ class ConsumerContract(ConsumerBatches):
         assert sorted(room.effects()) == [f"/{s} 42 {{'n': 1}} o-1" for s in "abc"]
         assert await room.dead() == {}
 
+    @pytest.mark.promise("G7")
+    @pytest.mark.usefixtures("named")
+    async def test_a_message_that_is_too_large_costs_itself_alone(self, room: Room) -> None:  # X-M3
+        await room.wire.send(
+            Sent("a-1", key="a"), Sent("large", bytes(5_000), key="a"), Sent("a-2", key="a")
+        )
+        async with room.consuming(max_bytes=4_000) as consumer:
+            await room.until(lambda: consumer.counts.done == 2 and consumer.counts.dead == 1)
+        assert room.effects() == ["a-1", "a-2"]
+        (reason,) = (await room.dead()).values()
+        assert "max_bytes is 4000: its body was not kept" in reason
+        assert await room.wire.left() == 0
+
     @pytest.mark.req("S3.5")
     @pytest.mark.promise("G6")
     async def test_a_consumer_that_dies_in_the_middle_loses_nothing(self, room: Room) -> None:
