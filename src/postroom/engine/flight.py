@@ -143,6 +143,11 @@ class Flight:
             if (run := self._runs.get(key)) is not None:
                 run.aside = True
 
+    def is_idle(self, lane: int) -> bool:
+        """Say whether nothing of the lane is under way, or waits to be written."""
+        waiting = (*self._parked, *self._returned, *self._done, *(r for r, _ in self._starts))
+        return lane not in self.busy_lanes() and all(record.lane != lane for record in waiting)
+
     def note_progress(self, now: float) -> None:
         """See which runs have gone on since the last look: those do not hang."""
         for run in self._runs.values():

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from postroom.broker import Broker
 from postroom.clock import Clock
 from postroom.config import RelaySettings
+from postroom.engine.allotment import Allotment
 from postroom.engine.breaker import Breaker
 from postroom.engine.flight import Flight
 from postroom.engine.lanes import LaneKeeper
@@ -60,8 +61,12 @@ class Office:
     stopping: bool = False
     events_seen: bool = False  # the stager saw something ready in our lanes
     beat_at: float = 0.0  # when the last beat succeeded
+    allotment: Allotment = field(init=False)
     hurry: asyncio.Event = field(default_factory=asyncio.Event)  # the tender should beat now
     nudge: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
+
+    def __post_init__(self) -> None:
+        self.allotment = Allotment(self.settings.groups)
 
     @property
     def stream(self) -> str:

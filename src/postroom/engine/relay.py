@@ -247,7 +247,7 @@ class Relay:
                 on_suspect=suspects.add,
                 publish_seconds=None if marks_start else settings.publish_seconds,
             )
-            for group in range(settings.groups)
+            for group in range(office.allotment.workers)
         ]
         self._services = [Tender(office), *self._workers, suspects, Stager(office)]
         if self.store.capabilities.notify:
@@ -270,7 +270,8 @@ class Relay:
             self._breakdown = asyncio.create_task(self.kill())
 
     async def _try_alone(self, record: Record) -> None:
-        await self._workers[record.lane % self.settings.groups].publish_alone(record)
+        if self._office is not None:
+            await self._workers[self._office.allotment.worker_of(record.lane)].publish_alone(record)
 
     async def _nothing_due(self, office: Office, tender: Tender) -> bool:
         if not tender.settled_in or not all(flight.is_empty for flight in office.flights):

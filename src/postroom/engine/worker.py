@@ -13,6 +13,7 @@ from math import ceil
 from operator import attrgetter
 
 from postroom.broker import Outcome, Verdict
+from postroom.engine.allotment import Depths
 from postroom.engine.blocks import Judge
 from postroom.engine.flight import Flight
 from postroom.engine.office import Office, is_cancelled, wait_for
@@ -107,6 +108,7 @@ class Worker(Service):
         self._publishing: set[asyncio.Task[None]] = set()
         self._restraint = Restraint()
         self._again_at: float | None = None
+        self._depths = Depths(is_apart=group == office.settings.groups)
         self.found_nothing = False  # by the last read
         self._portion = Portion(office.settings.batch_size, office.settings.max_batch_size)
         self.confirm: Callable[[Sequence[Record]], None]
@@ -204,7 +206,7 @@ class Worker(Service):
             room = min(room + min(stuck, settings.max_batch_size), wanted)
             if room < max(1, wanted // 4):
                 return False
-        lanes = [n for n in office.keeper.readable(now) if n % settings.groups == self._group]
+        lanes = self._lanes(now)
         if self.settler.has_aside:
             lanes = [lane for lane in lanes if not self.settler.is_locked(lane)]
         if not flight.waiting_for_outcomes:  # no suspect is left that might tell
@@ -234,6 +236,7 @@ class Worker(Service):
             return False
         more = self._portion.learn(found, rows, per_lane)
         took, now = office.clock.monotonic() - now, office.clock.monotonic()
+        self._depths.learn(question, found, more=more, took=took, now=now)
         may_publish = office.keeper.may_publish
         still = {lane for lane, token in tokens.items() if may_publish(lane, now, token)}
         batch = flight.admit(found, still, now)
@@ -250,6 +253,21 @@ class Worker(Service):
                 if now - office.beat_at > _DOUBT_SECONDS:
                     office.hurry.set()  # something can be read, but not by us: who has our lanes?
         return more and bool(batch or flight.wants_settle)
+
+    def _lanes(self, now: float) -> list[int]:
+        """Return the lanes to read, after handing over those that another worker is to serve."""
+        allotment = self._office.allotment
+        mine = allotment.of(self._group, self._office.keeper.readable(now))
+        lanes, moving = self._depths.part(mine, self._is_idle, now)
+        self._again_at = self._depths.look_at
+        if moving:
+            for lane in moving:
+                allotment.move(lane)
+            self._office.wake()
+        return lanes
+
+    def _is_idle(self, lane: int) -> bool:
+        return self.flight.is_idle(lane) and not self.settler.is_locked(lane)
 
     async def _publish(self, batch: list[Record]) -> None:
         runs = self.flight.runs_of(batch)
