@@ -46,6 +46,7 @@ class SimStore:
         self._inner = world.store
         self._process = process
         self.capabilities = self._inner.capabilities
+        self.tables = self._inner.tables
 
     async def open(self):
         pass
