@@ -56,7 +56,7 @@ class SimStore:
 
     def __getattr__(self, name):
         call = getattr(self._inner, name)
-        if name in ("transaction", "sync_transaction"):
+        if name in ("transaction", "sync_transaction", "tables"):
             return call
 
         async def through_the_network(*args, **kwargs):
