@@ -31,8 +31,8 @@ EVENTS = """
 INSERT INTO postroom_outbox (id, stream, lane, key_hash, type, topic, key, payload, content_type,
                              size, occurred_at, created_at, state, stage)
 SELECT 'big-' || n, 'main', mod(get_byte(hash, 0), 64), hash, 'big', 'big', 'k' || mod(n, 100),
-       to_json(repeat(md5(n::text), %(bytes)s / 32))::text, 'application/json', %(bytes)s, now(),
-       now(), 'pending', 'ready'
+       to_json(repeat(md5(n::text), %(bytes)s / 32))::text, 'application/json', %(bytes)s + 2,
+       now(), now(), 'pending', 'ready'
 FROM generate_series(1, %(events)s) AS n, decode(md5(mod(n, 100)::text), 'hex') AS hash
 """
 TAKES_ALL = "a destination that takes everything"

@@ -127,7 +127,8 @@ class PostgresGround:
             "id, stream, lane, key_hash, type, topic, key, payload, content_type, size, "
             "occurred_at, created_at, state, stage, next_attempt_at, settled_at"
         )
-        lane, hashed, key = "n % 64", "decode(md5(n::text), 'hex')", "'c' || n % 1000"
+        hashed, key = "decode(md5(n::text), 'hex')", "'c' || n % 1000"
+        lane = f"get_byte({hashed}, 0) % 64"
         if kind == "followers":
             lane, hashed, key = str(BLOCKED_LANE), f"'\\x{BLOCKED.hex()}'::bytea", "'blocked'"
             run(

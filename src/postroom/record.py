@@ -14,6 +14,7 @@ from postroom.codec import JSON, decode_json
 from postroom.event import KEPT_IDS, MAX_ID_BYTES
 
 LANES = 64
+MAX_ATTEMPTS = 999_999
 MAX_ERROR_CHARS = 2_000
 UNREADABLE = "unreadable"
 """The `state` of what a read has found and cannot make a record of; `last_error` says why.

@@ -366,9 +366,17 @@ class Store(Protocol):
         """
 
     async def retake(
-        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+        self,
+        stream: str,
+        owner: str,
+        held: Mapping[int, int],
+        lease_seconds: float,
+        doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         """Take lanes again that are still held with these tokens: each gets a new token.
+
+        A lane in which an event was replayed within the last `doubt_seconds` is not taken: the
+        settlement that is to be repeated may have ended that event before.
 
         After it, no earlier transaction under the old token can commit any more (L5). A lane that
         such a transaction keeps locked for long is left out.
@@ -436,9 +444,10 @@ class Store(Protocol):
     ) -> int:
         """Send dead or done events again, from attempt 0; returns how many.
 
-        With `new_id` copies under fresh ids, which no inbox has seen. Takes the lanes from their
-        owners (L7), as `bury` and `skip` do. `by` is the person: the deed is written down in the
-        same transaction.
+        With `new_id` copies under fresh ids, which no inbox has seen. What is over is in nobody's
+        flight: unlike `bury` and `skip` (L7) it leaves the lanes to their owners, and notes in
+        their leases that something was replayed. `by` is the person: the deed is written down in
+        the same transaction.
         """
 
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:

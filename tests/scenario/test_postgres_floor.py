@@ -64,7 +64,7 @@ def insert_at(url, number, name):
         connection.execute(
             "INSERT INTO postroom_outbox (seq, id, lane, key_hash, type, topic, key, payload, "
             "content_type, size, occurred_at, created_at) OVERRIDING SYSTEM VALUE "
-            "VALUES (%s, %s, 7, decode(md5(chr(1)), 'hex'), 't', 't', 'k', 'null', "
+            "VALUES (%s, %s, 7, set_byte(decode(md5(chr(1)), 'hex'), 0, 7), 't', 't', 'k', 'null', "
             "'application/json', 4, now(), now())",
             (number, name),
         )
@@ -165,8 +165,11 @@ async def test_what_an_operator_brings_back_below_the_floor_is_read(url, store, 
             await elsewhere.replay(["1"])
         else:
             await elsewhere.bury(["1"], "by hand")
-    assert await anna.read() == []  # the lane is no longer held so …
-    await anna.take()
+    if verb == "replay":  # the lane stays with its owner, whose floor no longer counts
+        assert (await store.stage("main", ALL, 1)).ready
+    else:
+        assert await anna.read() == []  # the lane is no longer held so …
+        await anna.take()
     assert names(await anna.read()) == (["1"] if verb == "replay" else ["2", "3"])
 
 
@@ -183,7 +186,7 @@ async def test_a_relay_that_has_lost_a_lane_brings_nothing_back_in_it(url, store
         assert floor_of(store, 7) > 1
 
         async def due():
-            return (await zombie.stage("main", ALL, 10)).next_due_seconds == 0
+            return datetime.now(UTC) > soon
 
         await until(due)
         assert (await zombie.stage("main", ALL, 10)).moved == 0
@@ -413,8 +416,9 @@ async def test_a_long_transaction_elsewhere_does_not_slow_reads_down_in_the_end(
         old.execute("SELECT 1 FROM postroom_meta")
         writer.execute(
             "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, payload, content_type, "
-            "size, occurred_at, created_at) SELECT g, g %% 64, decode(md5(g::text), 'hex'), 't', 't', "
-            "'null', 'application/json', 4, now(), now() FROM generate_series(1, %s) AS g",
+            "size, occurred_at, created_at) SELECT g, g %% 64, h, 't', 't', "
+            "'null', 'application/json', 4, now(), now() FROM generate_series(1, %s) AS g, "
+            "set_byte(decode(md5(g::text), 'hex'), 0, g %% 64) AS h",
             (settled,),
         )
         anna = await Owner(store).take()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from uuid import uuid4
 
 import psycopg
@@ -20,10 +22,17 @@ from postroom.testing.store_hand import ALL, Hand, event, keys_of_lane, names
 from tests.scenario.place import QUICK, until
 from tests.scenario.postgres_place import opened, own_schema
 
-WRITER = """
-GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT INSERT ON {schema}.postroom_outbox TO {role};
+PAGE = Path(__file__).parents[2] / "docs/how-to/postgresql.md"
+(COLUMNS,) = re.findall(r"GRANT INSERT \(([^)]*)\) ON app.postroom_outbox", PAGE.read_text())
+WRITER = f"""
+GRANT USAGE ON SCHEMA {{schema}} TO {{role}};
+GRANT INSERT ({COLUMNS}) ON {{schema}}.postroom_outbox TO {{role}};
 """
+ROW = {
+    "id": "'forged'", "lane": "1", "key_hash": "set_byte(decode(md5('k'), 'hex'), 0, 1)",
+    "type": "'t'", "topic": "'t'", "payload": "'null'", "content_type": "'application/json'",
+    "size": "4", "occurred_at": "now()", "created_at": "now()",
+}  # fmt: skip
 STRICT = "GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_counter TO {role};"
 CONSUMER = "GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.postroom_inbox TO {role};"
 RELAY = """
@@ -88,6 +97,56 @@ async def test_a_writer_needs_insert_and_nothing_else(admin_url, role):
             with pytest.raises(psycopg.errors.InsufficientPrivilege):
                 await connection.execute(sql)
             await connection.rollback()
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"seq": "1000000"},
+        {"seq": "-5"},
+        {"attempts": "2147483647"},
+        {"state": "'done'", "stage": "'over'", "settled_at": "now()"},
+        {"last_error": "'it was the relay'"},
+        {"lease_owner": "'anna'"},
+    ],
+    ids=lambda forged: next(iter(forged)),
+)
+async def test_a_writer_can_forge_nothing_that_is_the_relays(admin_url, role, forged):  # X-H2
+    url = role(WRITER)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            await insert(connection, ROW | forged)
+        await connection.rollback()
+        await insert(connection, ROW)  # the row is good without it
+    await write(url, event("honest", "k"))
+    async with opened(admin_url, migrate=False) as store:
+        assert names(await store.find(Filter())) == ["forged", "honest"]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"seq": "0"},
+        {"seq": "-5"},
+        {"attempts": "1000000"},
+        {"attempts": "2147483647"},
+        {"size": "0"},
+        {"size": "17"},
+        {"size": "2147483647"},
+        {"lane": "2"},
+    ],
+    ids=str,
+)
+async def test_nobody_can_store_what_cannot_be(admin_url, forged):  # X-H2
+    async with await psycopg.AsyncConnection.connect(admin_url) as connection:
+        with pytest.raises(psycopg.errors.CheckViolation):
+            await insert(connection, ROW | forged)
+
+
+async def insert(connection, row):
+    names, values = ", ".join(row), ", ".join(row.values())
+    override = "OVERRIDING SYSTEM VALUE" if "seq" in row else ""
+    await connection.execute(f"INSERT INTO postroom_outbox ({names}) {override} VALUES ({values})")
 
 
 @pytest.mark.promise("W9")

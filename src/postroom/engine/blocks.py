@@ -7,7 +7,7 @@ from enum import Enum, auto
 from typing import NamedTuple, assert_never
 
 from postroom.broker import Outcome, Verdict
-from postroom.record import Record
+from postroom.record import MAX_ATTEMPTS, Record
 from postroom.retry import MAX_WAIT_SECONDS, RetryPolicy
 
 _UNSENT_AT_ONCE = 3  # times in a row; from then on with a pause, and an alarm
@@ -120,7 +120,7 @@ class Judge:
         return Judgement(Sentence.TRY_LATER, record.attempts, delay, error, alarm=True)
 
     def _charge(self, record: Record, outcome: Outcome, *, hopeless: bool = False) -> Judgement:
-        attempts = record.attempts + 1
+        attempts = min(record.attempts + 1, MAX_ATTEMPTS)
         self._unknown_alone.pop(record.id, None)
         strict = record.kseq is not None
         exhausted = hopeless or attempts >= self.policy.max_attempts

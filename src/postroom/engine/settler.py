@@ -30,6 +30,8 @@ from postroom.store import Burial, Settlement
 _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
+_DRIFT = 1.05  # of our clock against the store's
+_DOUBT_SECONDS = 1.0
 
 
 class Settler:
@@ -95,7 +97,7 @@ class Settler:
         settlement is written under the new tokens (L5).
         """
         office = self._office
-        pause = _SHORTEST_PAUSE
+        pause, began = _SHORTEST_PAUSE, office.clock.monotonic()
         while True:
             try:
                 return await office.store.settle(settlement)
@@ -105,11 +107,11 @@ class Settler:
                 office.trouble("settling (will repeat)", error)
             except StoreError as error:
                 office.trouble("settling (outcome unknown)", error)
-                await self._retake(settlement)
+                await self._retake(settlement, began)
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
 
-    async def _retake(self, settlement: Settlement) -> None:
+    async def _retake(self, settlement: Settlement, began: float) -> None:
         office = self._office
         pause = _SHORTEST_PAUSE
         while True:
@@ -118,7 +120,11 @@ class Settler:
             office.keeper.retaking |= wanted
             try:
                 tokens = await office.store.retake(
-                    office.stream, office.owner, settlement.leases, office.settings.lease_seconds
+                    office.stream,
+                    office.owner,
+                    settlement.leases,
+                    office.settings.lease_seconds,
+                    (asked_at - began) * _DRIFT + _DOUBT_SECONDS,
                 )
             except StoreError as error:
                 office.trouble("taking lanes again", error)

@@ -136,7 +136,6 @@ class BlockContract:
         await hand.fail(await hand.only("waiting"), delay=FAR)
         assert await hand.work() == []
         await store.replay(["dead"])
-        hand = await Hand(store).take()
         await hand.fail(await hand.only("dead"))
         assert await hand.work() == ["dead"]
         assert await hand.work() == ["waiting", "follower"]

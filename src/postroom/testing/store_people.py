@@ -300,7 +300,7 @@ class OperatorContract:
         assert max(len(r.id.encode()) for r in markers) <= 100
 
     @pytest.mark.promise("L7", "G5")
-    @pytest.mark.parametrize("verb", ["bury", "skip", "replay"])
+    @pytest.mark.parametrize("verb", ["bury", "skip"])
     async def test_operators_take_the_lane_from_its_owner(
         self, store: Store, add: Add, verb: str
     ) -> None:
@@ -309,17 +309,40 @@ class OperatorContract:
         in_flight = await hand.only("e")
         if verb == "bury":
             await store.bury(["e"], "by hand")
-        elif verb == "skip":
-            await store.skip("e", "by hand")
         else:
-            await hand.settle(done=[in_flight])
-            await store.replay(["e"])
+            await store.skip("e", "by hand")
         before = await store.find(Filter())
         outcomes = [Failure(in_flight, 1, 0.0, "late")]
         assert await hand.settle(failed=outcomes) == set(ALL) - {in_flight.lane}
         assert await hand.settle(done=[in_flight]) == set(ALL) - {in_flight.lane}
         assert await store.find(Filter()) == before
         assert sorted(await store.take("main", "bert", ALL, FAR)) == [in_flight.lane]
+
+    @pytest.mark.promise("L7", "G3")
+    async def test_a_replay_leaves_the_lanes_to_their_owners(self, store: Store, add: Add) -> None:
+        """E-5: what is over is in nobody's flight, and its neighbours need not be sent again."""
+        await add(event("over", "k"), event("dead", "d"), event("in flight", "k"))
+        hand = await Hand(store).take()
+        await hand.settle(done=[await hand.only("over")])
+        await hand.bury(await hand.only("dead"))
+        in_flight = await hand.only("in flight")
+        assert await store.replay(["over", "dead"]) == 2
+        assert await hand.settle(done=[in_flight]) == set(ALL)
+        assert sorted(names(await hand.read())) == ["dead", "over"]
+        assert await hand.settle(done=await hand.read()) == set(ALL)
+        assert await store.take("main", "bert", ALL, FAR) == {}
+
+    @pytest.mark.promise("L5", "L7")
+    async def test_a_settle_in_doubt_does_not_undo_a_replay(self, store: Store, add: Add) -> None:
+        """Its reply was lost, and before it is repeated an operator sends the event again."""
+        await add(event("over", "k"), event("other", "not k"))
+        hand = await Hand(store).take()
+        lane = (await hand.only("over")).lane
+        await hand.settle(done=await hand.read())
+        await store.replay(["over"])
+        again = await store.retake("main", "anna", hand.held, FAR, 60.0)
+        assert set(again) == set(ALL) - {lane}
+        assert set(await store.retake("main", "anna", {lane: hand.held[lane]}, FAR)) <= {lane}
 
 
 class _Refused(Exception):

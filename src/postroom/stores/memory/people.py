@@ -98,7 +98,8 @@ class Oversight:
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
         chosen = self._chosen(ids, over=True)
-        self._depose(chosen)
+        for stream, lane in {(s.row.stream, s.row.lane) for s in chosen}:
+            self.data.lane_leases(stream)[lane].replayed_us = self.now_us()
         await self._note(by, "replay", [stored.row.id for stored in chosen])
         for stored in chosen:
             if new_id:

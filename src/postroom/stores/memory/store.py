@@ -120,10 +120,21 @@ class MemoryStore(Oversight):
         return {lane: self._give(leases[lane], owner, lease_seconds) for lane in free}
 
     async def retake(
-        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+        self,
+        stream: str,
+        owner: str,
+        held: Mapping[int, int],
+        lease_seconds: float,
+        doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         leases = self.data.lane_leases(stream)
-        mine = [n for n, t in held.items() if leases[n].owner == owner and leases[n].token == t]
+        since = self.now_us() - int(doubt_seconds * _SECOND)
+        mine = [
+            lane
+            for lane, token in held.items()
+            if (leases[lane].owner, leases[lane].token) == (owner, token)
+            and leases[lane].replayed_us < since
+        ]
         return {lane: self._give(leases[lane], owner, lease_seconds) for lane in mine}
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:

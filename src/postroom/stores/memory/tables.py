@@ -47,6 +47,7 @@ class LeaseRow:
     token: int = 0
     until_us: int = 0
     length_us: int = 0
+    replayed_us: int = 0
 
 
 @dataclass(slots=True)

@@ -30,13 +30,14 @@ _FORGOTTEN_AFTER_LEASES = 10
 _PATIENCE_MS = 1_500
 _SHORTEST_MS = 100
 _AT_ONCE = 16
+_SLACK_MS = 10_000  # $$NOW is when a command began: a lease may have been given since
 FREE: Document = {"owner": None, "until": DatetimeMS(0)}
 
 
 def _ahead_by(lengths: int) -> Document:
     """Say whether an end lies further ahead than so many lengths of its lease."""
     far = {"$multiply": [lengths, {"$ifNull": ["$length", 0]}]}
-    return {"$gt": ["$until", {"$add": ["$$NOW", far]}]}
+    return {"$gt": ["$until", {"$add": ["$$NOW", far, _SLACK_MS]}]}
 
 
 # An end that lies further ahead was written before the server's clock was set back.
@@ -144,11 +145,18 @@ async def take(
 
 
 async def retake(
-    db: Connection, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    db: Connection,
+    stream: str,
+    owner: str,
+    held: Mapping[int, int],
+    lease_seconds: float,
+    doubt_seconds: float,
 ) -> dict[int, int]:
     if not held:
         return {}
-    mine = {"owner": owner, **_tokens(stream, held)}
+    replayed = {"$ifNull": ["$replayed_at", DatetimeMS(0)]}
+    undisturbed = {"$expr": {"$lt": [replayed, _later(-doubt_seconds)]}}
+    mine = {"owner": owner, **_tokens(stream, held), **undisturbed}
     give = _given(owner, lease_seconds)
 
     async def work(session: Session) -> dict[int, int]:
@@ -164,7 +172,7 @@ async def retake(
     taken: dict[int, int] = {}  # some lane is kept by a transaction: each by itself
     for lane, token in held.items():
         with suppress(StoreConflictError):
-            taken |= await retake(db, stream, owner, {lane: token}, lease_seconds)
+            taken |= await retake(db, stream, owner, {lane: token}, lease_seconds, doubt_seconds)
     return taken
 
 
@@ -257,6 +265,13 @@ async def depose(db: Connection, session: Session, lanes: Sequence[Document]) ->
     """Take lanes from whoever has them: nothing in flight on them counts any more (L7)."""
     await db.lease.update_many(
         {"_id": {"$in": list(lanes)}}, {"$set": FREE, "$inc": {"token": Int64(1)}}, session=session
+    )
+
+
+async def tell_replayed(db: Connection, session: Session, lanes: Sequence[Document]) -> None:
+    """Note in leases that an event was replayed: a settle in doubt about it is not repeated."""
+    await db.lease.update_many(
+        {"_id": {"$in": list(lanes)}}, {"$currentDate": {"replayed_at": True}}, session=session
     )
 
 

@@ -28,7 +28,7 @@ from postroom.stores.mongo.documents import (
     shown,
     sound,
 )
-from postroom.stores.mongo.leasing import depose
+from postroom.stores.mongo.leasing import depose, tell_replayed
 from postroom.stores.mongo.oversight import note
 from postroom.stores.mongo.reading import lanes_with
 from postroom.stores.mongo.settling import NO_LEASE, UNFINISHED, dead
@@ -253,13 +253,16 @@ async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) ->
 async def _choose(
     db: Connection, session: Session, ids: Sequence[str], *, over: bool
 ) -> list[Document]:
-    """Return the named events, finished or not, and take their lanes from whoever has them."""
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
+    over, whose lanes are told.
+    """
     stage: Any = "over" if over else {"$ne": "over"}
     cursor = db.outbox.find({"_id": {"$in": list(ids)}, "stage": stage}, session=session)
     chosen = sorted(map(sound, await cursor.to_list()), key=seq_of)
     if chosen:
         lanes = {(event["stream"], event["lane"]) for event in chosen}
-        await depose(db, session, [lane_id(stream, lane) for stream, lane in sorted(lanes)])
+        leases = [lane_id(stream, lane) for stream, lane in sorted(lanes)]
+        await (tell_replayed if over else depose)(db, session, leases)
     return chosen
 
 

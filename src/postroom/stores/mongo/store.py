@@ -176,9 +176,14 @@ class MongoStore:
 
     @faithful
     async def retake(
-        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+        self,
+        stream: str,
+        owner: str,
+        held: Mapping[int, int],
+        lease_seconds: float,
+        doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
-        return await leasing.retake(self._opened, stream, owner, held, lease_seconds)
+        return await leasing.retake(self._opened, stream, owner, held, lease_seconds, doubt_seconds)
 
     @faithful
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:

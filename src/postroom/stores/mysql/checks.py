@@ -20,6 +20,7 @@ _CLOCK_SECONDS = 1.0
 _OLD_TRANSACTION_SECONDS = 300
 _SMALLEST_PACKET = 2 * MAX_PAYLOAD_BYTES + 100_000
 """Bytes travel as hexadecimal digits, and the rest of an event goes with them."""
+_MOST_NUMBERS = 1 << 61
 _GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<on>\S+) TO ", re.DOTALL)
 _COLUMNS = re.compile(r"\([^)]*\)")
 _HARMLESS = {"USAGE", "PROCESS"}
@@ -53,6 +54,7 @@ async def examine(store: MysqlStore) -> list[Finding]:
             *check_packet(variables),
             *check_durability(variables),
             *check_charset(variables, await _bare_charset(store)),
+            *await check_largest(session),
             *await check_isolation(session),
             *await check_indexes(session, store.prefix),
             *await check_clock(session),
@@ -72,6 +74,33 @@ def check_numbers(variables: Mapping[str, str]) -> Iterator[Finding]:
             "primaries can own one lane (G5)",
             "let all writers and relays of an outbox use the same primary, or set both to 1",
         )
+
+
+async def check_largest(session: Session) -> list[Finding]:
+    """A row with a number of somebody's own choice: no number is left, or it is never read."""
+    ((lowest, largest),) = await session.rows("check_numbers")
+    found = []
+    if largest is not None and largest > _MOST_NUMBERS:
+        found.append(
+            Finding(
+                "error",
+                f"an event has the number {largest}",
+                "no sequence has given it: a writer chose it, and every later event gets a number "
+                "above it, until there is none left (error 167 or 1467 for every writer)",
+                "delete the row, ALTER TABLE … AUTO_INCREMENT = the next number, and grant "
+                "writers the columns that `add` fills, not the table",
+            )
+        )
+    if lowest is not None and lowest < 1:
+        found.append(
+            Finding(
+                "error",
+                f"an event has the number {lowest}",
+                "no sequence has given it: a writer chose it. It is sent before all others",
+                "delete the row, and grant writers the columns that `add` fills, not the table",
+            )
+        )
+    return found
 
 
 def check_writable(variables: Mapping[str, str]) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from postroom.stores.mysql.session import Session
 from postroom.stores.pausing import Pauses
 
 _FORGOTTEN_AFTER_LEASES = 10
+_NO_DOUBT = -86_400_000_000  # whatever was replayed lies before tomorrow
 _ALL = json.dumps(list(range(LANES)))
 
 
@@ -55,13 +56,17 @@ async def _renew(
     owner: str,
     lease_seconds: float,
     held: Mapping[int, int],
-    statement: str = "beat_renew",
+    doubt_seconds: float | None = None,
 ) -> dict[int, int]:
     """Change what is held and not locked; what is locked is tried again for a tenth of a lease.
 
     A settle locks its lanes for some milliseconds: these are found free again soon. A transaction
-    that stays open costs its own lanes only. Returns the lanes, with the tokens they had.
+    that stays open costs its own lanes only. Returns the lanes, with the tokens they had. With
+    `doubt_seconds` each gets a new token, unless an event was replayed there since.
     """
+    statement, doubt = "beat_renew", _NO_DOUBT
+    if doubt_seconds is not None:
+        statement, doubt = "take", microseconds(doubt_seconds)
     found: dict[int, int] = {}
     left = dict(held)
     pauses = Pauses(abs(lease_seconds) / 10)
@@ -69,7 +74,7 @@ async def _renew(
         where = {"stream": stream, "owner": owner, **pairs(left)}
         try:
             async with session.change():
-                free = dict(await session.rows("held_free", **where))
+                free = dict(await session.rows("held_free", doubt=doubt, **where))
                 if free:
                     session.later(
                         statement,
@@ -116,11 +121,16 @@ async def take(
 
 
 async def retake(
-    session: Session, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    session: Session,
+    stream: str,
+    owner: str,
+    held: Mapping[int, int],
+    lease_seconds: float,
+    doubt_seconds: float,
 ) -> dict[int, int]:
     if not held:
         return {}
-    found = await _renew(session, stream, owner, lease_seconds, held, "take")
+    found = await _renew(session, stream, owner, lease_seconds, held, doubt_seconds)
     return {lane: token + 1 for lane, token in found.items()}
 
 
@@ -128,7 +138,10 @@ async def release(session: Session, stream: str, owner: str, held: Mapping[int, 
     """Give back what is not locked; the rest runs out by itself."""
     if held:
         async with session.change():
-            free = await session.rows("held_free", stream=stream, owner=owner, **pairs(held))
+            where = pairs(held)
+            free = await session.rows(
+                "held_free", stream=stream, owner=owner, doubt=_NO_DOUBT, **where
+            )
             if free:
                 lanes = tuple(lane for lane, _ in free)
                 session.later("release", stream=stream, owner=owner, lanes=lanes)

@@ -169,12 +169,14 @@ async def _choose(
     *,
     finished: bool,
 ) -> list[_Chosen]:
-    """Take the lanes from whoever has them, and return the named events as they are then (L7).
+    """Take the lanes of unfinished events from their owners (L7), or tell the owners of what is
+    over; return the named events as they are then.
 
     The lanes are locked first, in the order in which a settle locks them.
     """
     for stream in sorted(lanes):
-        await session.run("fence_lanes", stream=stream, lanes=tuple(sorted(lanes[stream])))
+        statement = "replayed" if finished else "fence_lanes"
+        await session.run(statement, stream=stream, lanes=tuple(sorted(lanes[stream])))
     if not lanes:
         return []
     rows = await session.rows("chosen_now", ids=_unique(ids), finished=finished)

@@ -201,10 +201,15 @@ class MysqlStore:
             return await leasing.take(session, stream, owner, lanes, lease_seconds)
 
     async def retake(
-        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+        self,
+        stream: str,
+        owner: str,
+        held: Mapping[int, int],
+        lease_seconds: float,
+        doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         async with self.session() as session:
-            return await leasing.retake(session, stream, owner, held, lease_seconds)
+            return await leasing.retake(session, stream, owner, held, lease_seconds, doubt_seconds)
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
         async with self.session() as session:

@@ -35,13 +35,13 @@ async def _renew(
     owner: str,
     held: Mapping[int, int],
     lease_seconds: float,
-    *,
-    new_tokens: bool = False,
+    doubt_seconds: float | None = None,
 ) -> dict[int, int]:
     """Renew what is held and not locked; what is locked is tried again for a tenth of a lease.
 
     A settle locks its lanes for some milliseconds: these are found free again soon. A transaction
-    that stays open costs its own lanes only. Returns the lanes that were renewed.
+    that stays open costs its own lanes only. Returns the lanes that were renewed. With
+    `doubt_seconds` each gets a new token, unless an event was replayed there since.
     """
     renewed: dict[int, int] = {}
     left = dict(held)
@@ -55,7 +55,8 @@ async def _renew(
                 lanes=numbers(left),
                 tokens=numbers(left.values()),
                 seconds=lease_seconds,
-                step=int(new_tokens),
+                step=0 if doubt_seconds is None else 1,
+                doubt=doubt_seconds or 0.0,
             )
             renewed |= dict(rows)
             if len(renewed) < len(held):
@@ -84,9 +85,16 @@ async def take(
 
 
 async def retake(
-    db: Database, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    db: Database,
+    stream: str,
+    owner: str,
+    held: Mapping[int, int],
+    lease_seconds: float,
+    doubt_seconds: float,
 ) -> dict[int, int]:
-    return await _renew(db, stream, owner, held, lease_seconds, new_tokens=True) if held else {}
+    if not held:
+        return {}
+    return await _renew(db, stream, owner, held, lease_seconds, doubt_seconds)
 
 
 async def release(db: Database, stream: str, owner: str, held: Mapping[int, int]) -> None:

@@ -149,7 +149,8 @@ async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> N
 
 
 async def _choose(session: Session, ids: Sequence[str], *, over: bool) -> list[_Chosen]:
-    """Return the named events, finished or not, and take their lanes from whoever has them.
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
+    over, whose lanes are told.
 
     First the locks: a settle that is under way may still decide about an event.
     """
@@ -159,7 +160,8 @@ async def _choose(session: Session, ids: Sequence[str], *, over: bool) -> list[_
     await session.rows("fence_lock", ids=wanted)
     rows = await session.rows("chosen", ids=wanted, over=over)
     chosen = [_Chosen._make(row) for row in rows]
-    await session.run("fence_lanes", seqs=numbers(event.seq for event in chosen))
+    statement = "replayed" if over else "fence_lanes"
+    await session.run(statement, seqs=numbers(event.seq for event in chosen))
     return chosen
 
 

@@ -134,9 +134,16 @@ class PostgresStore:
         return tokens
 
     async def retake(
-        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+        self,
+        stream: str,
+        owner: str,
+        held: Mapping[int, int],
+        lease_seconds: float,
+        doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
-        tokens = await leasing.retake(self.database, stream, owner, held, lease_seconds)
+        tokens = await leasing.retake(
+            self.database, stream, owner, held, lease_seconds, doubt_seconds
+        )
         self._floors.taken(stream, owner, tokens)
         return tokens
 

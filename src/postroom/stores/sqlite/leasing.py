@@ -67,7 +67,12 @@ def take(
 
 
 def retake(
-    db: Database, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+    db: Database,
+    stream: str,
+    owner: str,
+    held: Mapping[int, int],
+    lease_seconds: float,
+    doubt_seconds: float,
 ) -> dict[int, int]:
     with db.change() as now:
         lease = microseconds(lease_seconds)
@@ -76,6 +81,7 @@ def retake(
             stream=stream,
             owner=owner,
             held=_pairs(held),
+            since=now - microseconds(doubt_seconds),
             until=now + lease,
             length=abs(lease),
         )

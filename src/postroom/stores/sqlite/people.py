@@ -101,7 +101,7 @@ def deeds(db: Database, limit: int) -> list[Deed]:
 
 def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     with db.change() as now:
-        chosen = _choose(db, ids, over=True)
+        chosen = _choose(db, ids, over=True, now=now)
         in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
         db.run("replay", seqs=json.dumps(in_place))
         for event in chosen:
@@ -121,7 +121,7 @@ def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) ->
 
 def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> int:
     with db.change() as now:
-        chosen = _choose(db, ids, over=False)
+        chosen = _choose(db, ids, over=False, now=now)
         db.run("bury", seqs=json.dumps([e.seq for e in chosen]), reason=reason, now=now)
         for stream, hashed in {(e.stream, e.key_hash) for e in chosen}:
             advance(db, stream, hashed)
@@ -132,7 +132,7 @@ def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> in
 
 def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
     with db.change() as now:
-        chosen = _choose(db, [event_id], over=False)
+        chosen = _choose(db, [event_id], over=False, now=now)
         if not chosen:
             raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
         (event,) = chosen
@@ -145,11 +145,17 @@ def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
             _note(db, deed(by, "skip", 1, [event_id], reason), now)
 
 
-def _choose(db: Database, ids: Sequence[str], *, over: bool) -> list[_Chosen]:
-    """Return the named events, finished or not, and take their lanes from whoever has them."""
+def _choose(db: Database, ids: Sequence[str], *, over: bool, now: int) -> list[_Chosen]:
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
+    over, whose lanes are told.
+    """
     rows = db.rows("chosen", ids=json.dumps(list(ids)), over=over)
     chosen = [_Chosen._make(row) for row in rows]
-    db.run("fence_lanes", seqs=json.dumps([event.seq for event in chosen]))
+    seqs = json.dumps([event.seq for event in chosen])
+    if over:
+        db.run("replayed", seqs=seqs, now=now)
+    else:
+        db.run("fence_lanes", seqs=seqs)
     return chosen
 
 

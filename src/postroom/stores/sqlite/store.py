@@ -166,10 +166,15 @@ class SqliteStore:
         )
 
     async def retake(
-        self, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
+        self,
+        stream: str,
+        owner: str,
+        held: Mapping[int, int],
+        lease_seconds: float,
+        doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         return await self._write.call(
-            lambda db: leasing.retake(db, stream, owner, held, lease_seconds)
+            lambda db: leasing.retake(db, stream, owner, held, lease_seconds, doubt_seconds)
         )
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:

@@ -55,7 +55,7 @@ CREATE TABLE IF NOT EXISTS postroom_outbox (
     KEY postroom_outbox_open   (open_state, seq, stream),
     CONSTRAINT postroom_outbox_lane     CHECK (lane = ASCII(key_hash) % 64),
     CONSTRAINT postroom_outbox_key_hash CHECK (OCTET_LENGTH(key_hash) = 16),
-    CONSTRAINT postroom_outbox_attempts CHECK (attempts >= 0),
+    CONSTRAINT postroom_outbox_attempts CHECK (attempts BETWEEN 0 AND 999999),
     CONSTRAINT postroom_outbox_payload  CHECK ((payload IS NULL) <> (payload_bytes IS NULL)),
     -- A payload or header that a connection's character set has changed is refused, in every sql_mode.
     CONSTRAINT postroom_outbox_size     CHECK (size = COALESCE(OCTET_LENGTH(payload), OCTET_LENGTH(payload_bytes))
@@ -82,6 +82,7 @@ CREATE TABLE IF NOT EXISTS postroom_lease (
     token   BIGINT           NOT NULL DEFAULT 0,
     until   DATETIME(6)      NOT NULL DEFAULT '1970-01-01',
     length  BIGINT           NOT NULL DEFAULT 0,
+    replayed_at DATETIME(6)  NOT NULL DEFAULT '1970-01-01', -- when an event of the lane was last replayed
     settles BIGINT           NOT NULL DEFAULT 0,
     PRIMARY KEY (stream, lane),
     CONSTRAINT postroom_lease_lane CHECK (lane < 64)

@@ -1,6 +1,6 @@
 -- Events. `state` is for people; `stage` says where the relay looks (only 'ready' is in the index it walks).
 CREATE TABLE postroom_outbox (
-    seq             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
+    seq             bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY CHECK (seq > 0),
     id              text COLLATE "C" NOT NULL UNIQUE,
     stream          text COLLATE "C" NOT NULL DEFAULT 'main',
     lane            smallint NOT NULL CHECK (lane BETWEEN 0 AND 63),
@@ -24,13 +24,18 @@ CREATE TABLE postroom_outbox (
     available_at    timestamptz,
     state           text     NOT NULL DEFAULT 'pending',
     stage           text     NOT NULL DEFAULT 'ready',
-    attempts        integer  NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    attempts        integer  NOT NULL DEFAULT 0 CHECK (attempts BETWEEN 0 AND 999999),
     next_attempt_at timestamptz,
     last_error      text,
     lease_owner     text,
     lease_until     timestamptz,
     settled_at      timestamptz,
+    CHECK (lane = get_byte(key_hash, 0) % 64),
     CHECK ((payload IS NULL) <> (payload_bytes IS NULL)),
+    -- A read is bounded by `size`, the bytes of payload and headers in UTF-8. The lengths here are those of the
+    -- database's own encoding, which are known without fetching what is stored apart.
+    CHECK (size BETWEEN coalesce(octet_length(payload), octet_length(payload_bytes)) + coalesce(octet_length(headers), 0)
+        AND 4 * (coalesce(octet_length(payload), octet_length(payload_bytes)) + coalesce(octet_length(headers), 0))),
     CHECK (stage <> 'waiting' OR next_attempt_at IS NOT NULL),
     CHECK ((settled_at IS NOT NULL) = (stage = 'over')),
     CHECK (CASE state
@@ -63,6 +68,8 @@ CREATE TABLE postroom_lease (
     token   bigint   NOT NULL DEFAULT 0,
     until   timestamptz NOT NULL DEFAULT '-infinity',
     length  interval NOT NULL DEFAULT '0',
+    replayed_at timestamptz NOT NULL DEFAULT '-infinity', -- when an event of the lane was last replayed
+    replayed    bigint, -- the lowest number that was replayed since the token was given: reads begin no higher
     PRIMARY KEY (stream, lane)
 ) WITH (fillfactor = 50); -- room for the next version of each row on its own page: a renewal touches no index
 

@@ -74,6 +74,13 @@ AS $body$
 #variable_conflict use_column
 BEGIN
 IF in_floors IS NOT NULL THEN in_floors := postroom_floors(in_floors, in_epoch); END IF;
+IF in_floors IS NOT NULL THEN  -- what was replayed lies below them
+    in_floors := ARRAY(
+        SELECT least(l.floor, f.replayed)
+        FROM unnest(in_lanes, in_floors) WITH ORDINALITY AS l (lane, floor, place)
+        LEFT JOIN postroom_lease AS f ON f.stream = in_stream AND f.lane = l.lane
+        ORDER BY l.place);
+END IF;
 RETURN QUERY
 WITH chosen AS MATERIALIZED (
     SELECT c.seq, c.size
@@ -184,6 +191,13 @@ CROSS JOIN LATERAL (
     ORDER BY o.next_attempt_at LIMIT 1) AS w;
 moved := 0;
 IF in_floors IS NOT NULL THEN in_floors := postroom_floors(in_floors, in_epoch); END IF;
+IF in_floors IS NOT NULL THEN  -- what was replayed lies below them
+    in_floors := ARRAY(
+        SELECT least(l.floor, f.replayed)
+        FROM unnest(in_lanes, in_floors) WITH ORDINALITY AS l (lane, floor, place)
+        LEFT JOIN postroom_lease AS f ON f.stream = in_stream AND f.lane = l.lane
+        ORDER BY l.place);
+END IF;
 IF due <= started THEN
     WITH fence AS MATERIALIZED (
         SELECT f.lane FROM postroom_lease AS f
@@ -230,10 +244,11 @@ END $body$;
 -- Renews leases that are held by these tokens, and returns lane and token of each. Never waits for a lock: a lane whose
 -- row is locked is left out, and the caller tries it again. One statement, so that no connection can die half-way with
 -- the rows locked.
---   in_step   0 renews; 1 gives a new token, after which nothing under the old one can be settled (L5)
+--   in_step   0 renews; 1 gives a new token, after which nothing under the old one can be settled (L5), except
+--             where an event was replayed within the last in_doubt seconds
 CREATE FUNCTION postroom_renew(
     in_stream text, in_owner text, in_lanes smallint[], in_tokens bigint[], in_seconds double precision,
-    in_step integer)
+    in_step integer, in_doubt double precision)
 RETURNS TABLE (lane smallint, token bigint)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -247,12 +262,13 @@ WITH free AS MATERIALIZED (
     SELECT f.lane FROM postroom_lease AS f
     WHERE f.stream = in_stream AND f.lane = ANY (in_lanes) AND f.owner = in_owner
       AND f.token = in_tokens[array_position(in_lanes, f.lane)]
+      AND (in_step = 0 OR f.replayed_at < clock_timestamp() - in_doubt * interval '1 second')
     ORDER BY f.lane FOR NO KEY UPDATE SKIP LOCKED)
 SELECT array_agg(f.lane) INTO locked FROM free AS f;
 RETURN QUERY
 UPDATE postroom_lease AS f
 SET until = clock_timestamp() + in_seconds * interval '1 second', length = abs(in_seconds) * interval '1 second',
-    token = f.token + in_step
+    token = f.token + in_step, replayed = CASE WHEN in_step = 0 THEN f.replayed END
 WHERE f.stream = in_stream AND f.lane = ANY (locked)
 RETURNING f.lane, f.token;
 END $body$;

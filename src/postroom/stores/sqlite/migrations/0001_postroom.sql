@@ -1,7 +1,7 @@
 -- Events. `state` is for people; `stage` says where the relay looks (only 'ready' is in the index it walks).
 -- Times are microseconds since 1970, UTC.
 CREATE TABLE postroom_outbox (
-    seq             INTEGER PRIMARY KEY AUTOINCREMENT,
+    seq             INTEGER PRIMARY KEY AUTOINCREMENT CHECK (seq > 0),
     id              TEXT    NOT NULL UNIQUE,
     stream          TEXT    NOT NULL DEFAULT 'main',
     lane            INTEGER NOT NULL CHECK (lane BETWEEN 0 AND 63),
@@ -25,13 +25,16 @@ CREATE TABLE postroom_outbox (
     available_at    INTEGER,
     state           TEXT    NOT NULL DEFAULT 'pending',
     stage           TEXT    NOT NULL DEFAULT 'ready',
-    attempts        INTEGER NOT NULL DEFAULT 0 CHECK (attempts >= 0),
+    attempts        INTEGER NOT NULL DEFAULT 0 CHECK (attempts BETWEEN 0 AND 999999),
     next_attempt_at INTEGER,
     last_error      TEXT,
     lease_owner     TEXT,
     lease_until     INTEGER,
     settled_at      INTEGER,
     CHECK ((payload IS NULL) <> (payload_bytes IS NULL)),
+    -- A read is bounded by `size`, in bytes; the length of text is counted in characters, of up to four bytes.
+    CHECK (size BETWEEN coalesce(length(payload), length(payload_bytes)) + coalesce(length(headers), 0)
+        AND 4 * (coalesce(length(payload), length(payload_bytes)) + coalesce(length(headers), 0))),
     CHECK (stage <> 'waiting' OR next_attempt_at IS NOT NULL),
     CHECK ((settled_at IS NOT NULL) = (stage = 'over')),
     CHECK (CASE state
@@ -59,6 +62,7 @@ CREATE TABLE postroom_lease (
     token   INTEGER NOT NULL DEFAULT 0,
     until   INTEGER NOT NULL DEFAULT 0,
     length  INTEGER NOT NULL DEFAULT 0,
+    replayed_at INTEGER NOT NULL DEFAULT 0, -- when an event of the lane was last replayed
     PRIMARY KEY (stream, lane)
 ) WITHOUT ROWID;
 

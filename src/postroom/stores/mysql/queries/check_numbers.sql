@@ -1,0 +1,1 @@
+SELECT MIN(seq), MAX(seq) FROM postroom_outbox
