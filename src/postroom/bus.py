@@ -79,7 +79,8 @@ class Bus:
 
     @property
     def is_running(self) -> bool:
-        return bool(self._relays)
+        """Whether all of its relays run; one that broke down is not started again by itself."""
+        return bool(self._relays) and all(relay.is_running for relay in self._relays)
 
     def module(
         self,
@@ -122,8 +123,10 @@ class Bus:
     async def start(self) -> None:
         """Begin to carry; a second call does nothing. Raises SchemaError without the tables."""
         async with self._door:
-            if self._relays:
+            if self.is_running:
                 return
+            broken, self._relays = self._relays, []
+            await _stop(broken)  # one of them broke down; the others run
             relays = self._build()
             try:
                 for relay in relays:
@@ -138,6 +141,15 @@ class Bus:
         async with self._door:
             relays, self._relays = self._relays, []
             await _stop(relays)
+
+    async def wait(self) -> None:
+        """Wait until the bus has stopped; raises the error if one of its relays broke down."""
+        waits = [asyncio.ensure_future(relay.wait()) for relay in self._relays]
+        try:
+            await asyncio.gather(*waits)
+        finally:
+            for each in waits:
+                each.cancel()
 
     async def drain(self) -> int:
         """Carry and handle what is due, and what comes of it, until nothing moves any more.

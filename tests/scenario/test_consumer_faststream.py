@@ -12,6 +12,7 @@ from faststream.confluent import KafkaBroker
 from faststream.rabbit import RabbitBroker, RabbitQueue
 
 from postroom.errors import ConfigError
+from postroom.integrations import faststream
 from postroom.integrations.faststream import check_policies, inbox_middleware
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_kafka import KafkaWire
@@ -109,3 +110,113 @@ def test_policies_that_lose_messages_are_refused(policy):
 
         with pytest.raises(ConfigError, match="NACK_ON_ERROR"):
             check_policies(broker)
+
+
+def quorum(name):
+    return RabbitQueue(name, durable=True, arguments={"x-queue-type": "quorum"})
+
+
+@pytest.fixture
+async def sender(rabbitmq_url):
+    async with Sender(rabbitmq_url) as sender:
+        yield sender
+
+
+async def queues(sender, *names):
+    made = [fresh(name) for name in names]
+    for name in made:
+        await sender.queue(name)
+    return made
+
+
+@pytest.mark.promise("G6")
+async def test_two_subscribers_each_see_every_message(rabbitmq_url, ledger, middleware, sender):
+    """As two queues of a fanout exchange do.  R-A2"""
+    pay_queue, mail_queue = await queues(sender, "pay", "mail")
+    broker = RabbitBroker(rabbitmq_url, middlewares=[middleware], logger=None)
+
+    @broker.subscriber(quorum(pay_queue), ack_policy=AckPolicy.NACK_ON_ERROR)
+    async def handle(body: dict, tx: Tx):
+        await tx.execute("INSERT INTO effects (message) VALUES (%s)", ("pay " + body["id"],))
+
+    def mailing():
+        @broker.subscriber(quorum(mail_queue), ack_policy=AckPolicy.NACK_ON_ERROR)
+        async def handle(body: dict, tx: Tx):  # of the same name
+            await tx.execute("INSERT INTO effects (message) VALUES (%s)", ("mail " + body["id"],))
+
+    mailing()
+    for queue in (pay_queue, mail_queue):
+        await RabbitWire(rabbitmq_url, sender, queue).send(*orders("m-1", "m-2", "m-1"))
+    async with broker:
+        await broker.start()
+        await until(lambda: len(ledger.effects()) >= 4)
+    assert sorted(ledger.effects()) == ["mail m-1", "mail m-2", "pay m-1", "pay m-2"]
+
+
+@pytest.mark.promise("G6")
+async def test_a_repeat_publishes_nothing(rabbitmq_url, ledger, middleware, sender):  # R-A2
+    source, target = await queues(sender, "in", "out")
+    broker = RabbitBroker(rabbitmq_url, middlewares=[middleware], logger=None)
+    seen = []
+
+    @broker.subscriber(quorum(source), ack_policy=AckPolicy.NACK_ON_ERROR)
+    @broker.publisher(target)
+    async def convert(body: dict, tx: Tx):
+        seen.append(body["id"])
+        return {"converted": body["id"]}
+
+    await RabbitWire(rabbitmq_url, sender, source).send(*orders("m-1", "m-1", "m-1", "m-2"))
+    async with broker:
+        await broker.start()
+        await until(lambda: len(seen) >= 2)
+    assert seen == ["m-1", "m-2"]
+    assert await sender.waiting(source) == 0
+    assert await sender.waiting(target) == 2
+
+
+async def test_a_message_without_an_id_is_rejected_once(
+    rabbitmq_url, ledger, sender, monkeypatch, caplog
+):  # R-D8
+    monkeypatch.setattr(faststream, "_REJECT_SECONDS", 0.0)
+
+    @asynccontextmanager
+    async def transaction():
+        async with await psycopg.AsyncConnection.connect(ledger.url) as conn, conn.transaction():
+            yield conn
+
+    [queue] = await queues(sender, "no-id")
+    middleware = inbox_middleware("payments", transaction, missing_id="reject")
+    broker = RabbitBroker(rabbitmq_url, middlewares=[middleware], logger=None)
+    subscribing(broker, quorum(queue))
+    stranger = Sent(None, b'{"id": "nameless"}', key="k")
+    await RabbitWire(rabbitmq_url, sender, queue).send(stranger, *orders("m-1", "m-2"))
+    async with broker:
+        await broker.start()
+        await until(lambda: len(ledger.effects()) >= 2)
+    assert sorted(ledger.effects()) == ["m-1", "m-2"]
+    assert await sender.waiting(queue) == 0
+    told = [r.message for r in caplog.records if r.name == "postroom.integrations.faststream"]
+    assert len(told) == 1
+    assert "is rejected: event.id is missing" in told[0]
+
+
+@pytest.mark.promise("G6")
+async def test_a_swallowed_error_is_not_acknowledged(rabbitmq_url, ledger, middleware, sender):
+    """PostgreSQL answers the COMMIT with a rollback, and the driver does not tell.  R-A1"""
+    [queue] = await queues(sender, "swallow")
+    broker = RabbitBroker(rabbitmq_url, middlewares=[middleware], logger=None)
+    tried = []
+
+    @broker.subscriber(quorum(queue), ack_policy=AckPolicy.NACK_ON_ERROR)
+    async def pay(body: dict, tx: Tx):
+        tried.append(body["id"])
+        await tx.execute("INSERT INTO effects (message) VALUES (%s)", (body["id"],))
+        if len(tried) < 3:
+            with pytest.raises(psycopg.errors.DivisionByZero):
+                await tx.execute("SELECT 1 / 0")
+
+    await RabbitWire(rabbitmq_url, sender, queue).send(*orders("m-1"))
+    async with broker:
+        await broker.start()
+        await until(lambda: len(ledger.effects()) >= 1)
+    assert (ledger.effects(), len(tried)) == (["m-1"], 3)

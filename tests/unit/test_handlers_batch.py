@@ -233,6 +233,8 @@ async def test_those_whose_notes_a_hanging_thread_holds_wait_and_are_not_charged
     assert "a handler hangs in its thread" in outcomes["a1"].error
     assert outcomes["d1"] == CONFIRMED
     assert again.begun == ["d1"]
+    hung = (await publish(handlers, [batch[2]], RecordingDesk()))["c1"]
+    assert (hung.verdict, "hangs in its thread since" in hung.error) == (Verdict.FAILED, True)
     hang.set()
     async with asyncio.timeout(PATIENCE):
         while handlers._floor.held:

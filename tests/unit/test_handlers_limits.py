@@ -239,7 +239,7 @@ async def test_an_accept_that_hangs_stops_no_other_event(desk):
     batch = [make_record(n, key=f"k{n}") for n in (1, 2)]
     await handlers.publish(batch, desk)
     assert desk.outcome(batch[0]) == Outcome(
-        Verdict.UNKNOWN, "accepting the event took longer than 0.02 s"
+        Verdict.MISCONFIGURED, "accepting the event took longer than 0.02 s"
     )
     assert desk.verdict(batch[1]) is Verdict.CONFIRMED
 
@@ -266,9 +266,9 @@ async def test_a_hung_thread_keeps_its_place_and_the_rest_goes_on(database, limi
     assert (await run(1, "hang")).verdict is Verdict.FAILED
     assert (await run(2, "quick")).verdict is Verdict.CONFIRMED
     assert (await run(3, "hang")).verdict is Verdict.FAILED
-    assert await run(4, "quick") == Outcome(
-        Verdict.OUTAGE, "all 2 threads for sync handlers are taken by handlers that hang"
-    )
+    no_room = await run(4, "quick")
+    assert no_room.verdict is Verdict.MISCONFIGURED  # an alarm; async handlers go on
+    assert "all 2 threads for sync handlers are taken by handlers that hang" in no_room.error
     await handlers.close()
     release.set()
     handlers.time_limit_seconds = PATIENCE
@@ -306,6 +306,38 @@ async def test_cancelling_lets_a_sync_handler_roll_back(database, desk):
     assert (database.rows, desk.reports) == ([], [])
 
 
+@pytest.mark.promise("G7", "H3")
+async def test_an_event_whose_run_hangs_is_not_started_again(database, limit):  # R-C4
+    handlers = made(database, concurrency=2, time_limit_seconds=0.05)
+    reached, release, runs = threading.Event(), threading.Event(), []
+
+    @handlers.on("order.created")
+    def hang(event, tx):
+        runs.append(event.id)
+        tx.rows.append(("effect", event.id))
+        if len(runs) == 1:
+            reached.set()
+            assert release.wait(PATIENCE)
+
+    record, desk = make_record(1), RecordingDesk()
+    limit.fires_at(reached)
+    assert (await outcome_of(handlers, record)).verdict is Verdict.FAILED
+    async with handlers._floor.turnstile.shared():  # another one runs, and does not have to end
+        await handlers.publish_alone(record, desk)
+        again = await outcome_of(handlers, record)
+    for outcome in (desk.outcome(record), again):
+        assert outcome.verdict is Verdict.FAILED  # an attempt: it is buried by the rules
+        assert "hangs in its thread since" in outcome.error
+    assert desk.begun == [record.id]  # the attempt was counted
+    assert (runs, database.effects()) == (["event-1"], [])
+    release.set()
+    async with asyncio.timeout(PATIENCE):
+        while handlers._floor.threads.hanging:
+            await asyncio.sleep(0.001)
+    assert (await outcome_of(handlers, record)).verdict is Verdict.CONFIRMED
+    assert (runs, database.effects()) == (["event-1"] * 2, [("effect", "event-1")])
+
+
 def test_handlers_can_be_used_on_one_event_loop_after_another(database, limit):
     handlers = made(database, concurrency=1, time_limit_seconds=0.05)
     reached, release = threading.Event(), threading.Event()
@@ -320,7 +352,7 @@ def test_handlers_can_be_used_on_one_event_loop_after_another(database, limit):
         first = await outcome_of(handlers, make_record(1))
         return first.verdict, (await outcome_of(handlers, make_record(2))).verdict
 
-    assert asyncio.run(hang_and_wait()) == (Verdict.FAILED, Verdict.OUTAGE)
+    assert asyncio.run(hang_and_wait()) == (Verdict.FAILED, Verdict.MISCONFIGURED)
     release.set()
     for n in (3, 4):
         outcome = asyncio.run(outcome_of(handlers, make_record(n)))

@@ -25,7 +25,7 @@ PUBLIC = {
     "NotFoundError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "State",
     "StoreConflictError", "StoreError", "StoreLockedError", "StoreLostError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
-    "TransactionEndedError", "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",
+    "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",
 }  # fmt: skip
 
 

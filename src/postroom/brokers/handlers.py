@@ -22,6 +22,7 @@ from postroom.brokers.handling import (
     AsyncFactory,
     Handler,
     SyncFactory,
+    hanging,
     run_async,
     run_sync,
     worst_of,
@@ -263,6 +264,9 @@ class Handlers:
     async def publish_alone(self, record: Record, desk: Desk) -> None:
         """Handle one suspect while no other handler of this object runs."""
         self._floor.enter()
+        if record.id in self._floor.threads.hanging:  # it is not run: nobody has to stop for it
+            desk.report(record, await self._handle(record, desk))
+            return
         async with self._floor.turnstile.alone():
             desk.report(record, await self._handle(record, desk))
 
@@ -383,6 +387,8 @@ class Handlers:
         async with self._turn_of_store():
             if refusal := await self._begin(record, desk):
                 return refusal
+            if hang := self._floor.threads.hanging.get(record.id):
+                return hanging(hang)
             outcomes = [(handler, await self._run(handler, record)) for handler in handlers]
         for handler, outcome in outcomes:
             self._floor.witness(handler.name, record.id, outcome)

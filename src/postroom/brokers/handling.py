@@ -3,8 +3,9 @@
 Where it goes wrong decides the outcome. Before the handler has begun, it is nobody's fault
 (OUTAGE, or MISCONFIGURED if the transaction is of the wrong kind). While it runs, it is the
 event's (FAILED, REJECTED). At the commit nobody knows (UNKNOWN): if the effect happened,
-`accept` keeps the next attempt from repeating it. An `accept` that hangs is UNKNOWN too: it may
-wait for an earlier, abandoned run of the same event, so it must not stop the others.
+`accept` keeps the next attempt from repeating it. An `accept` that hangs waits for the lock of
+another run of the same event, here or in another process: MISCONFIGURED, which spends no attempt,
+raises an alarm and lets the others go on.
 
 When the handler has returned, the transaction is asked whether the row of `accept` is still in it,
 before anything is committed (see `standing`).
@@ -30,7 +31,7 @@ from postroom import transactions
 from postroom.broker import CONFIRMED, REPEAT, Outcome, Verdict
 from postroom.brokers.high_water import Gate, admit
 from postroom.brokers.standing import AFTERWARDS, LooseError, is_loose, loose_error, may_commit
-from postroom.brokers.threads import NoThreadError, Threads
+from postroom.brokers.threads import Hang, NoThreadError, Threads
 from postroom.errors import (
     CausationError,
     Reject,
@@ -313,7 +314,9 @@ def _expired(phase: Phase, limit_seconds: float) -> Outcome:
     match phase:
         case Phase.OPENING:
             verdict = Verdict.OUTAGE
-        case Phase.ACCEPTING | Phase.COMMITTING:
+        case Phase.ACCEPTING:  # it waits for a lock: of an earlier run that hangs, or of another
+            verdict = Verdict.MISCONFIGURED
+        case Phase.COMMITTING:
             verdict = Verdict.UNKNOWN
         case Phase.RUNNING:
             verdict = Verdict.FAILED
@@ -344,7 +347,7 @@ async def run_sync(
             effect_sync(run, handler, record, asked, tx, prefix)
             look_back_sync(run)
 
-        outcome = await run_in_thread(run, work, factory, limit_seconds, threads)
+        outcome = await run_in_thread(run, work, factory, limit_seconds, threads, lambda: record.id)
         if factory is None or not run.lost_to_another:
             break
         await asyncio.sleep(_pause(lost))
@@ -357,22 +360,45 @@ async def run_in_thread(
     factory: SyncFactory | None,
     limit_seconds: float,
     threads: Threads,
+    in_hand: Callable[[], str],
 ) -> Outcome:
-    """Do in a thread what `run_once` does."""
+    """Do in a thread what `run_once` does; `in_hand` tells the event that its handler has now."""
     race = Race()
     try:
         future = await threads.start(lambda: _work(run, work, factory, race), limit_seconds)
     except NoThreadError as error:
-        return Outcome(Verdict.OUTAGE, str(error))
+        return Outcome(Verdict.MISCONFIGURED, str(error))
     try:
         if not await _ended(future, limit_seconds):
             if race.call_time():
+                _watch(run.phase, in_hand(), future, threads)
                 return _expired(run.phase, limit_seconds)
             if not await _ended(future, limit_seconds):
+                _watch(Phase.COMMITTING, in_hand(), future, threads)
                 return _expired(Phase.COMMITTING, limit_seconds)
         return future.result()
     finally:
         race.call_time()  # when this task was cancelled; otherwise it changes nothing any more
+
+
+def _watch(phase: Phase, event: str, future: asyncio.Future[Outcome], threads: Threads) -> None:
+    """Keep an event from being run again while its run hangs; a connection has its own limit."""
+    if phase is not Phase.OPENING:
+        threads.watch(event, future, phase.value, is_running=phase is Phase.RUNNING)
+
+
+def hanging(hang: Hang) -> Outcome:
+    """Return the outcome of an event whose last run has not ended: it is not started again.
+
+    Its own handler hangs: an attempt is spent, so that the event is buried by the rules. A
+    statement of ours hangs: only the database can say what becomes of it.
+    """
+    verdict = Verdict.FAILED if hang.is_running else Verdict.MISCONFIGURED
+    return Outcome(
+        verdict,
+        f"its last run hangs in its thread since {hang.since:%Y-%m-%d %H:%M:%S} UTC ({hang.doing}) "
+        "and is not started again; give its calls a time limit of their own",
+    )
 
 
 async def _ended(future: asyncio.Future[Outcome], limit_seconds: float) -> bool:

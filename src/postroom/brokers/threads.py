@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_SHORT_SECONDS = 1.0
 _Job = Callable[[], None]
 
 
@@ -18,11 +22,22 @@ class NoThreadError(Exception):
     """Every thread is taken, for longer than one is ready to wait."""
 
 
+class Hang(NamedTuple):
+    """A run that goes on in its thread, past its time limit."""
+
+    since: datetime
+    doing: str
+    is_running: bool  # the handler itself; else a statement of ours waits
+
+
 class Threads:
     """Up to `size` daemon threads.
 
     concurrent.futures joins its threads when the interpreter ends, so that one hung handler would
     keep the process alive for ever; these are abandoned. A thread that hangs keeps its place.
+
+    hanging    events whose runs go on past their time limit, by id: they must not be run again
+               before that ends, or each try would cost one more thread
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -32,19 +47,37 @@ class Threads:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         self._started = 0
         self._busy = 0
+        self.hanging: dict[str, Hang] = {}
+
+    def watch(
+        self, event: str, future: asyncio.Future[Any], doing: str, *, is_running: bool
+    ) -> None:
+        """Remember that the run of an event hangs, until it ends."""
+        if future.done():
+            return
+        self.hanging[event] = Hang(datetime.now(UTC), doing, is_running)
+        future.add_done_callback(lambda _: self.hanging.pop(event, None))
+        if len(self.hanging) == self._size:
+            _log.error("%s", self._exhausted())
+
+    def _exhausted(self) -> str:
+        return (
+            f"all {self._size} threads for sync handlers are taken by handlers that hang; give "
+            "their calls a time limit of their own, or restart the process"
+        )
 
     async def start(self, call: Callable[[], T], patience_seconds: float) -> asyncio.Future[T]:
         """Start a call in a thread, with a copy of the caller's context; returns its future.
 
         `call` must not raise. Raises NoThreadError when no thread becomes free in time.
         """
+        if len(self.hanging) >= self._size:  # others must not wait for it: async handlers can run
+            patience_seconds = min(patience_seconds, _SHORT_SECONDS)
         try:
             async with asyncio.timeout(patience_seconds):
                 await self._free.acquire()
         except TimeoutError:
-            raise NoThreadError(
-                f"all {self._size} threads for sync handlers are taken by handlers that hang"
-            ) from None
+            raise NoThreadError(self._exhausted()) from None
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         context = contextvars.copy_context()

@@ -130,7 +130,11 @@ async def run_together_in_thread(
             held.difference_update(ids)
 
     ids = frozenset[str]()
-    outcome = await run_in_thread(run, work, watched, limit_seconds, threads)
+
+    def in_hand() -> str:
+        return jobs[min(len(ends), len(jobs) - 1)].record.id
+
+    outcome = await run_in_thread(run, work, watched, limit_seconds, threads, in_hand)
     if outcome.verdict is not Verdict.CONFIRMED and run.phase is not Phase.OPENING:
         ids = frozenset(job.record.id for job in jobs[: len(ends)])  # not the one that hangs
         held |= ids

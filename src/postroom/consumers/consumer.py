@@ -289,7 +289,9 @@ class Consumer:
         """Learn of it when the relay of the backlog breaks down: it stops by itself then."""
         try:
             await relay.wait()
-        except Exception as error:
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
             self._broke_down(error)
 
     def _receiving_ended(self, task: asyncio.Task[None]) -> None:

@@ -8,26 +8,44 @@
 The transaction is opened before the subscriber and committed after it; `accept` comes first, and a
 repeat is not handed on. FastStream acknowledges when the middleware has returned: after the commit.
 
+The inbox knows a subscriber by the middleware's `consumer`, its function's name and its queue, or
+its topics and group: each subscriber of a broker sees every message. A repeat is acknowledged and
+goes nowhere else: a `@broker.publisher` publishes nothing for it. FastStream publishes after the
+commit, so a crash in between loses what a publisher would have sent; add it to the outbox instead.
+
+A message that has no id (with missing_id="reject"), or that cannot be read, is rejected without
+being requeued, after a pause and with an error in the log: give a RabbitMQ queue a dead-letter
+exchange, or it is gone. On Kafka its offset is committed.
+
 Its defaults lose messages. Kafka's acknowledges first; RabbitMQ's rejects on an error, for good.
 Both are refused (I5): call `check_policies(broker)` when the application starts.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
+from postroom import transactions
+from postroom.brokers.standing import may_commit
 from postroom.consumers.letter import to_record
-from postroom.errors import ConfigError, MissingExtraError
+from postroom.errors import ConfigError, EventError, MissingExtraError
+from postroom.event import MAX_NAME_BYTES
 from postroom.foreign import NO_NAMES
 from postroom.inbox import Inbox
 from postroom.message_id import MissingId
+from postroom.record import Record
 from postroom.source import Incoming
-from postroom.transactions.sql import DEFAULT_PREFIX
+from postroom.transaction import Mark
+from postroom.transactions.sql import DEFAULT_PREFIX, qualify
 
 try:
     from faststream import AckPolicy, BaseMiddleware
+    from faststream.exceptions import AckMessage, RejectMessage
 except ImportError as error:
     raise MissingExtraError("faststream", "faststream") from error
 
@@ -37,6 +55,9 @@ if TYPE_CHECKING:
     from faststream.message import StreamMessage
 
 Factory = Callable[[], AbstractAsyncContextManager[Any]]
+
+_log = logging.getLogger(__name__)
+_REJECT_SECONDS = 1.0  # a flood of messages without ids must not fill the log
 
 
 def inbox_middleware(
@@ -49,25 +70,37 @@ def inbox_middleware(
 ) -> Callable[..., BaseMiddleware[Any, Any]]:
     """Return a middleware that runs subscribers in transactions, each message once.
 
-    consumer      the name by which the inbox remembers
+    consumer      the first part of the name by which the inbox remembers. Two applications that
+                  share a database need different ones, unless they are the same
     transaction   a factory of async context managers that yield an open transaction, commit on a
                   clean exit and roll back on an exception
     name          under which a subscriber finds the transaction: `Context("tx")`
     missing_id    as in ConsumerSettings
     """
-    inbox = Inbox(consumer, prefix=prefix)
+    Inbox(consumer, prefix=prefix)  # refuses a name that makes no sense
+    scoped = qualify(prefix, None)
 
     class InboxMiddleware(BaseMiddleware[Any, Any]):
         """Accepts a message in the transaction of its subscriber."""
 
         async def consume_scope(self, call_next: AsyncFuncAny, msg: StreamMessage[Any]) -> Any:
-            _refuse_policy(self.context.get("handler_"))
-            record = to_record(_incoming(msg), missing_id)
+            subscriber = self.context.get("handler_")
+            _refuse_policy(subscriber)
+            record = await _read(msg, missing_id)
+            known_as = inbox_name(consumer, subscriber)
+            mark = Mark(known_as, record.id, record.type, record.correlation_id)
             async with transaction() as tx:
-                if not await inbox.accept(tx, record):
-                    return None  # a repeat: nothing to do, and it is acknowledged
-                with self.context.scope(name, tx):
-                    return await call_next(msg)
+                adapter = transactions.resolve(tx, scoped)
+                adapter.check()
+                is_new = await adapter.accept(mark)
+                if is_new:
+                    await adapter.hold()
+                    with self.context.scope(name, tx):
+                        result = await call_next(msg)
+                    may_commit(await adapter.standing([mark]), [known_as])
+            if is_new:
+                return result
+            raise AckMessage  # a repeat; a result, even None, would be published
 
     def make(msg: Any, /, *, context: ContextRepo) -> InboxMiddleware:
         return InboxMiddleware(msg, context=context)
@@ -91,6 +124,35 @@ def _refuse_policy(subscriber: Any) -> None:
             f"a subscriber has ack_policy={policy}: it can acknowledge a message that was not "
             "done. Use ack_policy=AckPolicy.NACK_ON_ERROR"
         )
+
+
+def inbox_name(consumer: str, subscriber: Any) -> str:
+    """Return the name by which the inbox knows a subscriber of FastStream."""
+    queue = getattr(subscriber, "queue", None)
+    where = [getattr(queue, "name", "")] if queue is not None else []
+    where += sorted(
+        getattr(topic, "name", str(topic)) for topic in getattr(subscriber, "topics", ())
+    )
+    where += [str(group) for group in [getattr(subscriber, "group_id", None)] if group]
+    function = getattr(getattr(subscriber, "specification", None), "call_name", "") or "subscriber"
+    name = f"{consumer}/{function}@{','.join(where)}"
+    if len(name.encode()) <= MAX_NAME_BYTES:
+        return name
+    return f"{consumer[:100]}/{sha256(name.encode()).hexdigest()}"
+
+
+async def _read(message: StreamMessage[Any], missing_id: MissingId) -> Record:
+    """Return the event of a message; reject one that has no id or makes no sense."""
+    incoming = _incoming(message)
+    problem = incoming.problem
+    if not problem:
+        try:
+            return to_record(incoming, missing_id)
+        except EventError as error:
+            problem = str(error)
+    _log.error("a message of %r is rejected: %s", incoming.topic, problem)
+    await asyncio.sleep(_REJECT_SECONDS)
+    raise RejectMessage
 
 
 def _incoming(message: StreamMessage[Any]) -> Incoming:
