@@ -16,6 +16,7 @@ PostroomError
 │   ├── StoreConflictError            nothing was changed; the same call may be repeated
 │   │   └── StoreLockedError          another transaction has locked what is needed
 │   ├── StoreRefusedError             nothing was changed: the database refuses these values
+│   ├── NumberTakenError              the sequence of the outbox is behind its table
 │   └── StoreLostError                the connection went away: what happened is unknown
 └── NotFoundError(LookupError)        no event with that id
 
@@ -75,17 +76,33 @@ class DuplicateEventError(PostroomError):
     """An event with this id is in the outbox already; nothing was added for it.
 
     The caller's transaction is still usable. `ids` holds the candidates: the one id, or all ids of
-    an `add_many` when the database does not say which of them was there.
+    an `add_many` when the database does not say which of them was there. `certain` is False where
+    the database user may not look: then it may also be that a number was taken, see
+    `NumberTakenError`.
     """
 
-    def __init__(self, ids: Iterable[str]) -> None:
+    def __init__(self, ids: Iterable[str], *, certain: bool = True) -> None:
         self.ids = tuple(ids)
-        shown = ", ".join(repr(i) for i in self.ids[:3]) + (" …" if len(self.ids) > 3 else "")
+        self.certain = certain
         which = "an event with id" if len(self.ids) == 1 else "at least one event of the ids"
-        super().__init__(
-            f"{which} {shown} is in the outbox already. If this is a repeat of the same work, "
-            "treat it as done; otherwise leave out `id` and let postroom make a new one."
-        )
+        if certain:
+            told = (
+                f"{which} {_shown(self.ids)} is in the outbox already. If this is a repeat of the "
+                "same work, treat it as done; otherwise leave out `id` and let postroom make a new "
+                "one."
+            )
+        else:
+            told = (
+                f"{which} {_shown(self.ids)} was not added. Either it is in the outbox already, or "
+                "the sequence of the outbox is behind its table. This database user may not look "
+                "(it would need SELECT on the column id): find out with `postroom show` and "
+                "`postroom doctor` before you treat it as done."
+            )
+        super().__init__(told)
+
+
+def _shown(ids: tuple[str, ...]) -> str:
+    return ", ".join(repr(i) for i in ids[:3]) + (" …" if len(ids) > 3 else "")
 
 
 class TransactionError(PostroomError):
@@ -145,6 +162,23 @@ class StoreRefusedError(StoreError):
     """Nothing was changed: the database refuses these values (a number out of range, a violated
     constraint, a trigger that raises). The same call would be refused again.
     """
+
+
+class NumberTakenError(StoreError):
+    """The number for an event is another one's: the sequence of the outbox is behind its table.
+
+    So it is after a data-only restore, the promotion of a logical replica, or setval. None of
+    `ids` was added. The caller's transaction is usable, but must not be committed without them.
+    """
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self.ids = tuple(ids)
+        super().__init__(
+            f"not added: {_shown(self.ids)}. The outbox gave a number that another event has: its "
+            "sequence is behind its table, as after a restore. Roll back, repair it with SELECT "
+            "setval(pg_get_serial_sequence('postroom_outbox', 'seq'), (SELECT max(seq) FROM "
+            "postroom_outbox)), and repeat the work"
+        )
 
 
 class StoreLostError(StoreError):

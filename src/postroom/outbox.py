@@ -22,7 +22,13 @@ from typing import Any, Literal, Self, TypeVar
 from postroom import adding, wake
 from postroom.clock import to_microseconds
 from postroom.codec import JSON, encode
-from postroom.errors import ConfigError, DuplicateEventError, EventError, TransactionError
+from postroom.errors import (
+    ConfigError,
+    DuplicateEventError,
+    EventError,
+    NumberTakenError,
+    TransactionError,
+)
 from postroom.event import DEFAULT_TOPIC, Event
 from postroom.record import key_hash, lane_of
 from postroom.routing import Routes
@@ -170,14 +176,6 @@ class _Writer:
             raise DuplicateEventError(i for i, n in Tally(row.id for row in rows).items() if n > 1)
         return rows
 
-    def _added(
-        self, conn: object, tx: AsyncTransaction | SyncTransaction, row: Row, new: int
-    ) -> None:
-        """End the add of one event: few steps, since it stands in every business transaction."""
-        self._remember(conn, tx, (row,))
-        if not new:
-            raise DuplicateEventError((row.id,))
-
     def _write(
         self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
     ) -> Steps[None]:
@@ -189,7 +187,7 @@ class _Writer:
             duplicates = [row.id for row in rows]
         self._remember(conn, tx, rows)
         if duplicates:
-            raise DuplicateEventError(duplicates)
+            yield from _refuse(tx, duplicates)
 
     def _remember(
         self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: Sequence[Row]
@@ -228,6 +226,21 @@ def _check_strict(event: Event) -> None:
             "available_at", "cannot be had with strict order: every later event of the key would "
             "have to wait for this one",
         )  # fmt: skip
+
+
+def _refuse(tx: AsyncTransaction | SyncTransaction, ids: Sequence[str]) -> Steps[None]:
+    """Raise the error for ids of which not all were new.
+
+    Where an adapter has no `stored`, nothing but an id can have been there.
+    """
+    look = getattr(tx, "stored", None)
+    there: set[str] | None = set(ids) if look is None else (yield look(ids))
+    if there is None:
+        raise DuplicateEventError(ids, certain=False)
+    lost = [name for name in ids if name not in there]
+    if lost:
+        raise NumberTakenError(lost)
+    raise DuplicateEventError(ids)
 
 
 def _insert_strict(tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> Steps[list[str]]:
@@ -314,7 +327,10 @@ class Outbox(_Writer):
             await run_async(self._write(conn, tx, [row]))
         else:
             tx.check()
-            self._added(conn, tx, row, await tx.insert((row,)))
+            new = await tx.insert((row,))
+            self._remember(conn, tx, (row,))
+            if not new:
+                await run_async(_refuse(tx, [row.id]))
         return event
 
     async def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
@@ -350,7 +366,10 @@ class SyncOutbox(_Writer):
             run(self._write(conn, tx, [row]))
         else:
             tx.check()
-            self._added(conn, tx, row, tx.insert((row,)))
+            new = tx.insert((row,))
+            self._remember(conn, tx, (row,))
+            if not new:
+                run(_refuse(tx, [row.id]))
         return event
 
     def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:

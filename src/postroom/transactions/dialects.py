@@ -48,6 +48,9 @@ class Dialect(Protocol):
     def forget(self, driver: Any, consumer: str, ids: Sequence[str]) -> Steps[int]:
         """Delete what is known of these messages; returns how many there were."""
 
+    def stored(self, driver: Any, ids: Sequence[str]) -> Steps[set[str] | None]:
+        """Return which of these ids, not all of which were new, are there; None: may not look."""
+
     def hold(self, driver: Any) -> Steps[None]:
         """Remember which transaction this is."""
 
@@ -226,6 +229,11 @@ class Sqlite(Savepoint):
         found = yield driver.fetch(self._last.sql, self._counter_last(counter))
         return int(found[0][0]) if found else 0
 
+    def stored(self, driver: Driver, ids: Sequence[str]) -> Steps[set[str] | None]:  # noqa: ARG002
+        """Nothing but an id can be there already: numbers begin after the highest."""
+        yield None
+        return set(ids)
+
 
 class Postgresql:
     """PostgreSQL: many rows travel as one array for each column."""
@@ -248,6 +256,7 @@ class Postgresql:
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._old = self._done_before.picker(Old._fields)
         self._counter_last = self._last.picker(Counter._fields)
+        self._may_look, self._stored = queries["may_look"], queries["stored"]
 
     def insert(self, driver: Driver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         if len(rows) == 1:
@@ -319,6 +328,14 @@ class Postgresql:
         if number == driver.stamp:
             return Standing.HELD if present else Standing.LOST
         return judged(present, is_open)
+
+    def stored(self, driver: Driver, ids: Sequence[str]) -> Steps[set[str] | None]:
+        """A number may be taken as well, by a sequence that is behind."""
+        allowed = yield driver.fetch(self._may_look.sql)
+        if not allowed[0][0]:
+            return None
+        found = yield driver.fetch(self._stored.sql, (list(ids),))
+        return {row[0] for row in found}
 
 
 def _stamp(driver: Driver, found: Sequence[Any]) -> None:

@@ -94,6 +94,10 @@ class _Statements:
                 raise
             raise TransactionError(FAILED) from error
 
+    def _stored(self, ids: Sequence[str]) -> Steps[set[str] | None]:
+        dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
+        return (yield from dialect.stored(self.driver, ids))
+
     def _explain(self, error: Exception, rights: str, table: str) -> None:
         """Say what to do about missing tables and rights; other errors stay the driver's own."""
         told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
@@ -130,6 +134,10 @@ class SyncStatements(_Statements):
 
     def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
         return run(self._done_before(consumer, seconds, limit, skip))
+
+    def stored(self, ids: Sequence[str]) -> set[str] | None:
+        """Return which of these ids are in the outbox; None: this user may not look."""
+        return run(self._stored(ids))
 
     def forget(self, consumer: str, ids: Sequence[str]) -> int:
         try:
@@ -177,6 +185,10 @@ class AsyncStatements(_Statements):
 
     async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
         return await run_async(self._done_before(consumer, seconds, limit, skip))
+
+    async def stored(self, ids: Sequence[str]) -> set[str] | None:
+        """Return which of these ids are in the outbox; None: this user may not look."""
+        return await run_async(self._stored(ids))
 
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:
         try:

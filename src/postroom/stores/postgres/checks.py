@@ -121,8 +121,19 @@ def check_clock(server: _Server, before: int, after: int) -> list[Finding]:
 
 async def check_sequence(db: Database) -> list[Finding]:
     """Numbers must be given one by one, in the order in which they are asked for."""
-    ((cache, step),) = await db.rows("check_sequence")
+    ((cache, step, last, highest),) = await db.rows("check_sequence")
     found = []
+    if highest is not None and last is not None and last < highest:
+        found.append(
+            Finding(
+                "error",
+                f"the sequence of the outbox is at {last}, behind its highest event, {highest}",
+                "add() is given numbers that other events have, and fails: so it is after a "
+                "data-only restore, the promotion of a logical replica, or setval",
+                "SELECT setval(pg_get_serial_sequence('postroom_outbox', 'seq'), "
+                "(SELECT max(seq) FROM postroom_outbox))",
+            )
+        )
     if cache > 1:
         found.append(
             Finding(

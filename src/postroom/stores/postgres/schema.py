@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 from uuid import uuid4
 
@@ -10,8 +11,9 @@ from psycopg import AsyncConnection, sql
 
 from postroom.errors import SchemaError, StoreError
 from postroom.stores.postgres.options import Options
-from postroom.stores.postgres.statements import load_migrations
+from postroom.stores.postgres.statements import load_migrations, load_queries
 
+_log = logging.getLogger("postroom.store")
 _VERSION = "schema_version"
 _OLDEST_SERVER = 140_000
 
@@ -79,6 +81,25 @@ async def check(connection: AsyncConnection[Any], options: Options, url: str) ->
             "this PostgreSQL server is a read replica: events cannot be settled there. Connect to "
             "the primary, as with several hosts and target_session_attrs=read-write"
         )
+    await _warn_of_sequence(connection, options)
+
+
+async def _warn_of_sequence(connection: AsyncConnection[Any], options: Options) -> None:
+    """Say so if writers are given numbers that events have already. The relay itself can work."""
+    look = load_queries(options.tables)["check_sequence"].sql
+    try:
+        rows = await connection.execute(look.encode())
+        found = await rows.fetchone()
+    except psycopg.Error as error:
+        _log.debug("the sequence of the outbox cannot be looked at: %s", error)
+        return
+    if found is not None and None not in found[2:] and found[2] < found[3]:
+        _log.error(
+            "the sequence of the outbox is at %s, behind its highest event, %s: add() fails with "
+            "NumberTakenError. Repair it: SELECT setval(pg_get_serial_sequence('%soutbox', 'seq'), "
+            "(SELECT max(seq) FROM %soutbox))",
+            found[2], found[3], options.tables, options.tables,
+        )  # fmt: skip
 
 
 def refuse_newer(there: int, newest: int) -> None:

@@ -1,0 +1,1 @@
+SELECT has_column_privilege('postroom_outbox', 'id', 'SELECT')
