@@ -126,7 +126,7 @@ async def test_a_row_that_no_message_can_hold_is_buried_and_the_relay_is_drained
     """X-H3: it was tried for ever, by a new producer each time."""
     place = MemoryPlace()
     await place.write(*(Event("t", {}, id=f"e{n}", key=f"k{n % 3}", topic=topic) for n in range(9)))
-    tables = place.store.tables
+    tables = place.store.data
     spoiled = tables.rows[tables.ids["e4"]]
     spoiled.row = spoiled.row._replace(headers='{"retries": 1}')  # as a trigger might write it
     relay = place.relay(KafkaBroker(servers(kafka_url)))
