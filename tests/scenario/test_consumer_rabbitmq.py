@@ -10,6 +10,7 @@ import pytest
 
 from postroom import Handlers
 from postroom.consumers import Consumer
+from postroom.consumers.amqp import incoming
 from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
 from postroom.retry import Constant, RetryPolicy
@@ -151,6 +152,49 @@ async def test_a_broker_that_cannot_be_reached_is_a_warning_until_it_is_back(wir
     assert [line.partition(": ")[0] for line in lines] == [
         "the connection to RabbitMQ was lost", f"consuming '{wire.queue}' of RabbitMQ again",
     ]  # fmt: skip
+
+
+@pytest.mark.req("S4.9")
+async def test_a_lost_connection_is_told_while_the_consumer_takes_no_more(wire, proxy):
+    """R-D1: it may be busy for long with what it has."""
+    busy, free = asyncio.Event(), asyncio.Event()
+    handlers = Handlers(name="payments")
+
+    @handlers.default
+    async def charge(event, tx):
+        busy.set()
+        await free.wait()
+
+    url = f"{proxy.url_for(wire.url)}?queue={wire.queue}"
+    await wire.send(Sent("m-1"))
+    async with Consumer(url, MemoryStore(), handlers, max_in_flight=1) as consumer:
+        await asyncio.wait_for(busy.wait(), 30)
+        proxy.refuse()
+        proxy.cut()
+        await until(lambda: consumer.connection.trouble)
+        proxy.accept()
+        free.set()
+        await until(lambda: consumer.counts.repeats == 1)
+        assert (consumer.connection.trouble, consumer.connection.losses) == ("", 1)
+
+
+@pytest.mark.promise("G7")
+async def test_a_message_that_cannot_be_read_is_handed_over_as_one(wire, monkeypatch):
+    """What raises in a callback of aiormq would hold its message for ever."""
+
+    def refuse(content, body, names):
+        if content.message_id == "m-2":
+            raise RecursionError("too deep")
+        return incoming(content, body, names)
+
+    monkeypatch.setattr("postroom.consumers.rabbitmq.incoming", refuse)
+    await wire.send(*(Sent(f"m-{n}") for n in (1, 2, 3)))
+    source = wire.source()
+    await source.open()
+    found = await receive(source, 3)
+    await source.close()
+    told = "the message cannot be read: RecursionError: too deep"
+    assert [delivery.message.problem for delivery in found] == ["", told, ""]
 
 
 @pytest.mark.promise("G7")

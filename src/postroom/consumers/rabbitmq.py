@@ -144,8 +144,7 @@ class RabbitSource:
         try:
             await self._connect()
         except AwayError as error:  # receiving waits for it
-            if self.connection.lost(str(error)):
-                _log.warning("%s (postroom connects again)", error)
+            self._lost(str(error))
 
     async def close(self) -> None:
         await self._drop(self._session, flush=True)
@@ -170,17 +169,15 @@ class RabbitSource:
                     session = await self._connect()
                 if deliveries := await session.take():
                     return deliveries
-                why = f"the connection to RabbitMQ was lost: {session.why_lost}"
+                self._lost(session.why_lost)
             except (AwayError, ConfigError) as error:
-                why = str(error)
+                self._lost(str(error))
             await self._drop(session)  # before the pause: another consumer may go on at once
-            await self._pause(why)
+            await asyncio.sleep(self._pauses.after_loss())  # however the last connection ended
 
-    async def _pause(self, why: str) -> None:
-        """Wait before the next attempt to connect, however the last connection ended."""
+    def _lost(self, why: str) -> None:
         if self.connection.lost(why):
             _log.warning("%s (postroom connects again)", why)
-        await asyncio.sleep(self._pauses.after_loss())
 
     async def _connect(self) -> _Session:
         errors: list[str] = []
@@ -210,7 +207,7 @@ class RabbitSource:
         if options.link.declare:
             await topology.declare(link, options.link, options.link.exchange, consumes=True)
         channel = await link.open(confirms=False)
-        session = _Session(channel, link, self.options.names)
+        session = _Session(channel, link, self.options.names, self._lost)
         async with within(patience, f"consuming {options.queue}"):
             await channel.basic_qos(prefetch_count=options.prefetch)
             await session.begin(options.queue)
@@ -229,9 +226,12 @@ class RabbitSource:
 class _Session:
     """One channel: its deliveries are lost when it ends."""
 
-    def __init__(self, channel: AbstractChannel, link: Link, names: Names) -> None:
+    def __init__(
+        self, channel: AbstractChannel, link: Link, names: Names, lost: Callable[[str], None]
+    ) -> None:
         self._channel = channel
         self._link = link
+        self._lost = lost  # told at once: nobody may be waiting for messages
         self._names = names
         self._tag: str | None = None
         self._arrived: deque[_Delivery] = deque()
@@ -266,6 +266,7 @@ class _Session:
         self._arrived.clear()
 
     async def end(self, *, flush: bool) -> None:
+        self._lost = lambda _: None  # it is meant to be
         if flush and not self.is_over:
             if self._acking is not None:
                 await asyncio.wait({self._acking}, timeout=_FLUSH_SECONDS)
@@ -298,9 +299,17 @@ class _Session:
             return
         content = self._link.content_of(message.consumer_tag or "", tag)
         if self._takes and not self.is_over:
-            found = incoming(content or _UNKNOWN, message.body, self._names)
+            found = self._read(content or _UNKNOWN, message.body)
             self._arrived.append(_Delivery(self, tag, found))
             self._news.set()
+
+    def _read(self, content: Content, body: bytes) -> Incoming:
+        """Return the message; aiormq would keep an error to itself, and the message for ever."""
+        try:
+            return incoming(content, body, self._names)
+        except Exception as error:
+            problem = f"the message cannot be read: {short_error(error)}"
+            return Incoming(content.routing_key, body, content.headers, problem=problem)
 
     def _closed(self, closing: asyncio.Future[Any]) -> None:
         said = None if closing.cancelled() else closing.exception()
@@ -308,9 +317,11 @@ class _Session:
 
     def _lose(self, why: str) -> None:
         if not self.is_over:
-            self.is_over, self.why_lost = True, why
+            self.is_over = True
+            self.why_lost = f"the connection to RabbitMQ was lost: {why}"
             self._arrived.clear()
             self._news.set()
+            self._lost(self.why_lost)
 
 
 class _Delivery:

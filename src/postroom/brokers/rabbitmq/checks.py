@@ -1,8 +1,9 @@
 """What a doctor asks of RabbitMQ before people rely on it.
 
 AMQP has no question for what kind a queue is. But a declaration with other properties is refused,
-and the refusal names one property and what it is: so they are learned one after the other. The
-declaration has a property that no new queue can have, so that nothing is ever created.
+and the refusal names one property and what it is, in an order that differs from server to server.
+So each property is declared with a value that no queue can have until RabbitMQ has named it: they
+are learned one after the other, and nothing is ever created.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from postroom.errors import ConfigError
 from postroom.finding import Finding
 from postroom.record import short_error
 
-_NEVER = {"x-quorum-initial-group-size": 0}
-_MOST_PROPERTIES = 20
+_NO_VALUE = "postroom-doctor"  # which no queue has
+_MOST_PROPERTIES = 30
 _DEFAULT_LIMIT, _LIMITS_BY_DEFAULT = 20, 4  # deliveries, and RabbitMQ's version
 _NEVER_REACHED = 1_000_000
 _PATIENCE_SECONDS = 10.0
@@ -40,6 +41,7 @@ _DROPS = {
     "x-max-length": "messages, and beyond it the oldest are dropped",
     "x-max-length-bytes": "bytes, and beyond it the oldest are dropped",
 }
+_ASKED = (SINGLE, "x-overflow", "x-dead-letter-exchange", *_DROPS)
 
 
 async def examine(broker: RabbitBroker, topics: Collection[str]) -> list[Finding]:  # noqa: ARG001
@@ -158,7 +160,8 @@ def judge_declared(
     if not options.declare or not found:
         return
     wanted = queue_arguments(options)
-    other = {n: v for n, v in {**wanted, **found}.items() if str(v) != str(wanted.get(n)).lower()}
+    names = {*wanted, *found}
+    other = {n for n in names if str(found.get(n)) != str(wanted.get(n)).lower()}
     if other:
         what = ", ".join(f"{name}={found.get(name, 'none')}" for name in sorted(other))
         unsafe = any(name in other for name in refused(options, consumes=consumes))
@@ -191,28 +194,34 @@ async def _properties(link: Link, queue: str) -> dict[str, Any] | None:
     except ChannelClosed:  # another connection's own, or we have no right to look
         return {}
     known: dict[str, Any] = {}
+    await _ask(link, queue, known, {KIND})
+    if KIND in known:
+        known[KIND] = known[KIND] or "classic"
+        await _ask(link, queue, known, {*_ASKED, LIMIT} if known[KIND] == "quorum" else {*_ASKED})
+    return {name: value for name, value in known.items() if value is not None}
+
+
+async def _ask(link: Link, queue: str, known: dict[str, Any], names: set[str]) -> None:
+    """Learn these properties, and those that RabbitMQ names before them; None: there is none."""
     for _ in range(_MOST_PROPERTIES):
-        told = Inequivalent.read(await _declare(link, queue, known))
-        if told is None:
-            break
-        name, value = told.name, told.value
-        if name in _NEVER:  # it is asked for after the kind, which was right then
-            known[KIND] = "quorum"
-            break
-        if name == KIND:
-            known[KIND] = value or "classic"
-            break
-        known[name] = int(value) if value is not None and told.type in NUMBERS else value
-    return known
+        told = Inequivalent.read(await _declare(link, queue, known, names))
+        if told is None or (told.name in known and told.name not in names):
+            return
+        names.discard(told.name)
+        # Refusing a text in place of a number, RabbitMQ leaves out the types of both.
+        is_number = told.type in NUMBERS or told.name in (LIMIT, *_DROPS)
+        known[told.name] = int(told.value) if told.value and is_number else told.value
+        if not names:  # the next declaration could be taken
+            return
 
 
-async def _declare(link: Link, queue: str, known: Mapping[str, Any]) -> str:
-    """Return how RabbitMQ refuses a declaration with these properties."""
+async def _declare(link: Link, queue: str, known: Mapping[str, Any], names: set[str]) -> str:
+    """Return how RabbitMQ refuses a declaration with these properties, and no value for names."""
     words = {name: known[name] == "true" for name in ("durable", "auto_delete") if name in known}
     arguments = {
         name: value == "true" if name == SINGLE else value
         for name, value in known.items()
-        if name.startswith("x-")
+        if name.startswith("x-") and value is not None
     }
     channel = await link.open(confirms=False)
     try:
@@ -221,7 +230,7 @@ async def _declare(link: Link, queue: str, known: Mapping[str, Any]) -> str:
                 queue,
                 durable=words.get("durable", True),
                 auto_delete=words.get("auto_delete", False),
-                arguments={KIND: "quorum", **arguments, **_NEVER},
+                arguments=arguments | dict.fromkeys(names, _NO_VALUE),
             )
             await channel.close()
     except ChannelClosed as error:
