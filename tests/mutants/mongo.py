@@ -10,6 +10,7 @@ WRITES = "tests/contract/test_transactions_pymongo.py::"
 FAULTS = "tests/scenario/test_mongo_faults.py::"
 HOSTILE = "tests/scenario/test_mongo_hostile.py::"
 EMBEDDED = "tests/scenario/test_mongo_embedded.py::"
+COST = "tests/unit/test_mongo_cost.py::"
 WAKE = "tests/scenario/test_mongo_wake.py::"
 ODD = "tests/scenario/test_mongo_embedded_hostile.py::"
 RECONCILER_ODD = "tests/scenario/test_mongo_reconciler_odd.py::"
@@ -311,7 +312,35 @@ def _cursors_are_left():
     Ear._drop = forget
 
 
+def _never_deep():
+    from postroom.stores.mongo import beside
+
+    beside._note_deep = lambda depths, found, busy: False
+    beside._LEAST = 1_000_000
+
+
+def _never_to_the_end():
+    from postroom.stores.mongo import beside
+
+    look_into = beside._look_into
+
+    async def shallow(db, ready, deep, busy, depths, rows, session):
+        depths.rest_until = float("inf")
+        return await look_into(db, ready, deep, busy, depths, rows, session)
+
+    beside._look_into = shallow
+
+
 MONGO_MUTANTS = {
+    "mongo-never-deep": Mutant(
+        "D1", "a read walks over all that waits behind a key in flight", _never_deep,
+        tests=(COST + "test_what_waits_behind_a_key_in_flight_costs_a_read_nothing",),
+    ),
+    "mongo-never-to-the-end": Mutant(
+        "P1", "what waits behind a deep backlog is not found while its key hangs",
+        _never_to_the_end,
+        tests=(COST + "test_what_waits_behind_a_key_in_flight_costs_a_read_nothing",),
+    ),
     "mongo-cursors-left": Mutant(
         "D1", "a change stream's cursor is left on the server", _cursors_are_left,
         tests=(WAKE + "test_three_relays_on_one_store_have_one_cursor",),

@@ -38,6 +38,7 @@ HARMS = {
     "attempts-true": {"$set": {"attempts": True}},
     "created_at-text": {"$set": {"created_at": "yesterday"}},
     "lane-double": [{"$set": {"lane": {"$toDouble": "$lane"}}}],
+    "n-double": [{"$set": {"n": {"$toDouble": "$n"}}}],
     "size-text": {"$set": {"size": "1"}},
     "payload-list": {"$set": {"payload": [1]}},
 }  # fmt: skip

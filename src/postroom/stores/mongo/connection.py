@@ -100,6 +100,8 @@ class Connection:
         self.counter = self._collection("counter")
         self.meta = self._collection("meta")
         self.streams: set[str] = set()  # whose lanes are known to be there
+        self.weights: dict[str, int] = {}  # stream → the mean size of an event in the last read
+        self.depths: dict[str, Any] = {}  # stream → its deep lanes (`beside.Depths`)
         self._idle: list[AsyncClientSession] = []
         self._session_ids: dict[bytes, None] = {}
         self._lost: list[Binary] = []  # sessions of which nobody knows whether they committed

@@ -146,6 +146,10 @@ def sound(document: Document) -> Document:
     fields = {name: _usable(document, name) for name in _FIELDS}
     if _complaint(document, "lane") and isinstance(document.get("lane"), (float, Int64)):
         fields["lane"] = int(document["lane"])
+    if seq_of(document) == 0:  # half a place is none
+        fields |= {"ct": _FIELDS["ct"][1], "n": _FIELDS["n"][1]}
+    elif _complaint(document, "n"):
+        fields["n"] = Int64(int(document["n"]))
     if _complaint(document, "key_hash"):
         fields["key_hash"] = key_hash(None, None, str(fields["_id"]))
     flaw = f"the document cannot be read: {'; '.join(wrong)}. Correct it, then replay it"

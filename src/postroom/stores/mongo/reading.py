@@ -1,8 +1,8 @@
 """Reading, staging and pruning (rules R and W7).
 
-The index `work` holds stage, stream, lane, what the event awaits, and its place. For lanes that
-have events MongoDB merges them in the order of the places, and so looks at as many entries as it
-returns, whatever else is in the outbox and whoever owns the other lanes.
+The index `work` holds stage, stream, lane, what the event awaits, its place, its key and its size.
+For lanes that have events MongoDB merges them in the order of the places, and so looks at as many
+entries as it returns, whatever else is in the outbox and whoever owns the other lanes.
 
 Two things about MongoDB are behind the form of the questions. Entries that were deleted within its
 history window (five minutes) are still walked over. So, first, lanes without events are left out:
@@ -13,7 +13,7 @@ serve: where there is a choice MongoDB tries all, and if there is nothing to fin
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from bson.int64 import Int64
 
 from postroom.record import LANES, Record
 from postroom.store import Read, Staged
+from postroom.stores.mongo.beside import COVERED, entries_beside, fetch, head_beside
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import (
     Document,
@@ -33,7 +34,7 @@ from postroom.stores.mongo.documents import (
 from postroom.stores.mongo.troubles import translated
 from postroom.transactions.pymongo import NEVER
 
-_CHUNK = 200  # documents that are looked at together
+_CHUNK = 25  # documents that are taken from an answer together
 _FEW_BLOCKS = 100
 _ORDER = {"ct": 1, "n": 1}
 
@@ -47,10 +48,14 @@ async def read(db: Connection, question: Read) -> list[Record]:
         if not outline.lanes:
             return []
         harvest = _Harvest(question)
-        await _gather(db, harvest, outline.lanes, session)
-        if harvest.room_left(outline.lanes):
-            await _gather_more(db, harvest, outline.lanes, session)
-        chosen = harvest.choose()
+        if question.exclude:
+            await _gather_beside(db, harvest, outline.lanes, session)
+            chosen = await fetch(db, question.stream, harvest.choose(), session)
+        else:
+            await _gather(db, harvest, outline.lanes, session)
+            if harvest.room_left(outline.lanes):
+                await _gather_more(db, harvest, outline.lanes, session)
+            chosen = harvest.choose()
         if session is None:  # no snapshot: what is asked last counts (B2)
             chosen = await _without_gaps(db, harvest, chosen)
             outline = await _outline(db, question, session)
@@ -134,15 +139,24 @@ class _Harvest:
         """Take a document in, if its lane has not had its share and there is room."""
         self.seen += 1
         self.last = document["ct"]
-        lane = document["lane"]
+        lane, size = document["lane"], document["size"]
         if self.full or self.of_lane[lane] >= self.question.per_lane:
             return
-        self.weight += document["size"]
+        self.weight += size if isinstance(size, int) else 0
         if self.weight > self.question.size and self.found:
             self.full = True
             return
         self.of_lane[lane] += 1
         self.found.append(document)
+
+    def put_more(self, documents: Iterable[Document]) -> None:
+        """Take in what was looked for afterwards; some of it may be known."""
+        known = {seq_of(document) for document in self.found}
+        for document in documents:
+            if (place := seq_of(document)) not in known:
+                known.add(place)
+                self.put(document)
+        self.found.sort(key=seq_of)
 
     @property
     def is_cut(self) -> bool:
@@ -177,29 +191,54 @@ class _Harvest:
         return sorted((heads + rest)[: max(question.rows, 1)], key=seq_of)
 
 
-def _ready(stream: str, lanes: Iterable[int], exclude: Collection[bytes] = ()) -> Document:
-    where: Document = {
+def _ready(stream: str, lanes: Iterable[int]) -> Document:
+    return {
         "stage": "ready",
         "stream": stream,
         "lane": {"$in": sorted(lanes)},
         "awaits": NEVER,
     }
-    if exclude:
-        where["key_hash"] = {"$nin": list(exclude)}
-    return where
 
 
 async def _gather(
     db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
 ) -> None:
-    """Read the oldest events of these lanes."""
+    """Read the oldest events of these lanes.
+
+    The server sends as many at once as will probably fit, by what the last read has found: large
+    events that are over the limit of bytes would be fetched for nothing.
+    """
     question = harvest.question
-    events = _ready(question.stream, lanes, question.exclude)
+    events = _ready(question.stream, lanes)
     cursor = db.outbox.find(events, session=session).sort(_ORDER).limit(max(question.rows, 1))
-    async with cursor.batch_size(question.rows + 1):
-        while not harvest.full and (chunk := await cursor.to_list(_CHUNK)):
+    fitting = question.size // max(db.weights.get(question.stream, 1), 1) + 1
+    async with cursor.batch_size(min(question.rows, fitting) + 1):
+        while not harvest.full and (chunk := await cursor.to_list(min(_CHUNK, fitting + 1))):
             for document in chunk:
                 harvest.put(sound(document))
+    if harvest.found:
+        db.weights[question.stream] = harvest.weight // len(harvest.found)
+
+
+async def _gather_beside(
+    db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
+) -> None:
+    """Look for the oldest events of these lanes without the keys to leave out."""
+    question = harvest.question
+    ready, busy = _ready(question.stream, lanes), question.exclude
+    found, last = await entries_beside(db, ready, busy, question.rows, session)
+    for entry in found:
+        harvest.put(entry)
+    if last is None or harvest.full:
+        return
+    parts = [head_beside(ready, lane, busy) for lane in lanes if not harvest.of_lane[lane]]
+    if parts:
+        harvest.put_more(await _union(db, parts, session, question.rows))
+    if len(harvest.found) < question.rows // 2 and session is not None:
+        with_room = [lane for lane in lanes if harvest.of_lane[lane] < question.per_lane]
+        more = {**_ready(question.stream, with_room), "ct": {"$gte": last}}
+        found, _ = await entries_beside(db, more, busy, question.rows, session)
+        harvest.put_more(found)
 
 
 async def _gather_more(
@@ -207,31 +246,26 @@ async def _gather_more(
 ) -> None:
     """Read the heads of lanes that came too short, and more of those with room left."""
     question = harvest.question
-    parts = [
-        _oldest(_ready(question.stream, [lane], question.exclude), 1)
-        for lane in harvest.unseen(lanes)
-    ]
+    parts = [_oldest(_ready(question.stream, [lane]), 1) for lane in harvest.unseen(lanes)]
     if harvest.is_thin and session is not None:
         with_room = [lane for lane in lanes if harvest.of_lane[lane] < question.per_lane]
-        more = _ready(question.stream, with_room, question.exclude)
+        more = _ready(question.stream, with_room)
         more["ct"] = {"$gte": harvest.last}  # within one snapshot: below it all has been seen
         parts.append(_oldest(more, question.rows))
-    if not parts:
-        return
+    if parts:
+        harvest.put_more(map(sound, await _union(db, parts, session, question.rows)))
+
+
+async def _union(
+    db: Connection, parts: Sequence[list[Document]], session: Session, rows: int
+) -> list[Document]:
     first, *others = parts
     cursor = await db.outbox.aggregate(
         first + [{"$unionWith": {"coll": db.outbox.name, "pipeline": part}} for part in others],
         session=session,
-        batchSize=question.rows + LANES,
+        batchSize=rows + LANES,
     )
-    known = {_ident(document) for document in harvest.found}
-    async with cursor:
-        while not harvest.full and (chunk := await cursor.to_list(_CHUNK)):
-            for document in chunk:
-                if (ident := _ident(document)) not in known:
-                    known.add(ident)
-                    harvest.put(sound(document))
-    harvest.found.sort(key=seq_of)
+    return await cursor.to_list()
 
 
 async def _without_gaps(
@@ -242,17 +276,19 @@ async def _without_gaps(
     A walk without a snapshot may pass by a place, and only then is an event written there, and
     another further on, which is met. The second walk starts after both: it meets the first one.
     """
-    question, known = harvest.question, {_ident(document) for document in chosen}
+    question, known = harvest.question, {seq_of(document) for document in chosen}
     lanes = {document["lane"] for document in chosen}
     if len(known) == len(lanes):
         return list(chosen)  # nothing but heads of lanes, which no walk can have passed by
-    events = _ready(question.stream, lanes, question.exclude)
-    again = db.outbox.find(events, {"key_hash": 1, "ct": 1, "n": 1})
+    events = _ready(question.stream, lanes)
+    if question.exclude:
+        events["key_hash"] = {"$nin": sorted(question.exclude)}
+    again = db.outbox.find(events, COVERED)
     cursor = again.sort(_ORDER).limit(max(question.rows, 1)).batch_size(question.rows + 1)
     found = await cursor.to_list()
     gaps: dict[bytes, int] = {}
     for document in found:
-        if _ident(document) not in known and isinstance(document.get("key_hash"), bytes):
+        if seq_of(document) not in known and isinstance(document.get("key_hash"), bytes):
             gaps.setdefault(document["key_hash"], seq_of(document))
     end = seq_of(found[-1]) if len(found) >= question.rows else None
     kept, begun = [], set[int]()
@@ -264,12 +300,6 @@ async def _without_gaps(
         if (gap is None or place < gap) and (is_head or end is None or place <= end):
             kept.append(document)
     return kept
-
-
-def _ident(document: Document) -> str | int:
-    """Return what tells a document from others, also if its `_id` is none of ours."""
-    name = document["_id"]
-    return name if name and isinstance(name, str) else seq_of(document)
 
 
 def _oldest(where: Document, limit: int) -> list[Document]:
