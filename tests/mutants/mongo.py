@@ -10,6 +10,7 @@ WRITES = "tests/contract/test_transactions_pymongo.py::"
 FAULTS = "tests/scenario/test_mongo_faults.py::"
 HOSTILE = "tests/scenario/test_mongo_hostile.py::"
 EMBEDDED = "tests/scenario/test_mongo_embedded.py::"
+WINDOWS = "tests/scenario/test_mongo_windows.py::"
 COST = "tests/unit/test_mongo_cost.py::"
 WAKE = "tests/scenario/test_mongo_wake.py::"
 ODD = "tests/scenario/test_mongo_embedded_hostile.py::"
@@ -331,7 +332,44 @@ def _never_to_the_end():
     beside._look_into = shallow
 
 
+def _prunes_whatever_it_has_seen():
+    from postroom.stores.mongo import reading
+
+    async def prune(db, streams, older_than_seconds, limit):
+        removed = 0
+        for stream in streams:
+            ids = await reading._old(db, stream, older_than_seconds, limit)
+            removed += (await db.outbox.delete_many({"_id": {"$in": ids}})).deleted_count
+        return removed
+
+    reading.prune = prune
+
+
+def _accepted_first():
+    from postroom.stores.mongo.lending import Errand
+
+    finish = Errand.finish
+
+    async def marks_first(self):
+        for mark in self._marks:
+            await self._writes.accept(mark)
+        await finish(self)
+
+    Errand.finish = marks_first
+
+
 MONGO_MUTANTS = {
+    "mongo-prunes-replayed": Mutant(
+        "G2", "prune deletes what was replayed since it looked, in MongoDB",
+        _prunes_whatever_it_has_seen,
+        tests=(WINDOWS + "test_an_event_that_is_replayed_while_it_is_pruned_is_kept",),
+    ),
+    "mongo-accepted-first": Mutant(
+        "H2", "a handler's event is accepted before what it has added is written", _accepted_first,
+        tests=(
+            WINDOWS + "test_a_crash_while_a_handlers_work_is_written_loses_none_of_its_events",
+        ),
+    ),
     "mongo-never-deep": Mutant(
         "D1", "a read walks over all that waits behind a key in flight", _never_deep,
         tests=(COST + "test_what_waits_behind_a_key_in_flight_costs_a_read_nothing",),

@@ -11,6 +11,7 @@ from postroom.event import Event
 from postroom.outbox import Outbox
 from tests.scenario.place import until
 
+PATIENCE = 120.0  # for a busy machine: elections and a whole lease may have to be waited for
 PAGES = ("a", "b", "c")
 
 
@@ -26,7 +27,7 @@ class Traffic:
 
     async def __aenter__(self):
         self.clients = [
-            AsyncMongoClient(self.url, serverSelectionTimeoutMS=3_000, socketTimeoutMS=3_000)
+            AsyncMongoClient(self.url, serverSelectionTimeoutMS=5_000, socketTimeoutMS=4_000)
             for _ in range(self.writers)
         ]
         self._tasks = [asyncio.create_task(self._write(client)) for client in self.clients]
@@ -42,7 +43,7 @@ class Traffic:
         self._stop.set()
         await asyncio.gather(*self._tasks)
 
-    async def more(self, count=30, seconds=60.0):
+    async def more(self, count=30, seconds=PATIENCE):
         """Wait until so many changes more have been committed."""
         wanted = self.written + count
         await until(lambda: self.written >= wanted, seconds)
@@ -89,7 +90,7 @@ def first_seen(messages):
     return seen
 
 
-async def check(traffic, broker, seconds=60.0):
+async def check(traffic, broker, seconds=PATIENCE):
     """Everything that was committed arrives, nothing else does, and each key in its order."""
     expected = {page: list(range(1, n + 1)) for page, n in (await traffic.versions()).items()}
 

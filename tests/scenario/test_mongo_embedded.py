@@ -16,7 +16,14 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.stores.mongo import EmbeddedOutbox, MongoStore
 from tests.contract.mongo_database import url_of
 from tests.scenario.mongo_dying import die_at
-from tests.scenario.mongo_harm import FAST, freeze_primary, kill_primary, make_whole, step_down
+from tests.scenario.mongo_harm import (
+    FAST,
+    PATIENCE,
+    freeze_primary,
+    kill_primary,
+    make_whole,
+    step_down,
+)
 from tests.scenario.place import QUICK, ids, until
 
 LONG_AGO = datetime.fromtimestamp(0, UTC)
@@ -377,14 +384,14 @@ async def test_embedded_events_go_on_over_elections(own_server):
             tasks = [asyncio.create_task(write(writer)) for writer in writers]
             for harm in (step_down, kill_primary, freeze_primary):
                 goal = max(writer.revision for writer in writers) + 10
-                await until(written(goal), 60)
+                await until(written(goal), PATIENCE)
                 await asyncio.to_thread(harm, cluster)
-                await until(written(goal + 10), 60)
+                await until(written(goal + 10), PATIENCE)
                 await asyncio.to_thread(make_whole, cluster)
             stop.set()
             await asyncio.gather(*tasks)
             expected = {page["_id"]: page["revision"] async for page in pages.find()}
-            await until(lambda: len(set(ids(broker))) == sum(expected.values()), 60)
+            await until(lambda: len(set(ids(broker))) == sum(expected.values()), PATIENCE)
     for page, revision in expected.items():
         seen = dict.fromkeys(i for i in ids(broker) if i.startswith(page))
         assert list(seen) == [f"{page}:{number}" for number in range(1, revision + 1)]
