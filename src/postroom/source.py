@@ -39,6 +39,8 @@ class SourceCapabilities:
     """What a source can do."""
 
     offsets: bool = False  # every message has a place in a log, which can serve as its id
+    max_unacked: int | None = None
+    """So many messages are delivered before one must be acknowledged; None: any number."""
     redelivers_seconds: float | None = None
     """For how long the broker may deliver a message again; None: nobody can tell."""
 

@@ -422,6 +422,9 @@ class Store(Protocol):
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         """Return where the events with these ids stand; those that are not there are left out."""
 
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        """Return the key hashes of unfinished events of a stream, one for each, in no order."""
+
     async def find(self, wanted: Filter) -> list[Record]:
         """Return records in `seq` order."""
 

@@ -14,6 +14,7 @@ from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
 from postroom.clock import Clock, SystemClock
 from postroom.consumers.backlog import Backlog, Unpacked, stream_of
 from postroom.consumers.hashed import HashedIds
+from postroom.consumers.detours import Detours
 from postroom.consumers.keys import Keys
 from postroom.consumers.letter import read, to_record
 from postroom.consumers.seen import warn_of_a_short_memory
@@ -220,6 +221,10 @@ class Consumer:
         await self._open_source()
         self._trials, self._held = Trials(bench), {}
         self._keys = Keys(self._trials.finish, self._left, self._broke_down)
+        if settings.mode == "direct":
+            most = self.source.capabilities.max_unacked or settings.max_in_flight
+            room = min(settings.max_in_flight, most)
+            self._keys.detours = bench.detours = Detours(bench, room, self._keys.count)
         self._bench = bench
         redelivers = self.source.capabilities.redelivers_seconds
         warn_of_a_short_memory(self.name, settings.keep_seen_seconds, redelivers)
@@ -318,13 +323,19 @@ class Consumer:
             bench.counts.received += len(deliveries)
             letters = self._sort(bench, deliveries)
             assert self._keys is not None
-            is_durable = self.settings.mode == "durable"
-            for letter in letters:
-                if letter.problem or not is_durable:
-                    self._in_flight += 1
-                    self._keys.put(letter)
-            if is_durable:
+            if bench.detours is None:  # durable
+                self._put(letter for letter in letters if letter.problem)
                 await self._keep(bench, [letter for letter in letters if not letter.problem])
+            else:
+                busy = await bench.detours.look() if letters else set()
+                self._put(le._replace(keep=le.record.key_hash in busy) for le in letters)
+                bench.detours.relieve()
+
+    def _put(self, letters: Iterable[Letter]) -> None:
+        assert self._keys is not None
+        for letter in letters:
+            self._in_flight += 1
+            self._keys.put(letter)
 
     def _sort(self, bench: Bench, deliveries: Sequence[Delivery]) -> list[Letter]:
         """Return what is to be handled or buried; what is to be ignored is acknowledged."""

@@ -118,12 +118,11 @@ class RabbitSource:
     Of several hosts the first that answers is used; a lost connection is made again.
     """
 
-    capabilities = SourceCapabilities()
-
     def __init__(self, url: str | Url, **given: Any) -> None:
         self._url = Url.parse(url)
         self.options = read_options(self._url, given)
         self.name = self.options.queue
+        self.capabilities = SourceCapabilities(max_unacked=self.options.prefetch)
         self._hosts = list(self._url.hosts or (Host("localhost"),))
         self._tls = self.options.link.tls() if self._url.scheme == "amqps" else None
         self._link: Link | None = None

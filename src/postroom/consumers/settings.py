@@ -39,6 +39,8 @@ class ConsumerSettings:
     max_in_flight   so many messages are in hand at most; the broker is held back beyond
     max_bytes       a message with more bytes, body and headers together, becomes a dead letter
                     without its body
+    max_kept        direct mode: so many messages wait in the backlog at most, of keys that fail and
+                    would fill the room of others; at this number nothing more is received
     batch           so many messages, of different keys, share one transaction at most. When one of
                     them fails all are rolled back, and each is handled by itself. Direct mode only
     stop_seconds    how long a graceful stop waits for handlers that run
@@ -57,6 +59,7 @@ class ConsumerSettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_in_flight: int = 1_000
     max_bytes: int = 16_000_000
+    max_kept: int = 10_000
     batch: int = 1
     stop_seconds: float = 30.0
     lease_seconds: float = 15.0

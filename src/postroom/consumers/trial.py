@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.handlers import Handlers
@@ -28,8 +28,13 @@ from postroom.record import Record, short_error
 from postroom.source import Delivery
 from postroom.transactions.conflicts import is_passing
 
+if TYPE_CHECKING:
+    from postroom.consumers.detours import Detours
+
 _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
+_LONG_SECONDS = 1.0  # a wait that is worth a place in the backlog …
+_MANY = 3  # … as is one after so many attempts
 _LOOK_SECONDS = 1.0  # how often a waiting message looks whether it is still ours
 _GRAVES = 4  # dead letters that are written at a time
 
@@ -38,11 +43,13 @@ class Letter(NamedTuple):
     """A message in hand, and the event that it carries.
 
     problem     why it cannot be handled: it becomes a dead letter
+    keep        it is to be kept in the backlog: others of its key are there
     """
 
     delivery: Delivery
     record: Record
     problem: str = ""
+    keep: bool = False
 
 
 @dataclass(slots=True)
@@ -82,6 +89,7 @@ class Bench:
     observers: tuple[Observer, ...] = ()
     counts: ConsumerCounts = field(default_factory=ConsumerCounts)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    detours: Detours | None = None
     graves: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_GRAVES))
 
     @property
@@ -163,7 +171,7 @@ class Trials:
             return await self._bury(letter, letter.problem)
         record, waiting = self._attempts.recall(letter.record)
         alone, together = False, bench.settings.batch > 1
-        waiting = await self._rest(delivery, waiting)
+        waiting = await self._rest(letter, waiting, record.attempts)
         while not delivery.is_lost and not bench.stopping.is_set():
             if not await self._way_is_free(delivery):
                 break
@@ -199,7 +207,10 @@ class Trials:
                     bench.counts.failed += 1
                     if sentence.alarm:
                         bench.tell(Alarm(bench.stream, f"message {record.id}", sentence.error))
-                    waiting = await self._rest(delivery, sentence.delay)
+                    waiting = await self._rest(letter, sentence.delay, sentence.attempts)
+                    if bench.detours is not None and bench.detours.is_asked(record.key_hash):
+                        self._judge.forget((record,))
+                        return False  # to be kept in the backlog, with what waits behind it
                 case Sentence.GIVE_BACK:
                     pass  # the breaker makes it wait
         self._judge.forget((record,))
@@ -208,11 +219,19 @@ class Trials:
             self._attempts.keep(record, waiting)
         return False
 
-    async def _rest(self, delivery: Delivery, seconds: float) -> float:
+    async def _rest(self, letter: Letter, seconds: float, attempts: int) -> float:
         """Wait, but no longer than the message is ours; returns what is left of the time."""
-        while seconds > 0 and not delivery.is_lost and not self._bench.stopping.is_set():
-            await self._bench.pause(min(seconds, _LOOK_SECONDS))
+        bench, key = self._bench, letter.record.key_hash
+        detours = bench.detours
+        if detours is not None and (seconds >= _LONG_SECONDS or attempts >= _MANY):
+            detours.rests(key)
+        while seconds > 0 and not letter.delivery.is_lost and not bench.stopping.is_set():
+            if detours is not None and detours.is_asked(key):
+                break
+            await bench.pause(min(seconds, _LOOK_SECONDS))
             seconds -= _LOOK_SECONDS
+        if detours is not None:
+            detours.goes_on(key)
         return max(0.0, seconds)
 
     async def _bury(self, letter: Letter, reason: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -35,6 +36,23 @@ class LookingContract:
         assert await store.streams() == []
         assert await store.look_up([]) == {}
         assert await store.look_up(["nothing"]) == {}
+
+    async def test_the_keys_of_what_is_unfinished(self, store: Store, add: Add) -> None:
+        later = datetime.now(UTC) + timedelta(hours=1)
+        await add(*(event(name, name) for name in ("a", "b", "c", "d")), event("d-2", "d"))
+        await add(event("elsewhere", stream="other"), event("late", "e", available_at=later))
+        hand = await Hand(store).take()
+        r = {record.id: record for record in await hand.read()}
+        await hand.settle(done=[r["a"]], starts=[r["c"]])
+        await hand.bury(r["b"])
+        await hand.fail(r["d"], delay=FAR)
+        await hand.settle(parked=[await hand.only("d-2")])
+        late = await store.get("late")
+        assert late is not None
+        wanted = [r["c"].key_hash, r["d"].key_hash, r["d"].key_hash, late.key_hash]
+        assert sorted(await store.open_keys("main", 9)) == sorted(wanted)
+        assert len(await store.open_keys("main", 3)) == 3
+        assert await store.open_keys("nothing", 9) == []
 
     async def test_events_are_looked_up_by_their_ids(self, store: Store, add: Add) -> None:
         await add(event("a", "a"), event("b", "b"), event("c", "c", stream="other"))

@@ -39,6 +39,11 @@ class Oversight:
         there = {i: self.data.rows[self.data.ids[i]] for i in ids if i in self.data.ids}
         return {i: Standing(stored.row.stream, str(stored.state)) for i, stored in there.items()}
 
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        rows = self.data.rows.values()
+        found = [s.row.key_hash for s in rows if s.row.stream == stream and s.stage != Stage.OVER]
+        return found[:limit]
+
     async def find(self, wanted: Filter) -> list[Record]:
         found = []
         for seq in sorted(self.data.rows):

@@ -61,6 +61,13 @@ async def look_up(db: Connection, ids: Sequence[str]) -> dict[str, Standing]:
         return {each["_id"]: Standing(each["stream"], each["status"]) async for each in found}
 
 
+async def open_keys(db: Connection, stream: str, limit: int) -> list[bytes]:
+    with translated(harmless=True):
+        unfinished = {"stage": {"$in": list(_OPEN)}, "stream": stream}
+        found = db.outbox.find(unfinished, {"_id": 0, "key_hash": 1}).limit(limit)
+        return [bytes(each["key_hash"]) async for each in found]
+
+
 async def find(db: Connection, wanted: Filter) -> list[Record]:
     names = {
         "stream": wanted.stream,

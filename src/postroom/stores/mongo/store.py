@@ -242,6 +242,10 @@ class MongoStore:
         return await people.look_up(self._opened, ids)
 
     @faithful
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        return await people.open_keys(self._opened, stream, limit)
+
+    @faithful
     async def find(self, wanted: Filter) -> list[Record]:
         return await people.find(self._opened, wanted)
 

@@ -43,6 +43,11 @@ async def look_up(session: Session, ids: Sequence[str]) -> dict[str, Standing]:
     return {row[0].decode(): Standing(row[1].decode(), row[2]) for row in rows}
 
 
+async def open_keys(session: Session, stream: str, limit: int) -> list[bytes]:
+    rows = await session.rows("open_keys", stream=stream, limit=limit)
+    return [bytes(found) for (found,) in rows]
+
+
 async def find(session: Session, wanted: Filter) -> list[Record]:
     statement = "find_open" if wanted.state in _OPEN else "find"
     values = wanted._asdict()

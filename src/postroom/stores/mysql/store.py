@@ -253,6 +253,10 @@ class MysqlStore:
         async with self.session() as session:
             return await people.look_up(session, ids)
 
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        async with self.session() as session:
+            return await people.open_keys(session, stream, limit)
+
     async def find(self, wanted: Filter) -> list[Record]:
         async with self.session() as session:
             return await people.find(session, wanted)

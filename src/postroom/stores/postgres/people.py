@@ -40,6 +40,10 @@ async def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
     return {event_id: Standing(stream, state) for event_id, stream, state in rows}
 
 
+async def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
+    return [bytes(found) for (found,) in await db.rows("open_keys", stream=stream, limit=limit)]
+
+
 async def find(db: Database, wanted: Filter) -> list[Record]:
     statement = "find_other" if wanted.state in _OTHER else "find"
     values = wanted._asdict()

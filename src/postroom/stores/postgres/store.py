@@ -179,6 +179,9 @@ class PostgresStore:
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         return await people.look_up(self.database, ids)
 
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        return await people.open_keys(self.database, stream, limit)
+
     async def find(self, wanted: Filter) -> list[Record]:
         return await people.find(self.database, wanted)
 

@@ -41,6 +41,10 @@ def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
     return {event_id: Standing(stream, state) for event_id, stream, state in rows}
 
 
+def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
+    return [bytes(found) for (found,) in db.rows("open_keys", stream=stream, limit=limit)]
+
+
 def find(db: Database, wanted: Filter) -> list[Record]:
     statement = "find_other" if wanted.state in _OTHER else "find"
     values = wanted._asdict()

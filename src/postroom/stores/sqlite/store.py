@@ -209,6 +209,9 @@ class SqliteStore:
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         return await self._look.call(lambda db: people.look_up(db, ids))
 
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        return await self._look.call(lambda db: people.open_keys(db, stream, limit))
+
     async def find(self, wanted: Filter) -> list[Record]:
         return await self._look.call(lambda db: people.find(db, wanted))
 

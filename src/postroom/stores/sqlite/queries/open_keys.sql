@@ -1,0 +1,7 @@
+-- Unfinished events are in these three indexes.
+SELECT * FROM (SELECT key_hash FROM postroom_outbox WHERE stage = 'ready' AND stream = :stream LIMIT :limit)
+UNION ALL
+SELECT * FROM (SELECT key_hash FROM postroom_outbox WHERE stage = 'waiting' AND stream = :stream LIMIT :limit)
+UNION ALL
+SELECT * FROM (SELECT key_hash FROM postroom_outbox WHERE stage = 'parked' AND stream = :stream LIMIT :limit)
+LIMIT :limit
