@@ -15,6 +15,7 @@ from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
 from tests.mutants.receiving import RECEIVING_MUTANTS
 from tests.mutants.rows import ROW_MUTANTS
+from tests.mutants.scopes import SCOPE_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
 
@@ -412,4 +413,5 @@ MUTANTS = {
     **OPERATIONS_MUTANTS,
     **SET_BACK_MUTANTS,
     **ROW_MUTANTS,
+    **SCOPE_MUTANTS,
 }  # fmt: skip

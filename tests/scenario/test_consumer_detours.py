@@ -64,8 +64,9 @@ async def test_other_keys_go_on_and_the_key_keeps_its_order(stores):
     make, _ = stores
     scene = Scene()
     scene.queue.send(*(message("bad", n) for n in range(25)))
-    scene.queue.send(*(message(f"k{n}", 0) for n in range(20)))
     async with scene.consumer(make(), max_in_flight=20) as consumer:
+        await until(lambda: consumer.counts.received == 25)  # there is no room for more
+        scene.queue.send(*(message(f"k{n}", 0) for n in range(20)))
         await until(lambda: len(scene.done) == 20, 30)
         assert scene.of("bad") == []
         scene.queue.send(*(message("bad", n) for n in range(25, 30)), message("last", 0))
@@ -88,8 +89,9 @@ async def test_many_keys_that_fail_leave_room_for_others():
     scene.queue.send(
         *(message("bad", 0)._replace(headers={**HEADERS, KEY: str(n)}) for n in range(20))
     )
-    scene.queue.send(*(message(f"k{n}", 0) for n in range(5)))
-    async with scene.consumer(store, max_in_flight=20):
+    async with scene.consumer(store, max_in_flight=20) as consumer:
+        await until(lambda: consumer.counts.received == 20)
+        scene.queue.send(*(message(f"k{n}", 0) for n in range(5)))
         await until(lambda: len(scene.done) == 5, 30)
 
 

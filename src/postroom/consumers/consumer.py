@@ -13,8 +13,8 @@ from typing import Any, Self
 from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
 from postroom.clock import Clock, SystemClock
 from postroom.consumers.backlog import Backlog, Unpacked, stream_of
-from postroom.consumers.hashed import HashedIds
 from postroom.consumers.detours import Detours
+from postroom.consumers.hashed import HashedIds
 from postroom.consumers.keys import Keys
 from postroom.consumers.letter import read, to_record
 from postroom.consumers.seen import warn_of_a_short_memory
