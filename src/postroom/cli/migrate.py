@@ -60,7 +60,7 @@ def migrate(
       postroom migrate --store sqlite:///app.db
       postroom migrate status --store sqlite:///app.db
       postroom migrate sql --store sqlite:///app.db > postroom.sql
-      postroom migrate adopt --store mysql://app@db/shop --table outbox --status published=done
+      postroom migrate adopt --table outbox --status published=done
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
         raise click.UsageError("--from goes with `migrate sql`")
