@@ -26,7 +26,7 @@ from postroom.engine.service import Service
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.engine.stager import Stager, Watcher
 from postroom.engine.suspects import Suspects
-from postroom.engine.tender import Tender
+from postroom.engine.tender import Patience, Tender
 from postroom.engine.worker import Worker
 from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.observer import Alarm, Observer, Woke
@@ -161,8 +161,9 @@ class Relay:
         office = self._office
         assert office is not None
         tender = next(s for s in self._services if isinstance(s, Tender))
+        patience = Patience(self._clock, self.settings.lease_seconds)
         try:
-            while not await self._nothing_due(office, tender):
+            while not await patience.ask(lambda: self._nothing_due(office, tender)):
                 if not office.breaker.is_closed or self._office is not office or self._error:
                     break
                 silent = self._clock.monotonic() - office.beat_at

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from math import inf
 
+from postroom.clock import Clock
 from postroom.engine.office import Office, wait_for
 from postroom.engine.service import Service
 from postroom.errors import StoreConflictError, StoreError
@@ -11,9 +14,34 @@ from postroom.observer import Alarm, Lanes
 from postroom.store import Member, Roster
 
 _HUNG_LEASES = 3  # work that is older than so many leases is given to another relay
+_FIRST_PAUSE = 0.05
 _ORPHAN_LEASES = 3
 _MEND_STEP = 100
 _MEND_EVERY = 20  # beats
+
+
+class Patience:
+    """Asks the store although it fails now and then; the error is raised after so many seconds."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._since: float | None = None
+        self._pause = _FIRST_PAUSE
+
+    async def ask(self, question: Callable[[], Awaitable[bool]]) -> bool:
+        """Return the answer; False, after a growing pause, if there was none."""
+        try:
+            answer = await question()
+        except StoreError:
+            now = self._clock.monotonic()
+            self._since = now if self._since is None else self._since
+            if now - self._since > self._seconds:
+                raise
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._pause * 2, 1.0)
+            return False
+        self._since, self._pause = None, _FIRST_PAUSE
+        return answer
 
 
 class Tender(Service):

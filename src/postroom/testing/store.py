@@ -38,7 +38,11 @@ from postroom.testing.store_lanes import ClockContract, FenceContract, LaneContr
 from postroom.testing.store_names import NamingContract
 from postroom.testing.store_oversight import OversightContract
 from postroom.testing.store_people import HandlerContract, LookingContract, OperatorContract
-from postroom.testing.store_reading import ReadingContract, SchedulingContract
+from postroom.testing.store_reading import (
+    FairStagingContract,
+    ReadingContract,
+    SchedulingContract,
+)
 from postroom.testing.store_settling import SettlingContract
 from postroom.testing.store_writing import WritingContract
 
@@ -86,6 +90,7 @@ class StoreContract(
     WritingContract,
     ReadingContract,
     SchedulingContract,
+    FairStagingContract,
     SettlingContract,
     NamingContract,
     BlockContract,

@@ -193,6 +193,22 @@ class ReadingContract:
         assert await store.streams() == ["main", "other"]
 
 
+class FairStagingContract:
+    """A lane that is full of due events holds up no other."""
+
+    async def test_due_events_of_one_lane_do_not_hold_up_the_others(
+        self, store: Store, add: Add
+    ) -> None:  # E-7
+        (other,) = keys_of_lane(60, 1)
+        full = keys_of_lane(3, 12)
+        await add(*(event(key, key) for key in [*full, other]))
+        hand = await Hand(store).take()
+        for name in [*full, other]:  # the other one is due last
+            await hand.fail(await hand.only(name))
+        assert await hand.stage(8) in range(3, 9)
+        assert other in names(await hand.read())
+
+
 class SchedulingContract:
     """Events that wait for their time."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager
 from itertools import islice
@@ -255,10 +256,16 @@ class MemoryStore(Oversight):
         now, owned = self.now_us(), set(lanes)
         waiting = sorted((self.data.rows[seq] for seq in self.data.waiting[stream]), key=_due)
         mine = [stored for stored in waiting if stored.row.lane in owned]
-        due = [stored for stored in mine if _due(stored)[0] <= now][:limit]
+        rank, before = Counter[int](), dict[int, int]()  # one lane holds up no other
+        for stored in mine:
+            before[stored.seq] = rank[stored.row.lane]
+            rank[stored.row.lane] += 1
+        ripe = [stored for stored in mine if _due(stored)[0] <= now]
+        due = sorted(ripe, key=lambda stored: before[stored.seq])[:limit]
         for stored in due:
             self.data.move(stored, Stage.READY)
-        later = mine[len(due) :]
+        moved = {stored.seq for stored in due}
+        later = [stored for stored in mine if stored.seq not in moved]
         wait = max(0.0, (_due(later[0])[0] - now) / _SECOND) if later else None
         ready = any(self.data.ready.get((stream, lane)) for lane in owned)
         return Staged(len(due), wait, ready)

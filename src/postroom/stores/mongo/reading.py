@@ -329,9 +329,13 @@ async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -
         outlook = await _look(db, stream, lanes)
         moved = 0
         if outlook.due_lanes:
-            due = {**_waiting(stream, outlook.due_lanes), "awaits": {"$lte": outlook.now}}
-            cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **_ORDER}).limit(limit)
-            still = {"_id": {"$in": [one["_id"] async for one in cursor]}, "stage": "waiting"}
+            found: list[Any] = []
+            each = -(-limit // len(outlook.due_lanes))  # one lane holds up no other
+            for lane in outlook.due_lanes:
+                due = {**_waiting(stream, [lane]), "awaits": {"$lte": outlook.now}}
+                cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **_ORDER}).limit(each)
+                found += [one["_id"] async for one in cursor]
+            still = {"_id": {"$in": found[:limit]}, "stage": "waiting"}
             change = {"$set": {"stage": "ready", "awaits": NEVER}}
             moved = (await db.outbox.update_many(still, change)).modified_count
             outlook = await _look(db, stream, lanes)

@@ -1,6 +1,5 @@
 UPDATE postroom_outbox SET stage = 'ready'
 WHERE seq IN (
-    SELECT w.seq FROM json_each(:lanes) AS l
-    CROSS JOIN postroom_outbox AS w INDEXED BY postroom_outbox_waiting
-    ON w.stream = :stream AND w.lane = l.value AND w.stage = 'waiting' AND w.next_attempt_at <= :now
-    LIMIT :limit)
+    SELECT w.seq FROM postroom_outbox AS w INDEXED BY postroom_outbox_waiting
+    WHERE w.stream = :stream AND w.lane = :lane AND w.stage = 'waiting' AND w.next_attempt_at <= :now
+    ORDER BY w.next_attempt_at LIMIT :most)
