@@ -102,7 +102,7 @@ def outbox(request):
         for _ in range(8):  # long enough for the server to settle on a plan
             early.explain("read", **question())
             early.explain("stage", **staging())
-            early.explain("settle", **settling([1]))
+            early.explain("settle", **settling([(1, "none")]))
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("ALTER TABLE postroom_outbox SET (autovacuum_enabled = off)")
             connection.execute("ANALYZE postroom_outbox")
@@ -145,10 +145,12 @@ def question(**changed):
     } | changed  # fmt: skip
 
 
-def settling(seqs, *, keep=True):
+def settling(rows, *, keep=True):
+    """Settle what was read: rows begin with number and id."""
     return {
         "stream": "main", "owner": "anna", "lanes": numbers(LANES),
-        "tokens": numbers([1] * len(LANES)), "seqs": numbers(seqs), "keep": keep,
+        "tokens": numbers([1] * len(LANES)), "seqs": numbers(row[0] for row in rows),
+        "ids": [row[1] for row in rows], "keep": keep,
     }  # fmt: skip
 
 
@@ -223,10 +225,10 @@ def test_a_settle_touches_what_it_ends(looker, keep):
     connection = looker.connection
     connection.execute("BEGIN")
     try:
-        nodes, answer = looker.explain("settle", **settling([row[0] for row in rows], keep=keep))
+        nodes, answer = looker.explain("settle", **settling(rows, keep=keep))
     finally:
         connection.execute("ROLLBACK")
-    assert answer == [(LANES,)]
+    assert answer[0][0] == LANES
     assert_no_detours(nodes)
     assert removed(nodes) <= 100  # lease rows, not events
     # A row is found by three pages; a new version goes into the table and three indexes.
