@@ -358,7 +358,26 @@ def _accepted_first():
     Errand.finish = marks_first
 
 
+def _mended_in_the_beat():
+    from postroom.engine.mender import Mender
+    from postroom.engine.tender import Tender
+
+    beat = Tender.beat
+
+    async def beat_and_mend(self):
+        await beat(self)
+        office = self._office
+        lanes, office.to_mend = office.to_mend, set()
+        await Mender(office)._mend(lanes)
+
+    Tender.beat = beat_and_mend
+
+
 MONGO_MUTANTS = {
+    "mended-in-the-beat": Mutant(
+        "L6", "the heartbeat waits until blocks are mended", _mended_in_the_beat,
+        tests=("tests/scenario/test_mending.py::test_a_mend_that_hangs_holds_up_no_heartbeat",),
+    ),
     "mongo-prunes-replayed": Mutant(
         "G2", "prune deletes what was replayed since it looked, in MongoDB",
         _prunes_whatever_it_has_seen,

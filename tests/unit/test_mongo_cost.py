@@ -11,8 +11,8 @@ from bson.int64 import Int64
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
-from postroom.store import Filter
-from postroom.stores.mongo import MongoStore, beside
+from postroom.store import Failure, Filter
+from postroom.stores.mongo import MongoStore, beside, blocks, settling
 from postroom.testing.store_hand import Hand, event, keys_of_lane, names
 from postroom.transactions.pymongo import without_transaction
 from tests.contract.mongo_database import url_of
@@ -147,3 +147,30 @@ async def test_the_events_of_a_key_are_found_by_an_index(bench):
         assert names(found) == ["a", "b"]
         assert documents <= 4
         assert keys <= 20
+
+
+# T/D: mending with nothing to mend
+@pytest.mark.promise("B4", "D1")
+async def test_mending_looks_at_a_bounded_number_of_heads_at_a_time(bench, monkeypatch):
+    monkeypatch.setattr(blocks, "HEADS_STEP", 40)
+    await bench.add(*(event(f"e{n}", f"k{n}") for n in range(200)))
+    hand = await Hand(bench.store).take()
+    records = await hand.read()
+    await hand.settle(failed=[Failure(record, 1, 3_600.0, "boom") for record in records])
+    steps = []
+    look = settling.load_broken
+
+    async def counted(db, session, stream, lanes, limit):
+        number = await bench.database["postroom_block"].count_documents(
+            {"stream": stream, "lane": {"$in": list(lanes)}}
+        )
+        steps.append((len(lanes), number))
+        return await look(db, session, stream, lanes, limit)
+
+    monkeypatch.setattr(settling, "load_broken", counted)
+    assert await bench.store.mend("main", "anna", hand.held, 100) == 0
+    assert sum(number for _, number in steps) == 200
+    assert all(number <= 40 or lanes == 1 for lanes, number in steps)
+    await bench.outbox.delete_many({"_id": {"$in": ["e3", "e77", "e199"]}})
+    assert await bench.store.mend("main", "anna", hand.held, 100) == 3
+    assert await bench.store.mend("main", "anna", hand.held, 100) == 0

@@ -62,6 +62,9 @@ class Office:
     events_seen: bool = False  # the stager saw something ready in our lanes
     beat_at: float = 0.0  # when the last beat succeeded
     allotment: Allotment = field(init=False)
+    to_mend: set[int] = field(default_factory=set)  # lanes whose blocks the mender should look at
+    mend: asyncio.Event = field(default_factory=asyncio.Event)  # the mender should begin
+    mending: bool = False
     hurry: asyncio.Event = field(default_factory=asyncio.Event)  # the tender should beat now
     nudge: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
 
@@ -95,6 +98,12 @@ class Office:
 
     def trouble(self, doing: str, error: BaseException) -> None:
         self.tell(Trouble(self.stream, doing, short_error(error)))
+
+    def ask_to_mend(self, lanes: Collection[int]) -> None:
+        """Let the mender look at the blocks of these lanes."""
+        if lanes:
+            self.to_mend |= set(lanes)
+            self.mend.set()
 
     def wake(self) -> None:
         """Let the workers look for work."""

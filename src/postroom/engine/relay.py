@@ -19,6 +19,7 @@ from postroom.engine.blocks import Judge
 from postroom.engine.breaker import Breaker
 from postroom.engine.forgetting import Forgetter
 from postroom.engine.lanes import LaneKeeper
+from postroom.engine.mender import Mender
 from postroom.engine.office import Counts, Office, Vitals
 from postroom.engine.pruner import Pruner
 from postroom.engine.runner import run_all
@@ -250,7 +251,9 @@ class Relay:
             )
             for group in range(office.allotment.workers)
         ]
-        self._services = [Tender(office), *self._workers, suspects, Stager(office)]
+        self._services = [
+            Tender(office), Mender(office), *self._workers, suspects, Stager(office)
+        ]  # fmt: skip
         if self.store.capabilities.notify:
             self._services.append(Watcher(office))
         if settings.keep_done_seconds > 0:
@@ -276,6 +279,8 @@ class Relay:
 
     async def _nothing_due(self, office: Office, tender: Tender) -> bool:
         if not tender.settled_in or not all(flight.is_empty for flight in office.flights):
+            return False
+        if office.to_mend or office.mending:  # a key may be about to go on
             return False
         staged = await office.store.stage(office.stream, list(office.keeper.held), 1_000)
         # What was set aside is ready in the store, but cannot be sent or settled for now.

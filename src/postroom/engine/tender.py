@@ -16,7 +16,6 @@ from postroom.store import Member, Roster
 _HUNG_LEASES = 3  # work that is older than so many leases is given to another relay
 _FIRST_PAUSE = 0.05
 _ORPHAN_LEASES = 3
-_MEND_STEP = 100
 _MEND_EVERY = 20  # beats
 
 
@@ -101,7 +100,7 @@ class Tender(Service):
             await self._take(plan.take)
         self._beats += 1
         if self._beats % _MEND_EVERY == 0:
-            await self._mend(keeper.tokens())
+            office.ask_to_mend(keeper.held)
         await office.release_drained()
         self.settled_in = True
 
@@ -164,12 +163,5 @@ class Tender(Service):
             return
         keeper.taken(taken, asked_at)
         office.tell(Lanes(office.stream, office.owner, "taken", tuple(sorted(taken))))
-        await self._mend(taken)
+        office.ask_to_mend(taken)
         office.wake()
-
-    async def _mend(self, tokens: dict[int, int]) -> None:
-        office = self._office
-        while tokens and (
-            await office.store.mend(office.stream, office.owner, tokens, _MEND_STEP) == _MEND_STEP
-        ):
-            pass

@@ -15,11 +15,13 @@ from pymongo import DeleteMany, UpdateMany, UpdateOne
 from postroom.record import Record
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import Document, Place, key_id, seq_of
+from postroom.stores.mongo.troubles import translated
 from postroom.transactions.pymongo import NEVER
 
 Change = UpdateMany | UpdateOne | DeleteMany
 
 ADVANCE_STEP = 500
+HEADS_STEP = 2_000  # blocks whose heads are looked at together
 LIVE = ("ready", "waiting")
 
 
@@ -233,6 +235,28 @@ def block_of(found: Document) -> Block:
     live = any(head.get("stage") in LIVE and seq_of(head) == barrier for head in heads)
     parked = [(seq_of(one), one["_id"]) for one in found.get("parked", ())]
     return Block(found["key_hash"], barrier, found["head"], live, parked)
+
+
+async def lanes_with_blocks(db: Connection, stream: str, lanes: Collection[int]) -> list[list[int]]:
+    """Return those of the lanes that have blocks, in groups with a bounded number of them."""
+    with translated(harmless=True):
+        cursor = await db.block.aggregate(
+            [
+                {"$match": {"stream": stream, "lane": {"$in": sorted(lanes)}}},
+                {"$group": {"_id": "$lane", "number": {"$sum": 1}}},
+                {"$sort": {"_id": 1}},
+            ]
+        )
+        found = await cursor.to_list()
+    groups: list[list[int]] = []
+    room = 0
+    for lane in found:
+        if not groups or lane["number"] > room:
+            groups.append([])
+            room = HEADS_STEP
+        groups[-1].append(int(lane["_id"]))
+        room -= lane["number"]
+    return groups
 
 
 async def load_broken(

@@ -11,7 +11,14 @@ from pymongo import DeleteMany, UpdateMany, UpdateOne
 
 from postroom.record import UNREADABLE, Record, short_error
 from postroom.store import Missing, Settlement
-from postroom.stores.mongo.blocks import Blocks, Change, load_blocks, load_broken, write
+from postroom.stores.mongo.blocks import (
+    Blocks,
+    Change,
+    lanes_with_blocks,
+    load_blocks,
+    load_broken,
+    write,
+)
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds, seq_of
 from postroom.stores.mongo.leasing import fence
@@ -232,12 +239,26 @@ def _same(record: Record) -> Document:
 async def mend(
     db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
 ) -> int:
-    """Repair blocks from state; a look, if none is broken."""
-    async with db.snapshot() as session:
-        _, broken = await load_broken(db, session, stream, list(leases), 1)
-    if not broken:
-        return 0
+    """Repair blocks from state, some lanes at a time; a look, if there are none.
 
+    Each step looks at a bounded number of heads: with 150,000 blocks one question for all of them
+    would take longer than a lease.
+    """
+    mended = 0
+    for lanes in await lanes_with_blocks(db, stream, leases):
+        async with db.snapshot() as session:
+            _, broken = await load_broken(db, session, stream, lanes, 1)
+        if broken:
+            held = {lane: leases[lane] for lane in lanes}
+            mended += await _mend(db, stream, owner, held, limit - mended)
+        if mended >= limit:
+            break
+    return mended
+
+
+async def _mend(
+    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
     async def work(session: Session) -> int:
         lanes = await fence(db, session, stream, owner, leases)
         if not lanes:
