@@ -25,6 +25,8 @@ class TestMysqlStore(FlawContract, StoreContract):
         "occurred_at = '0000-00-00'": "occurred_at is NULL",
         "created_at = '0000-00-00'": "created_at is NULL",
     }
+    waiting = ("next_attempt_at = '0000-00-00'", "next_attempt_at = '9999-12-31'")
+    odd_ids = {"id = x'ff62'": "id is not UTF-8 text: \\xffb"}
 
     @pytest.fixture
     def database(self, mariadb_url):

@@ -27,6 +27,11 @@ class PostgresContract(FlawContract, StoreContract):
         "headers = '{\"retries\":1}', size = size + 13": "headers are not a JSON object of text",
         "causation_path = '[[\"a\"]]'": "causation_path is not a JSON list of text pairs",
     }
+    waiting = (
+        "next_attempt_at = 'infinity'",
+        "next_attempt_at = '-infinity'",
+        "next_attempt_at = '294276-12-31'",
+    )
 
     @pytest.fixture
     async def another(self, server_url):

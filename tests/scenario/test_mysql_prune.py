@@ -12,13 +12,17 @@ from tests.contract.mysql_database import own_database
 
 
 @pytest.mark.promise("G2")
+@pytest.mark.parametrize(
+    ("seconds", "kept"),
+    [(60.0, {"replayed", "done again", "dead again"}), (0.0, {"replayed", "dead again"})],
+)
 async def test_an_event_that_is_replayed_between_look_and_deletion_is_kept(
-    mariadb_url, monkeypatch
+    mariadb_url, monkeypatch, seconds, kept
 ):
     with own_database(mariadb_url) as database:
         async with database.store() as store, database.store() as another:
             async with database.writing() as connection:
-                names = ("old", "replayed", "done again")
+                names = ("old", "replayed", "done again", "dead again")
                 await Outbox().add_many(connection, [event(name, name) for name in names])
             hand = await Hand(store).take()
             await hand.settle(done=await hand.read(), keep_done=True)
@@ -31,7 +35,8 @@ async def test_an_event_that_is_replayed_between_look_and_deletion_is_kept(
                 found = await rows(self, name, **values)
                 if name == "prune_old" and found:
                     monkeypatch.setattr(Session, "rows", rows)
-                    await another.replay(["replayed", "done again"])
+                    await another.replay(["replayed", "done again", "dead again"])
+                    await another.bury(["dead again"], "no use")
                     database.run(
                         "UPDATE postroom_outbox SET state = 'done', stage = 'over', "
                         "settled_at = UTC_TIMESTAMP(6) WHERE id = 'done again'"
@@ -39,5 +44,5 @@ async def test_an_event_that_is_replayed_between_look_and_deletion_is_kept(
                 return found
 
             monkeypatch.setattr(Session, "rows", then_a_replay)
-            assert await store.prune(60.0, 100) == 1
-            assert {record.id for record in await store.find(Filter())} == set(names[1:])
+            assert await store.prune(seconds, 100) == len(names) - len(kept)
+            assert {record.id for record in await store.find(Filter())} == kept

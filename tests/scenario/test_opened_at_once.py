@@ -47,8 +47,9 @@ async def test_a_mysql_store_is_opened_once(mariadb_url, pools):
         assert len(pools) == 1
         there = f"SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{database.name}'"
         await until(lambda: database.run(there) == [(1,)])  # the one that asks
-        await start_together(shared)  # in another life
+        await asyncio.gather(*(shared.open() for _ in range(3)))  # in another life
         assert len(pools) == 2
+        await shared.close()
 
 
 async def test_a_postgres_store_is_opened_once(postgres_url, pools):
@@ -62,3 +63,6 @@ async def test_a_postgres_store_is_opened_once(postgres_url, pools):
         )
         with psycopg.connect(postgres_url, autocommit=True) as conn:
             await until(lambda: conn.execute(there).fetchone() == (0,))
+            await asyncio.gather(*(shared.open() for _ in range(3)))
+            assert len(pools) == 2
+            await shared.close()

@@ -105,7 +105,9 @@ def test_every_parameter_is_in_the_drivers_style():
 def test_only_what_mysql_8_and_mariadb_share():
     """Words that one of the two does not know."""
     alien = ("RETURNING", "LATERAL", "VALUES ROW", "VALUES(", "NULLS FIRST", " AS new ON DUPLICATE")
-    everything = [*load_queries("postroom_").values(), *load_migrations("postroom_")[0].statements]
+    queries = dict(load_queries("postroom_"))
+    assert "RETURNING" in queries.pop("settle_delete_returning")  # never sent to MySQL
+    everything = [*queries.values(), *load_migrations("postroom_")[0].statements]
     for text in everything:
         assert not [word for word in alien if word in text.upper()], text
 

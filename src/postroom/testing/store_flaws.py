@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
@@ -21,10 +22,14 @@ Spoil = Callable[[str, Any], Awaitable[None]]
 class FlawContract:
     """Rows that were written by hand, by another program, or are damaged.
 
-    flaws   what the fixture `spoil` is to write → words of the dead letter's error
+    flaws     what the fixture `spoil` is to write → words of the dead letter's error
+    odd_ids   the same, for ids that are no text, if the store can hold such
+    waiting   what is to be written to rows that wait for their time
     """
 
     flaws: ClassVar[Mapping[str, str]] = {}
+    odd_ids: ClassVar[Mapping[str, str]] = {}
+    waiting: ClassVar[Sequence[str]] = ()
     odd_id: ClassVar[str] = ""  # the same for an id that is no text; empty: there can be none
 
     @pytest.fixture
@@ -72,6 +77,42 @@ class FlawContract:
         assert settlement.missing == []
         assert (await store.stats()).counts[State.DEAD] == 1
         assert [record.id for record in await hand.read()] == ["next"]
+
+    @pytest.mark.parametrize("keep_done_seconds", [0, 3_600])
+    async def test_a_row_whose_id_is_no_text_costs_one_event(
+        self, store: Store, add: Add, spoil: Spoil, keep_done_seconds: float
+    ) -> None:
+        """It can be named by its number and its bytes alone, also where it blocks its key."""
+        for n, flaw in enumerate(self.odd_ids):
+            await add(event(f"a{n}", f"k{n}"), event(f"b{n}", f"k{n}"), event(f"c{n}", f"k{n}"))
+            await spoil(f"b{n}", flaw)
+        broker = MemoryBroker()
+        async with Relay(
+            store, broker, poll_seconds=0.02, keep_done_seconds=keep_done_seconds
+        ) as relay:
+            await until(_holds(lambda: relay.counts.done == 2 * len(self.odd_ids)))
+            await until(_holds(lambda: relay.counts.dead == len(self.odd_ids)))
+            dead = await store.find(Filter(state=State.DEAD))
+        for letter, words in zip(dead, self.odd_ids.values(), strict=True):
+            assert letter.last_error is not None
+            assert words in letter.last_error
+
+    async def test_a_row_that_waits_for_no_time_holds_up_nobody(
+        self, store: Store, add: Add, spoil: Spoil
+    ) -> None:
+        soon, later = (datetime.now(UTC) + timedelta(seconds=n) for n in (0.3, 3_600))
+        for n, flaw in enumerate(self.waiting):
+            await add(event(f"late{n}", f"k{n}", available_at=later))
+            await spoil(f"late{n}", flaw)
+        await add(*(event(f"soon{n}", f"s{n}", available_at=soon) for n in range(64)))
+        broker = MemoryBroker()
+        async with Relay(store, broker, poll_seconds=0.02):
+
+            async def all_sent() -> bool:
+                return {f"soon{n}" for n in range(64)} <= {m.record.id for m in broker.messages}
+
+            await until(all_sent)
+            assert (await store.stats()).lag_seconds >= 0
 
     async def test_a_row_that_cannot_be_a_record_can_be_looked_at(
         self, store: Store, add: Add, spoil: Spoil

@@ -184,7 +184,7 @@ def stage(db: Database, stream: str, lanes: Sequence[int], limit: int) -> Staged
     where = {"stream": stream, "lanes": json.dumps(list(lanes))}
     ((due, ready),) = db.rows("stage_look", **where)
     now, moved = host_microseconds(), 0
-    if due is not None and due <= now:
+    if isinstance(due, int) and due <= now:
         with db.change() as now:
             # Each lane by itself, in any order: one that is full of due events holds up no other.
             for lane in random.sample(lanes, len(lanes)):
@@ -193,7 +193,7 @@ def stage(db: Database, stream: str, lanes: Sequence[int], limit: int) -> Staged
                 if moved >= limit:
                     break
             ((due, ready),) = db.rows("stage_look", **where)
-    wait = None if due is None else max(0.0, (due - now) / 1_000_000)
+    wait = max(0.0, (due - now) / 1_000_000) if isinstance(due, int) else None
     return Staged(moved, wait, bool(ready))
 
 

@@ -35,7 +35,8 @@ CREATE TABLE postroom_outbox (
     -- A read is bounded by `size`, in bytes; the length of text is counted in characters, of up to four bytes.
     CHECK (size BETWEEN coalesce(length(payload), length(payload_bytes)) + coalesce(length(headers), 0)
         AND 4 * (coalesce(length(payload), length(payload_bytes)) + coalesce(length(headers), 0))),
-    CHECK (stage <> 'waiting' OR next_attempt_at IS NOT NULL),
+    CHECK (typeof(lane) = 'integer'), -- else no read would find it
+    CHECK (stage <> 'waiting' OR typeof(next_attempt_at) = 'integer'),
     CHECK ((settled_at IS NOT NULL) = (stage = 'over')),
     CHECK (CASE state
         WHEN 'pending'    THEN stage IN ('ready', 'waiting', 'parked')
