@@ -42,7 +42,7 @@ def url(tmp_path):
             "text": "type = CAST(x'ff' AS TEXT), last_error = CAST(x'fe' AS TEXT)",
             "times": "created_at = 9223372036854775807, occurred_at = 'never', lease_until = 'x'",
             "deep": "type = 'u', settled_at = 'long ago'",
-            "headers": "headers = '[', causation_path = '7'",
+            "headers": "headers = '[', size = size + 1, causation_path = '7'",
         }.items():
             conn.execute(f"UPDATE postroom_outbox SET {flaw} WHERE id = ?", (name,))
     conn.close()
