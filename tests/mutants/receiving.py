@@ -138,6 +138,18 @@ def _runs_trust_handlers():
     handling.may_commit = lambda standing, names: True
 
 
+def _hangs_are_forgotten():
+    from postroom.brokers.threads import Threads
+
+    Threads.watch = lambda self, *given, **options: None
+
+
+def _sync_context_drops_history():
+    from postroom.context import SyncContext
+
+    SyncContext.add = lambda self, event: self._outbox.add(self.tx, event)
+
+
 def _batch_one_key_twice():
     from postroom.consumers.keys import Keys
 
@@ -392,6 +404,14 @@ RECEIVING_MUTANTS = {
     "run-trusts-handlers": Mutant(
         "H2", "a run is committed without a look at its transaction", _runs_trust_handlers,
         tests=("tests/contract/test_transactions_sqlite3.py::TestMisbehaviour",),
+    ),
+    "hang-started-again": Mutant(
+        "G7", "an event is run again while its last run hangs in its thread", _hangs_are_forgotten,
+        tests=("tests/unit/test_handlers_limits.py",),
+    ),
+    "sync-context-drops-history": Mutant(
+        "H2", "what a sync handler adds has no correlation and no causation",
+        _sync_context_drops_history, tests=("tests/unit/test_handlers_context.py",),
     ),
     "batch-not-begun": Mutant(
         "H1", "the events of a batch run before their attempts are counted", _batch_not_begun,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from postroom import Event, Handlers
 from postroom.consumers.backlog import Backlog, Unpacked, stream_of
-from postroom.consumers.letter import restore, row_id, to_record, to_row
+from postroom.consumers.letter import read, restore, row_id, to_record, to_row
 from postroom.consumers.offsets import Partition
 from postroom.consumers.settings import ConsumerSettings, merge
 from postroom.context import Context
@@ -485,3 +485,14 @@ def test_arrivals_are_enough_by_number_or_by_size():
     assert len(arrivals.take(2_000)) == 1_516
     assert not arrivals.are_enough
     assert arrivals.take(1) == []
+
+
+@pytest.mark.promise("G7")
+async def test_a_number_that_nobody_counts_to_is_refused():  # R-D7
+    headers = {"postroom-id": "e", "postroom-type": "t", "postroom-kseq": str(2**63 - 1)}
+    message = Incoming("orders", b"{}", headers)
+    with pytest.raises(EventError, match="no sender counts that far"):
+        read(message, "hash")
+    assert to_record(message).kseq is None  # as a dead letter it can be kept
+    most = message._replace(headers={**headers, "postroom-kseq": str(2**53)})
+    assert read(most, "hash")[0].kseq == 2**53

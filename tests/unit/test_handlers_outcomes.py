@@ -7,6 +7,11 @@ import sqlite3
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 
+import asyncmy
+import asyncpg
+import psycopg
+import pymongo
+import pymysql
 import pytest
 
 from postroom.broker import Outcome, Verdict
@@ -260,3 +265,82 @@ async def test_after_an_outage_nothing_further_of_the_batch_is_begun(database, d
     await handlers.publish(batch, desk)
     assert [desk.verdict(r) for r in batch] == [Verdict.OUTAGE] + [Verdict.UNSENT] * 4
     assert desk.begun == ["event-1"]
+
+
+# -- values that a database refuses ------------------------------------------------------------
+def of_mongo():
+    return pymongo.errors.OperationFailure("$inc overflows", code=2)
+
+
+REFUSED = {
+    "psycopg, out of range": lambda: psycopg.errors.NumericValueOutOfRange("bigint out of range"),
+    "psycopg, too long": lambda: psycopg.errors.StringDataRightTruncation("too long"),
+    "asyncpg": lambda: asyncpg.exceptions.NumericValueOutOfRangeError("bigint out of range"),
+    "pymysql": lambda: pymysql.err.DataError(1264, "Out of range value for column 'last'"),
+    "pymysql, an expression": lambda: pymysql.err.OperationalError(1690, "BIGINT out of range"),
+    "asyncmy": lambda: asyncmy.errors.DataError(1406, "Data too long"),
+    "sqlite3": lambda: OverflowError("Python int too large to convert to SQLite INTEGER"),
+    "pymongo": of_mongo,
+}
+
+
+@pytest.mark.promise("P2")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize("error", REFUSED.values(), ids=REFUSED)
+async def test_values_that_the_database_refuses_are_no_outage(database, error, kind):  # R-D7
+    database.accept_error = error()
+    handlers = made(database)
+
+    def charge(event, tx): ...
+
+    async def async_charge(event, tx): ...
+
+    handlers.on("order.created", name="charge")(async_charge if kind == "async" else charge)
+    assert (await outcome_of(handlers)).verdict is Verdict.FAILED
+    database.accept_error, database.commit_error = None, error()
+    assert (await outcome_of(handlers)).verdict is Verdict.FAILED  # not unknown: it was refused
+
+
+# -- bodies that are no JSON -------------------------------------------------------------------
+def reads(event, tx):
+    return event.data
+
+
+def reads_and_wraps(event, tx):
+    try:
+        return event.data
+    except ValueError as error:
+        raise KeyError("order") from error
+
+
+def asks(event, tx):
+    raise Retry("the mail server is busy")
+
+
+def fails(event, tx):
+    raise ConnectionError("gone")
+
+
+@pytest.mark.parametrize("kind", ["async", "sync"])
+@pytest.mark.parametrize(
+    ("function", "verdict"),
+    [
+        (reads, Verdict.REJECTED),
+        (reads_and_wraps, Verdict.REJECTED),
+        (asks, Verdict.FAILED),
+        (fails, Verdict.FAILED),
+    ],
+)
+async def test_only_a_handler_that_cannot_decode_its_event_rejects_it(
+    database, function, verdict, kind
+):  # R-D2
+    handlers = made(database)
+
+    async def on_the_loop(event, tx):
+        function(event, tx)
+
+    handlers.on("order.created", name="h")(on_the_loop if kind == "async" else function)
+    record = make_record(payload=b"[INFO] started", content_type="application/json")
+    outcome = await outcome_of(handlers, record)
+    assert outcome.verdict is verdict
+    assert ("the body is no JSON" in outcome.error) is (verdict is Verdict.REJECTED)

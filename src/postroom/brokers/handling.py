@@ -29,6 +29,7 @@ from typing import Any, assert_never
 
 from postroom import transactions
 from postroom.broker import CONFIRMED, REPEAT, Outcome, Verdict
+from postroom.brokers.decoding import undecodable
 from postroom.brokers.high_water import Gate, admit
 from postroom.brokers.standing import AFTERWARDS, LooseError, is_loose, loose_error, may_commit
 from postroom.brokers.threads import Hang, NoThreadError, Threads
@@ -42,7 +43,7 @@ from postroom.errors import (
 from postroom.record import Record, short_error
 from postroom.transaction import AsyncTransaction, Counter, Mark, Proof, SyncTransaction
 from postroom.transactions import steps
-from postroom.transactions.conflicts import has_no_room, is_conflict
+from postroom.transactions.conflicts import has_no_room, is_conflict, refuses_values
 
 AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
 SyncFactory = Callable[[], AbstractContextManager[Any]]
@@ -137,10 +138,12 @@ class Run:
             if isinstance(error, TransactionEndedError):  # there was nothing left to commit
                 return CONFIRMED
             return Outcome(Verdict.REJECTED, AFTERWARDS.format(error=short_error(error)))
-        if self.phase is not Phase.OPENING and not isinstance(error, (Retry, Reject)):
+        if self.phase is not Phase.OPENING and not isinstance(error, (Retry, Reject, LooseError)):
             self.lost_to_another = is_conflict(error)
             if has_no_room(error):
                 return Outcome(Verdict.MISCONFIGURED, f"the database: {short_error(error)}")
+            if refuses_values(error):  # never an outage, and a COMMIT that was refused is no secret
+                return Outcome(Verdict.FAILED, short_error(error))
         if self.phase is Phase.COMMITTING:
             return Outcome(Verdict.UNKNOWN, short_error(error))
         if self.phase is Phase.RUNNING:
@@ -284,6 +287,8 @@ async def effect(
             if mark is not None and is_loose(run.adapter, error):
                 found = await run.adapter.standing(run.proofs)
                 raise loose_error(found, run.names, error) from error
+            if rejection := undecodable(record, error):
+                raise rejection from error
             raise
 
 
@@ -453,6 +458,8 @@ def effect_sync(
             if mark is not None and is_loose(run.adapter, error):
                 found = run.adapter.standing(run.proofs)
                 raise loose_error(found, run.names, error) from error
+            if rejection := undecodable(record, error):
+                raise rejection from error
             raise
 
 

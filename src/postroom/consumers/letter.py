@@ -13,6 +13,7 @@ from typing import Any
 from postroom.clock import host_microseconds
 from postroom.codec import JSON
 from postroom.envelope import ID, read_headers, write_headers
+from postroom.errors import EventError
 from postroom.event import MAX_NAME_BYTES, MAX_TOPIC_BYTES
 from postroom.message_id import MissingId, identify, media_type
 from postroom.record import Record, key_hash, lane_of, row_id
@@ -23,7 +24,7 @@ OFFSET = "postroom-offset"
 STREAM = "inbox."
 
 _MAX_INT = 2**31 - 1
-_LARGEST = 2**63 - 1
+_LARGEST_NUMBER = 2**53
 _LATEST_US = 7_258_118_400_000_000  # the year 2200
 
 _to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -35,13 +36,26 @@ def to_record(message: Incoming, missing_id: MissingId | None = None) -> Record:
     Without `missing_id` it always gets an id: its place in the log if there is one, so that two
     dead letters with the same body are two, else the hash.
     """
-    return read(message, missing_id or ("hash" if message.offset is None else "offset"))[0]
+    how = missing_id or ("hash" if message.offset is None else "offset")
+    return read(message, how, whatever=missing_id is None)[0]
 
 
-def read(message: Incoming, missing_id: MissingId) -> tuple[Record, bool]:
+def _number(kseq: int | None, *, whatever: bool) -> int | None:
+    """Return the number of an event in its key, if it is one."""
+    if kseq is None or kseq <= _LARGEST_NUMBER:
+        return kseq
+    if whatever:
+        return None
+    raise EventError("kseq", f"{kseq} is larger than {_LARGEST_NUMBER}: no sender counts that far")
+
+
+def read(
+    message: Incoming, missing_id: MissingId, *, whatever: bool = False
+) -> tuple[Record, bool]:
     """Return the event that a message carries, and whether its id was made from its body.
 
-    Raises EventError if it has no id and needs one.
+    Raises EventError if it has no id and needs one, or a number that no sender can have counted
+    to: the last number of its key could never be raised after that. `whatever`: not for its number.
 
     Whatever else is missing or makes no sense is stood in for: the type by the topic, the key by
     the broker's own. Its `stream` is the id of the outbox that it came from, if it has a number.
@@ -69,7 +83,7 @@ def read(message: Incoming, missing_id: MissingId) -> tuple[Record, bool]:
         correlation_id=_clip(envelope.correlation_id, MAX_NAME_BYTES),
         causation_json=_json(envelope.causation_path) if envelope.causation_path else None,
         schema_version=_within(envelope.schema_version, _MAX_INT, 1),
-        kseq=envelope.kseq if (envelope.kseq or 0) <= _LARGEST else None,
+        kseq=_number(envelope.kseq, whatever=whatever),
         occurred_us=_within(envelope.occurred_us, _LATEST_US, now),
         created_us=now,
         state="pending",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.handlers import Handlers
 from postroom.clock import Clock
-from postroom.codec import JSON, decode_json
 from postroom.consumers.attempts import Attempts
 from postroom.consumers.backlog import Backlog
 from postroom.consumers.batches import Batches
@@ -192,8 +191,6 @@ class Trials:
                 delivery.ack()
                 return True
             bench.tell(_attempt(bench.stream, record, outcome))
-            if outcome.verdict is Verdict.FAILED and (problem := _undecodable(record)):
-                outcome = Outcome(Verdict.REJECTED, problem)
             # Strict handlers, who wait for every number, are for durable mode only.
             sentence = self._judge.judge(record._replace(kseq=None), outcome, alone=alone)
             record, alone = record._replace(attempts=sentence.attempts), False
@@ -312,17 +309,6 @@ def _attempt(stream: str, record: Record, outcome: Outcome) -> Attempt:
         record.attempts,
         outcome.error,
     )
-
-
-def _undecodable(record: Record) -> str | None:
-    """Say what is wrong with a body that claims to be JSON; looked at after a failure only."""
-    if record.content_type != JSON:
-        return None
-    try:
-        decode_json(record.payload)
-    except (ValueError, RecursionError) as error:
-        return f"the body is no JSON, which {JSON} says it is: {short_error(error)}"
-    return None
 
 
 def _reason(attempts: int, error: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postroom.errors import StoreConflictError, StoreError
+from postroom.errors import StoreConflictError, StoreError, StoreRefusedError
 
 _SQLSTATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _MYSQL_NUMBERS = frozenset({1213, 1205, 1020})  # deadlock, lock wait timeout, record has changed
@@ -18,6 +18,11 @@ _NO_ROOM_STATES = ("53", "25006")  # no disk, memory or connections; read only
 _NO_ROOM_NUMBERS = frozenset({1021, 1114, 1290, 1836})  # disk full, table full, read only (two)
 _SQLITE_NO_ROOM = frozenset({7, 8, 10, 13})  # primary codes: memory, read only, I/O error, full
 _MONGO_NO_ROOM = 14031
+_REFUSED_STATES = ("22", "23")  # data exceptions, violated constraints
+# Out of range (three), too long, wrong text, null, constraints (four).
+_REFUSED_NUMBERS = frozenset({1264, 1690, 1916, 1406, 1366, 1048, 1062, 1451, 1452, 3819, 4025})
+_SQLITE_REFUSED = frozenset({18, 19, 20})  # primary codes: too big, constraint, mismatch
+_MONGO_REFUSED = frozenset({2, 9, 14, 121, 11000, 17280, 10334})  # bad value, type, validation, …
 _MYSQL_MODULES = ("pymysql", "MySQLdb", "asyncmy")
 _TOO_MUCH_STATE = "54"  # PostgreSQL: a program limit exceeded
 _TOO_MUCH_NUMBERS = frozenset({1118, 1153, 1267, 1292, 3988})  # row, packet, collation, value
@@ -35,6 +40,27 @@ def is_conflict(error: BaseException | None) -> bool:
 def has_no_room(error: BaseException | None) -> bool:
     """Say whether the database takes nothing at present: it is full, or can only be read."""
     return any(_is_short(e) for e in _causes(error))
+
+
+def refuses_values(error: BaseException | None) -> bool:
+    """Say whether the database was asked, and refuses these values: no fault of the database."""
+    return any(map(_is_refusal, _causes(error)))
+
+
+def _is_refusal(error: BaseException) -> bool:
+    if isinstance(error, StoreRefusedError) or _is_too_much(error):
+        return True
+    state = getattr(error, "sqlstate", None)  # psycopg and asyncpg
+    if isinstance(state, str):
+        return state.startswith(_REFUSED_STATES)
+    module = type(error).__module__.partition(".")[0]
+    if module == "sqlite3":
+        return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_REFUSED
+    if module in _MYSQL_MODULES:
+        return bool(error.args) and error.args[0] in _REFUSED_NUMBERS
+    if module == "pymongo":
+        return getattr(error, "code", None) in _MONGO_REFUSED
+    return module == "bson" or type(error) is OverflowError  # a number that a driver cannot send
 
 
 def is_passing(error: BaseException | None) -> bool:
