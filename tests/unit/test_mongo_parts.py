@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 
+import bson
 import pytest
 from bson import Int64, Timestamp
 from pymongo.errors import (
@@ -24,11 +26,13 @@ from postroom.errors import (
     StoreLostError,
     StoreRefusedError,
 )
+from postroom.event import Event
+from postroom.outbox import to_row
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mongo.address import read_address
 from postroom.stores.mongo.documents import Place
 from postroom.stores.mongo.troubles import is_transient, translate
-from postroom.transactions.pymongo import place_numbers
+from postroom.transactions.pymongo import document, place_numbers
 from postroom.wiring import load_store
 
 URL = "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&prefix=billing_&w=majority"
@@ -163,3 +167,14 @@ def test_a_url_that_is_wrong_is_refused_without_its_secrets(options):  # X-M7
     with pytest.raises(ConfigError, match="MongoDB URL: ") as caught:
         read_address(f"mongodb://h/d?{options}")
     assert "s3cret" not in str(caught.value)
+
+
+# T/E
+@pytest.mark.req("S2.2")
+@pytest.mark.parametrize("year", [1, 9999])
+def test_an_instant_at_the_end_of_time_is_stored_and_can_be_read_by_every_driver(year):
+    at = datetime.max if year == 9999 else datetime.min
+    event = Event("t", available_at=at.replace(tzinfo=UTC), occurred_at=at.replace(tzinfo=UTC))
+    written = document(to_row(event, "t"), Timestamp(1, 1), Int64(1))
+    fields = bson.decode(bson.encode({"fields": written["$mergeObjects"][0]["$literal"]}))["fields"]
+    assert fields["available_at"].year == fields["occurred_at"].year == year
