@@ -4,6 +4,10 @@ from tests.mutants.mutant import Mutant
 
 CLOCK = "tests/contract/test_store_memory.py"
 LANES = "tests/unit/test_lanes.py"
+REFUSED = (
+    "tests/scenario/test_refused_settle.py"
+    "::test_it_becomes_a_dead_letter_and_its_neighbours_are_done[sqlite]"
+)
 
 
 def _no_horizon():
@@ -51,7 +55,7 @@ LEASING_MUTANTS = {
     ),
     "refused-settle-is-repeated": Mutant(
         "G7", "a settle that is refused for its data is repeated for ever",
-        _refused_is_a_conflict, sim=("refused", "fail", "poison"),
+        _refused_is_a_conflict, tests=(REFUSED,),
     ),
     "strict-event-is-given-up": Mutant(
         "B6", "a strict event whose outcome is refused becomes a dead letter",
