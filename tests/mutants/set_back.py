@@ -77,6 +77,9 @@ FENCE = "tests/scenario/test_postgres_fence.py"
 TAKEN_BACK = f"{FLOOR}::test_a_floor_is_not_used_when_numbers_were_taken_back"
 
 SET_BACK_MUTANTS = {
+    "settle-by-number": Mutant(
+        "G2", "a settle names rows by their numbers alone", _by_number, sim=("set_back", "slow_store", "slow_broker"),
+    ),
     "pg-floor-outlives-a-crash": Mutant(
         "R6", "a floor is used by backends that were started after a crash",
         _floors_outlive_a_crash,

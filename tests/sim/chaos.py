@@ -36,10 +36,16 @@ class Chaos:
         "breaker": 0.03,
     }
 
+    # Only where it is asked for by its name.
+    ASKED = {
+        "set_back": 0.01,  # the store loses its last transactions, and gives their numbers again
+    }
+
     def __init__(self, rng, only=None):
         self.rng = rng
         chosen = [k for k in self.KINDS if rng.random() < 0.4] if only is None else list(only)
-        self.rates = {k: self.KINDS[k] * rng.choice([0.3, 1, 3]) for k in chosen}
+        rates = {**self.KINDS, **self.ASKED}
+        self.rates = {k: rates[k] * rng.choice([0.3, 1, 3]) for k in chosen}
         self.calm = False
         self.fired = Counter()
 

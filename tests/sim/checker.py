@@ -27,7 +27,7 @@ def _nothing_lost(world):
 
 
 def _no_phantom(world):
-    ghosts = (set(world.arrived) | world.hasty) - world.committed
+    ghosts = (set(world.arrived) | world.hasty) - world.committed - world.vanished
     found = [f"G1 phantom: {sorted(ghosts)[:3]}"] if ghosts else []
     if world.early and not world.chaos.fired["clock"]:
         found.append(f"delayed events came before they were due: {world.early[:3]}")
@@ -37,12 +37,14 @@ def _no_phantom(world):
 def _order(world):
     """Within a stream, one key's events are first seen in the order they were written (G4).
 
-    Replayed dead letters and delayed events take another place. Writers of strict events are
+    Replayed dead letters and delayed events take another place; of events that the store has lost
+    and whose numbers others have, nothing is said. Writers of strict events are
     coordinated by the counter alone, which each topic has for itself.
     """
     last, seen, found = {}, set(), []
+    elsewhere = world.replayed | set(world.delayed) | world.vanished
     for came in world.arrivals:
-        if came.key is None or came.id in seen | world.replayed | set(world.delayed):
+        if came.key is None or came.id in seen | elsewhere:
             continue
         seen.add(came.id)
         key = (came.stream, came.key, None if came.kseq is None else came.topic)
@@ -60,7 +62,7 @@ def _numbers(world):
     """
     numbers = {}
     for came in world.arrivals:
-        if came.kseq is not None:
+        if came.kseq is not None and came.id not in world.vanished:
             numbers.setdefault((came.topic, came.key), {})[came.kseq] = None
     return [
         f"W9 numbers of {key}: {list(found)[:20]}"
@@ -112,6 +114,7 @@ DOUBT = {
     "hung_beat",
     "locked_lane",
     "clock",
+    "set_back",
 }
 
 

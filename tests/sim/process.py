@@ -56,7 +56,7 @@ class SimStore:
 
     def __getattr__(self, name):
         call = getattr(self._inner, name)
-        if name in ("transaction", "sync_transaction", "tables"):
+        if name in ("transaction", "sync_transaction"):
             return call
 
         async def through_the_network(*args, **kwargs):
@@ -75,7 +75,13 @@ class SimStore:
                         await call(*args, **kwargs)
                     raise StoreLostError("simulated cut")
                 if chaos.hit("store_limbo"):
-                    world.later(world.rng.uniform(0, 2 * LEASE), lambda: call(*args, **kwargs))
+                    life = world.life
+
+                    async def arrive():
+                        if world.life == life:  # else it went to the server that is gone
+                            await call(*args, **kwargs)
+
+                    world.later(world.rng.uniform(0, 2 * LEASE), arrive)
                     raise StoreLostError("simulated cut; the request is still on its way")
             result = await call(*args, **kwargs)
             if name == "settle":

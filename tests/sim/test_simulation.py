@@ -33,6 +33,8 @@ def test_a_seed_is_always_the_same_world():
         pytest.param(("outage", "join", "leave", "pause"), id="unwell without a lane"),
         # The one event that could be tried closed the channel each time, and was never charged.
         pytest.param(("outage", "breaker", "fail"), id="only poison to try"),
+        # E-1: outcomes of events that the store had lost ended others, which had their numbers.
+        pytest.param(("set_back", "slow_broker", "slow_store"), id="a store that is set back"),
     ],
 )
 def test_a_world_that_once_broke(faults):

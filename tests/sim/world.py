@@ -1,16 +1,19 @@
 """The simulated world: producers, relays in processes that crash and pause, a store, a broker."""
 
 import asyncio
+import copy
 from collections import Counter
 from typing import NamedTuple
 
 from postroom.clock import from_microseconds
 from postroom.engine.relay import Relay
+from postroom.errors import AutocommitError
 from postroom.event import Event
 from postroom.observer import Alarm, Lanes, Settled
 from postroom.outbox import Outbox
 from postroom.retry import Constant, RetryPolicy
 from postroom.stores.memory import MemoryStore
+from postroom.stores.memory.transaction import MemoryTransaction
 from tests.sim.loop import SimClock
 from tests.sim.process import GONE, LEASE, Process, SimBroker, SimStore, sim_handlers
 
@@ -79,6 +82,10 @@ class World:
         self.circles = 0  # how often in a row a relay has settled the same
         self.leaks: list[str] = []
         self._last_use: dict[str, tuple[list[list[int]], int]] = {}
+        self.life = 0  # of the store: it has been set back so often
+        self.vanished: set[str] = set()  # committed, and lost when the store was set back
+        self._replica = None
+        self._writing: list[MemoryTransaction] = []
         self._started = 0
         self._ids = 0
         self._background: set[asyncio.Task] = set()
@@ -166,8 +173,15 @@ class World:
             # Coordinated writers both lock the same row before `add` (W8); strict needs none.
             async with asyncio.Lock() if strict or key is None else locks[key]:
                 tx = self.store.begin()
-                await outbox.add_many(tx, events)
+                self._writing = [tx, *(other for other in self._writing if not other._over)]
+                life = self.life
+                try:
+                    await outbox.add_many(tx, events)
+                except AutocommitError:
+                    continue  # the server went away
                 await asyncio.sleep(rng.expovariate(1 / 0.02))  # late commits
+                if life != self.life:
+                    continue
                 if self.chaos.hit("rollback"):
                     await tx.rollback()
                 else:
@@ -261,6 +275,40 @@ class World:
                 self._locks[lock] = self.loop.time() + rng.uniform(0.1, 4) * LEASE
             if chaos.hit("operator"):
                 await self._operate()
+            if "set_back" in chaos.rates and not self.handlers:
+                self._lag()
+
+    def _lag(self):
+        """Keep a replica that lags, and now and then make it the primary.
+
+        Not for handlers: their effects would be lost with the transactions that did them, which is
+        not what an arrival is here.
+        """
+        if self._replica is not None and (self._in_doubt() or self.chaos.hit("set_back")):
+            data, last, committed = self._replica
+            for tx in self._writing:
+                tx.abort()
+            self.store.data, self.store._seq = copy.deepcopy(data), last
+            self.life += 1
+            lost = self.committed - committed
+            self.vanished |= lost
+            self.committed -= lost
+            for guilty in (self.poison, self.killers, self.breakers, self.refused):
+                guilty -= lost
+        elif self._replica is None or self.rng.random() < 0.05:
+            now = copy.deepcopy(self.store.data)
+            self._replica = (now, self.store._seq, set(self.committed))
+
+    def _in_doubt(self):
+        """Say whether to do it while an event is under way that will be lost: it is rare else."""
+        _, _, committed = self._replica
+        sent = any(
+            stored.row.id in self.arrived and stored.row.id not in committed
+            for stored in self.unfinished()
+        )
+        chosen = sent and not self.chaos.calm and self.rng.random() < 0.2
+        self.chaos.fired["set_back"] += chosen
+        return chosen
 
     def _some_lane(self):
         """A lane, rather one with events."""

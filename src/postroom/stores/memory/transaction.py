@@ -154,5 +154,6 @@ class MemoryTransaction:
             return
         while (holder := self._store.locks.get(what)) is not None:
             await asyncio.shield(holder)
+            self.check()  # it may have been aborted meanwhile, and would hold the lock for ever
         self._store.locks[what] = asyncio.get_running_loop().create_future()
         self._locked.append(what)
