@@ -55,7 +55,7 @@ async def test_what_was_done_long_ago_is_forgotten_step_by_step(store, monkeypat
     assert await accept(store, "m-1", "m-1") == [True, False]
 
 
-@pytest.mark.promise("I1", "G6")
+@pytest.mark.promise("I1", "G6", "F4")
 async def test_a_consumer_forgets_its_own_notes_only(store):
     """R-B1"""
     others = ("payments", "payments/charge/2", "payments/mail", "payment/charge", "audit/charge")

@@ -71,7 +71,7 @@ async def dead(store):
     return await store.find(Filter(stream=STREAM, state="dead", limit=1_000))
 
 
-@pytest.mark.promise("G7")
+@pytest.mark.promise("G7", "F1")
 @pytest.mark.parametrize("mode", ["direct", "durable"])
 async def test_odd_records_cost_only_themselves(kafka_url, store, handlers, handled, mode):
     """X-C2, R-C1: each odd record has good neighbours in its batch, its partition, its poll."""

@@ -77,7 +77,7 @@ async def test_junk_of_any_kind_is_moved_beside_and_costs_nobody(scene, junk):
 
 
 # T-A2, X-H5: the class. Whatever a document does, the others are served, and it has a pause.
-@pytest.mark.promise("G7")
+@pytest.mark.promise("G7", "F1")
 async def test_a_document_that_cannot_be_changed_is_set_aside_and_named(scene, caplog, notes):
     good = [f"p{n}" for n in range(120)]
     await scene.save({"bad": "x" * 500}, saved("bad", 1), kind="old")
@@ -161,6 +161,7 @@ async def test_the_lag_knows_of_events_that_wait_in_their_documents(scene):
     await store.close()
 
 
+@pytest.mark.promise("F2")
 def test_the_pause_of_a_document_grows():
     now = [0.0]
     asides = Asides(lambda: now[0])

@@ -77,7 +77,7 @@ async def test_no_field_of_an_event_can_be_taken_away(place):
 
 # T-B3
 @pytest.mark.req("S1.9")
-@pytest.mark.promise("G7", "G4")
+@pytest.mark.promise("G7", "G4", "F1")
 async def test_a_document_that_cannot_be_read_becomes_a_dead_letter_and_costs_nobody(place, notes):
     broker, outbox = MemoryBroker(), place.database["postroom_outbox"]
     for harm in HARMS:

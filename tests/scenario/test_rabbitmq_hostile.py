@@ -51,7 +51,7 @@ def neighbours(first, number):
 
 
 @pytest.mark.req("S5.3", "S2.4")
-@pytest.mark.promise("G2", "G6", "G7")
+@pytest.mark.promise("G2", "G6", "G7", "F1")
 @pytest.mark.parametrize("mode", ["direct", "durable"])
 async def test_a_message_that_cannot_be_decoded_costs_no_other(room, rabbitmq_url, mode):
     """X-C1, R-C2, R-C3: good neighbours before and after each of them."""

@@ -163,7 +163,7 @@ def neighbours_are_done(store):
     return look
 
 
-@pytest.mark.promise("G7")
+@pytest.mark.promise("G7", "F1")
 async def test_it_becomes_a_dead_letter_and_its_neighbours_are_done(ground):
     await ground.refuse("'failed'")
     async with relaying(ground) as (_, store, broker, notes):

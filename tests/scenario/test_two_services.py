@@ -103,7 +103,7 @@ async def ids(store):
     return sorted(record.id for record in await store.find(Filter(stream="main", limit=99)))
 
 
-@pytest.mark.promise("G6")
+@pytest.mark.promise("G6", "F4")
 @pytest.mark.parametrize(
     "options",
     [{}, {"mode": "durable"}, {"batch": 5}],
@@ -223,6 +223,7 @@ async def test_a_role_with_few_rights_can_consume(as_consumer, postgres_url, mod
     await store.close()
 
 
+@pytest.mark.promise("F4")
 @pytest.mark.parametrize("mode", ["direct", "durable"])
 async def test_two_services_without_a_name_each_do_every_message(services, mode):
     """R-A7: both have a function `handle` for one type, and share all tables."""

@@ -55,7 +55,7 @@ def test_unsent_and_outage_spend_nothing_whatever_the_circumstances(
     assert found == Judgement(BACK, attempts, 0.0, "away", alarm=False)
 
 
-@pytest.mark.promise("P2")
+@pytest.mark.promise("P2", "F2")
 def test_an_event_that_is_never_sent_is_not_tried_without_a_pause():  # E-4
     decide = judge()
     found = [decide.judge(record(2), Outcome(Verdict.UNSENT), alone=False) for _ in range(40)]

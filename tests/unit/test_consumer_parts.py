@@ -157,6 +157,7 @@ def test_two_consumers_keep_one_message_each_for_itself():
 _names = st.text("a/%2F5#", min_size=1, max_size=8)
 
 
+@pytest.mark.promise("F4")
 @given(_names, _names, _names, _names)
 def test_no_two_messages_have_one_row(one, first, two, second):
     """R-A8: consumer `eu` with `billing/x` is not consumer `eu/billing` with `x`."""
@@ -172,6 +173,7 @@ def test_no_event_has_the_id_of_a_kept_message():
     Event("t", id="inbox.eu")
 
 
+@pytest.mark.promise("F4")
 async def test_a_row_of_somebody_else_is_neither_taken_for_a_kept_message_nor_buried():
     """R-A8: as one that was written by SQL, past the checks of an event."""
     store = MemoryStore()

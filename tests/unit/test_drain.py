@@ -53,6 +53,7 @@ def test_a_drain_goes_on_when_its_look_fails(failures):
     assert drained(failures) == 20
 
 
+@pytest.mark.promise("F2")
 def test_a_drain_ends_by_the_error_after_a_whole_lease_with_growing_pauses():
     with pytest.raises(StoreLostError):
         drained(10**6)

@@ -135,6 +135,7 @@ def failing(monkeypatch, how):
     return links
 
 
+@pytest.mark.promise("F2")
 @pytest.mark.req("S5.3")
 @pytest.mark.parametrize("how", ["lost", "unreachable", "no queue", "queue stopped"])
 async def test_a_failure_without_end_costs_few_attempts_and_one_log_line(monkeypatch, caplog, how):

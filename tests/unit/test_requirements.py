@@ -22,12 +22,13 @@ MARKED = ("tests", "src/postroom/testing")
 DOCUMENTS = {"S1": 10, "S2": 8, "S3": 7, "S4": 10, "S5": 7}
 RULES = {
     "G": 7, "W": 10, "L": 7, "R": 6, "B": 6, "P": 4, "H": 4, "I": 6, "K": 7, "Q": 4, "D": 7,
+    "F": 4,
 }  # fmt: skip
 IDS = [f"{document}.{n}" for document, last in DOCUMENTS.items() for n in range(1, last + 1)]
-PROMISE_IDS = [f"G{n}" for n in range(1, RULES["G"] + 1)]
+PROMISE_IDS = [f"{letter}{n}" for letter in "GF" for n in range(1, RULES[letter] + 1)]
 RULE_IDS = {f"{letter}{n}" for letter, last in RULES.items() for n in range(1, last + 1)}
 
-_ROW = re.compile(r"^\| ((?:S\d\.|G)\d+) \|.*\|$", re.MULTILINE)
+_ROW = re.compile(r"^\| ((?:S\d\.|G|F)\d+) \|.*\|$", re.MULTILINE)
 
 
 def marks(name):

@@ -209,7 +209,7 @@ class BrokerContract:
         assert desk.verdict(batch[3]) is not Verdict.CONFIRMED
         assert {a.id for a in await arrived()} == {r.id for r in others}
 
-    @pytest.mark.promise("G4", "G7", "P2")
+    @pytest.mark.promise("G4", "G7", "P2", "F1")
     async def test_an_event_that_no_message_can_hold_costs_itself_alone(  # E-4, X-H3
         self, broker: Broker, desk: RecordingDesk, records: Build, arrived: Arrived
     ) -> None:

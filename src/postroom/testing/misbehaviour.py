@@ -145,7 +145,7 @@ class MisbehaviourContract:
     """Whatever a handler does inside its transaction, it takes effect once or not at all."""
 
     @pytest.mark.req("S2.5")
-    @pytest.mark.promise("G6", "H2")
+    @pytest.mark.promise("G6", "H2", "F3")
     @pytest.mark.parametrize("together", [False, True], ids=["single", "batch"])
     async def test_a_handler_takes_effect_once_or_not_at_all(
         self, bench: TransactionBench, together: bool

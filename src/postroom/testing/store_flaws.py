@@ -36,6 +36,7 @@ class FlawContract:
     def spoil(self) -> Spoil:
         raise NotImplementedError("give a fixture `spoil`: (id, flaw) → the row, with the flaw")
 
+    @pytest.mark.promise("G7", "F1")
     async def test_a_row_that_cannot_be_a_record_costs_one_event(
         self, store: Store, add: Add, spoil: Spoil
     ) -> None:
