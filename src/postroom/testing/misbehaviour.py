@@ -275,6 +275,9 @@ def drive(call: Coroutine[Any, Any, Any]) -> Any:
 class _Here:
     """Runs what is meant for a thread in this one: some connections belong to a thread."""
 
+    def __init__(self) -> None:
+        self.hanging: dict[str, Any] = {}
+
     async def start(self, call: Callable[[], Any], _patience: float) -> asyncio.Future[Any]:
         future = asyncio.get_running_loop().create_future()
         future.set_result(call())
