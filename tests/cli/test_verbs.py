@@ -13,7 +13,7 @@ from tests.cli.command import Running, call
 
 SUMMARY = {
     "seq", "id", "stream", "state", "type", "topic", "key", "aggregate_type", "aggregate_id",
-    "attempts", "created_at", "next_attempt_at", "last_error", "size",
+    "attempts", "created_at", "next_attempt_at", "last_error", "size", "flaw",
 }  # fmt: skip
 DETAILS = SUMMARY | {
     "stage", "lane", "lane_owner", "lane_relay", "blocked_after", "lease_owner", "lease_until",

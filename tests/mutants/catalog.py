@@ -212,7 +212,7 @@ def _no_counter():
 
 
 def _settle_by_publishing_again():
-    from postroom.engine.worker import Worker
+    from postroom.engine.settler import Settler
     from postroom.errors import StoreError
 
     async def give_up(self, settlement):
@@ -221,7 +221,8 @@ def _settle_by_publishing_again():
         except StoreError:
             return set(settlement.leases)  # as if settled: the events are read and sent again
 
-    Worker._commit = give_up
+    assert Settler._commit
+    Settler._commit = give_up
 
 
 def _unhealthy_for_ever():

@@ -160,6 +160,7 @@ async def test_the_server_told_of_everything(place, bill):
     (read,) = bill.batches()
     assert "postroom_read(" in read.statements[0]
     assert "postroom_settle(" in bill.of("settle")[0].statements[0]
-    beat = bill.of("beat")[0].statements
-    assert "BEGIN ISOLATION LEVEL READ COMMITTED" in beat[0]
-    assert beat[-1] == "statement: COMMIT"
+    assert "postroom_member" in bill.of("beat")[0].statements[0]
+    leave = bill.of("leave")[-1].statements
+    assert "BEGIN ISOLATION LEVEL READ COMMITTED" in leave[0]
+    assert leave[-1] == "statement: COMMIT"

@@ -211,6 +211,8 @@ class Worker(Service):
             lanes = [lane for lane in lanes if not self.settler.is_locked(lane)]
         if not flight.waiting_for_outcomes:  # no suspect is left that might tell
             office.breaker.untried(self._group)
+        if not lanes:
+            self.found_nothing = True
         rows = office.breaker.room(room, now, self._group) if lanes else 0
         if not rows:
             return False
