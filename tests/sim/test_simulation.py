@@ -41,3 +41,11 @@ def test_a_world_that_once_broke(faults):
     for seed in range(40):
         found, _, world = simulate(seed, faults)
         assert not found, f"seed {seed}, faults {dict(world.chaos.fired)}"
+
+
+@pytest.mark.promise("F2")
+def test_what_is_set_aside_is_not_read_and_set_aside_again():
+    """Followers of a refused event were read and set aside every few milliseconds."""
+    found, _, world = simulate(134)
+    assert world.refused
+    assert not found

@@ -54,6 +54,10 @@ class Settler:
         """Say whether another transaction keeps the outcomes of this lane from being written."""
         return self._lanes[lane] > 0
 
+    def keys_aside(self) -> list[bytes]:
+        """Return the keys of what was set aside: read again, they would be set aside again."""
+        return [key for key, tickets in self._keys.items() if tickets > 0]
+
     def hasten(self) -> None:
         """Try what was set aside a last time: the relay stops."""
         self._hasten.set()

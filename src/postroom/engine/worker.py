@@ -224,7 +224,7 @@ class Worker(Service):
             per_lane,
             rows,
             settings.max_batch_bytes,
-            flight.busy_keys(),
+            [*flight.busy_keys(), *self.settler.keys_aside()],
             office.owner,
             tokens,
         )
