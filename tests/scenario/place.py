@@ -79,7 +79,7 @@ class Reach:
 
     def __getattr__(self, name):
         call = getattr(self._inner, name)
-        if name in ("transaction", "sync_transaction") or not callable(call):
+        if name in ("transaction", "sync_transaction", "complaints") or not callable(call):
             return call
 
         async def reached(*args, **kwargs):
