@@ -52,7 +52,11 @@ CORPUS = [
     Odd("type-long", RawRecord(headers=[(b"postroom-type", b"t" * 5_000)]), "no handler"),
     Odd("no-headers", RawRecord(), "no handler"),
     Odd("content-type-bytes", _with((b"content-type", b"\xff/\xfe"))),
-    Odd("kseq-huge", _with((b"postroom-kseq", b"9" * 18), (b"postroom-outbox", b"\xff"))),
+    Odd(
+        "kseq-huge",
+        _with((b"postroom-kseq", b"9" * 18), (b"postroom-outbox", b"\xff")),
+        "counts that far",
+    ),
     Odd("occurred-at-year-9999", _with((b"postroom-occurred-at", b"9999-12-31T23:59:59+00:00"))),
     Odd("occurred-at-infinity", _with((b"postroom-occurred-at", b"infinity"))),
     Odd("causation-deep", _with((b"postroom-causation-path", b"[" * 100_000))),
