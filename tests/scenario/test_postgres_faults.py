@@ -202,15 +202,16 @@ async def test_so_is_one_that_is_silent_while_a_call_is_cancelled(url, tables, p
 async def test_a_cancelled_call_leaves_the_store_usable(url, tables):
     async with opened(url + "&pool_size=2", migrate=False) as store:
         await store.take("main", "anna", ALL, FAR)
+        await add(url, event("e", "k"))
         with psycopg.connect(url) as connection:
             connection.execute("SELECT lane FROM postroom_lease FOR UPDATE")
-            waiting = asyncio.create_task(store.release("main", "anna", {1: 1}))
+            waiting = asyncio.create_task(store.bury(["e"], "no use"))  # takes its lane away
             await until(lambda: waiting_for_locks(url))
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
         for _ in range(4):
-            assert await store.find(Filter()) == []
+            assert [record.state for record in await store.find(Filter())] == ["pending"]
 
 
 def waiting_for_locks(url):
@@ -396,7 +397,7 @@ async def test_a_settle_that_meets_a_lock_is_repeated_and_nothing_is_sent_again(
             connection.rollback()
             await until(lambda: relay.counts.done == 1)
     assert [m.record.id for m in broker.messages] == ["e"]
-    assert {t.doing for t in notes.of(Trouble)} == {"settling (will repeat)"}
+    assert {t.doing for t in notes.of(Trouble)} == {"settling (each lane by itself)"}
 
 
 @pytest.mark.promise("G2", "R6")

@@ -137,7 +137,7 @@ async def test_a_lease_that_runs_out_while_the_settle_waits_is_not_held(url, sto
         # A renewal of the same token, which ends the lease instead.
         await session.rows(
             "renew", stream="main", owner="anna", lanes="{7}", tokens=numbers([anna.held[7]]),
-            seconds=0.3, step=0,
+            seconds=0.3, step=0, doubt=0.0,
         )  # fmt: skip
         settling = asyncio.create_task(anna.settle(done=records))
         await waits_or_ends(url, settling)

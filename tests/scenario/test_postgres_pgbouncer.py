@@ -101,7 +101,6 @@ async def test_every_call_of_the_store_works(postgres_url, schema, url):
         assert await store.mend("main", "anna", hand.held, 10) == 0
         assert await store.replay(["a", "c"]) == 2
         store._floors = Floors(slow_seconds=0.0, slow_reads=1)
-        hand.held = await store.take("main", "anna", ALL, FAR)
         assert len(await store.read(Read("main", [*ALL], 9, 9, 9_999, (), "anna", hand.held))) >= 1
         assert (await store.stats()).blocked_keys == 0
         await store.leave("main", "anna")

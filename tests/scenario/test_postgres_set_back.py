@@ -131,7 +131,9 @@ def crash(url):
             connection.execute("SELECT 1")
     while True:
         try:
-            return rows(url, "SELECT 1")
+            now = rows(url, "SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'")
+            if now and now[0] != writer:  # it has recovered
+                return
         except psycopg.OperationalError as error:
             if "recovery mode" in str(error):
                 with suppress(ProcessLookupError):
