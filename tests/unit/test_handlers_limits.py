@@ -322,9 +322,13 @@ async def test_an_event_whose_run_hangs_is_not_started_again(database, limit):  
     record, desk = make_record(1), RecordingDesk()
     limit.fires_at(reached)
     assert (await outcome_of(handlers, record)).verdict is Verdict.FAILED
-    async with handlers._floor.turnstile.shared():  # another one runs, and does not have to end
-        await handlers.publish_alone(record, desk)
-        again = await outcome_of(handlers, record)
+    try:
+        async with asyncio.timeout(5), handlers._floor.turnstile.shared():
+            await handlers.publish_alone(record, desk)  # beside one that runs and does not end
+            again = await outcome_of(handlers, record)
+    except TimeoutError:
+        release.set()
+        pytest.fail("it was started again, alone, and waits for the others to end")
     for outcome in (desk.outcome(record), again):
         assert outcome.verdict is Verdict.FAILED  # an attempt: it is buried by the rules
         assert "hangs in its thread since" in outcome.error
