@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 
 SAME_NUMBER = "test_another_event_under_the_same_number_is_left_alone"
 SET_BACK = "tests/scenario/test_postgres_set_back.py"
+MYSQL_SET_BACK = "tests/scenario/test_mysql_set_back.py"
 
 
 def _by_number():
@@ -111,7 +112,7 @@ SET_BACK_MUTANTS = {
     ),
     "settle-by-number-mysql": Mutant(
         "G2", "a settle names done rows by their numbers alone, in MySQL", _by_number_mysql,
-        tests=(f"tests/contract/test_store_mysql.py::TestMysqlStore::{SAME_NUMBER}",),
+        tests=(MYSQL_SET_BACK,),
     ),
     "settle-by-number-mysql-slowly": Mutant(
         "G2", "a settle names failed rows by their numbers alone, in MySQL",
