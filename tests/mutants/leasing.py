@@ -1,8 +1,10 @@
 """Bugs in leases and in settles that the store does not take."""
 
+from tests.mutants import mysql, postgres
 from tests.mutants.mutant import Mutant
 
 CLOCK = "tests/contract/test_store_memory.py"
+SET_BACK = "tests/scenario/test_server_clock.py::test_set_back_by_an_hour"
 LANES = "tests/unit/test_lanes.py"
 REFUSED = (
     "tests/scenario/test_refused_settle.py"
@@ -14,6 +16,21 @@ def _no_horizon():
     from postroom.stores.memory import store
 
     store._is_live = lambda row, now: now < row.until_us
+
+
+def _no_horizon_postgres():
+    postgres._rewrite("OR until > clock_timestamp() + 2 * length", "")
+
+
+def _no_horizon_mysql():
+    far = "OR until > UTC_TIMESTAMP(6) + INTERVAL 2 * length + 10000000 MICROSECOND"
+    mysql._rewrite("take_free", far, "")
+
+
+def _no_horizon_mongo():
+    from postroom.stores.mongo import leasing
+
+    leasing._LIVE["$and"].pop()
 
 
 def _one_deadline_for_all():
@@ -48,6 +65,18 @@ def _strict_is_buried():
 LEASING_MUTANTS = {
     "lease-without-horizon": Mutant(
         "L1", "a lease from before the clock was set back is live", _no_horizon, tests=(CLOCK,)
+    ),
+    "lease-without-horizon-postgres": Mutant(
+        "L1", "a lease from before the clock was set back is not free, in PostgreSQL",
+        _no_horizon_postgres, tests=(f"{SET_BACK}[postgres]",),
+    ),
+    "lease-without-horizon-mysql": Mutant(
+        "L1", "a lease from before the clock was set back is not free, in MySQL",
+        _no_horizon_mysql, tests=(f"{SET_BACK}[mysql]",),
+    ),
+    "lease-without-horizon-mongo": Mutant(
+        "L1", "a lease from before the clock was set back is live, in MongoDB",
+        _no_horizon_mongo, tests=(f"{SET_BACK}[mongo]",),
     ),
     "one-deadline-for-all": Mutant(
         "L6", "a lane that was not renewed may be sent from as long as the others",

@@ -108,6 +108,7 @@ def missing_packages() -> list[str]:
         "libmariadb-dev": lambda: programs.program("mariadb_config"),
         "gcc": lambda: programs.program("gcc"),
         "faketime": lambda: programs.program("faketime"),  # a relay whose clock is wrong
+        "libfaketime": programs.faketime_library,  # a server whose clock is set while it runs
         "libnss-wrapper": programs.nss_wrapper,  # a host name that does not resolve at first
         "spin": lambda: programs.program("spin"),  # checks the model in spec/
         "pkg-config": lambda: programs.program("pkg-config"),

@@ -72,6 +72,11 @@ def nss_wrapper() -> Path:
     return packaged("libnss-wrapper", "/libnss_wrapper.so", os.R_OK)
 
 
+def faketime_library() -> Path:
+    """Give the library that, preloaded, makes a process read a clock that is wrong."""
+    return packaged("libfaketime", "/libfaketimeMT.so.1", os.R_OK)
+
+
 def postgres18_home() -> Path:
     """Give the folder with bin, lib and share of the newer PostgreSQL."""
     return _cached(f"postgres-{POSTGRES18_VERSION}", "bin/initdb")
