@@ -6,10 +6,9 @@ from tests.mutants.mutant import Mutant
 CLOCK = "tests/contract/test_store_memory.py"
 SET_BACK = "tests/scenario/test_server_clock.py::test_set_back_by_an_hour"
 LANES = "tests/unit/test_lanes.py"
-REFUSED = (
-    "tests/scenario/test_refused_settle.py"
-    "::test_it_becomes_a_dead_letter_and_its_neighbours_are_done[sqlite]"
-)
+_REFUSED = "tests/scenario/test_refused_settle.py"
+REFUSED = f"{_REFUSED}::test_it_becomes_a_dead_letter_and_its_neighbours_are_done[sqlite]"
+STRICT = f"{_REFUSED}::test_a_strict_event_is_not_given_up_for_it[sqlite]"
 
 
 def _no_horizon():
@@ -88,6 +87,6 @@ LEASING_MUTANTS = {
     ),
     "strict-event-is-given-up": Mutant(
         "B6", "a strict event whose outcome is refused becomes a dead letter",
-        _strict_is_buried, sim=("refused", "fail", "poison"),
+        _strict_is_buried, tests=(STRICT,),
     ),
 }  # fmt: skip

@@ -205,7 +205,8 @@ def _batch_thread_forgotten():
     run = handlers.run_together_in_thread
 
     async def forgetful(*args):
-        return await run(*args[:-1], set())
+        *given, _held, refused = args
+        return await run(*given, set(), refused)
 
     handlers.run_together_in_thread = forgetful
 

@@ -139,13 +139,13 @@ async def ground(request):
 
 
 @asynccontextmanager
-async def relaying(ground):
+async def relaying(ground, **outbox):
     """A batch of events, the evil one in the middle, which fails at the destination."""
     broker, notes = MemoryBroker(), Notes()
     broker.script(lambda r: Outcome(Verdict.FAILED, "no") if r.id == EVIL else None)
     async with ground.write() as tx:
         names = [EVIL if n == COUNT // 2 else f"e{n}" for n in range(COUNT)]
-        await Outbox().add_many(tx, [event(name, f"key of {name}") for name in names])
+        await Outbox(**outbox).add_many(tx, [event(name, f"key of {name}") for name in names])
     store = ground.make()
     relay = Relay(store, broker, observers=[notes], **(QUICK | {"lease_seconds": 2.0}))
     await relay.start()
@@ -180,9 +180,7 @@ async def test_if_even_that_is_refused_an_alarm_names_it_and_the_others_go_on(gr
     await ground.refuse("'failed', 'dead'")
     async with relaying(ground) as (_, store, broker, notes):
         await until(neighbours_are_done(store), 30.0)
-        await until(
-            lambda: any(f"{EVIL} cannot be settled" in a.about for a in notes.of(Alarm)), 30.0
-        )
+        await until(lambda: is_told(notes), 30.0)
         assert (await store.get(EVIL)).state == "pending"
         async with ground.write() as tx:
             await Outbox().add(tx, event("later", "another key"))
@@ -193,17 +191,31 @@ async def test_if_even_that_is_refused_an_alarm_names_it_and_the_others_go_on(gr
         assert [a for a in notes.of(Alarm) if "cannot be settled" in a.about] == alarms
 
 
+@pytest.mark.promise("B6")
+async def test_a_strict_event_is_not_given_up_for_it(ground):
+    """Consumers would wait for its number."""
+    await ground.refuse("'failed'")
+    async with relaying(ground, ordering="strict") as (_, store, _, notes):
+        await until(neighbours_are_done(store), 30.0)
+        await until(lambda: is_told(notes), 30.0)
+        assert (await store.get(EVIL)).state == "pending"
+        await ground.allow()
+        await until(lambda: is_state(store, "failed"), 30.0)
+
+
 @pytest.mark.promise("G7")
 async def test_a_drain_and_a_stop_end_although_it_is_set_aside(ground):
     await ground.refuse("'failed', 'dead'")
     async with relaying(ground) as (relay, store, _, notes):
-        await until(
-            lambda: any(f"{EVIL} cannot be settled" in a.about for a in notes.of(Alarm)), 30.0
-        )
+        await until(lambda: is_told(notes), 30.0)
         async with asyncio.timeout(20):
             counts = await relay.drain()
     assert counts.done == COUNT - 1
     assert counts.dead == 0
+
+
+def is_told(notes):
+    return any(f"{EVIL} cannot be settled" in alarm.about for alarm in notes.of(Alarm))
 
 
 async def is_state(store, *states):

@@ -76,8 +76,8 @@ async def test_a_statement_walks_its_index(store, name, index):
         "[]",
     ) | dict.fromkeys(
         (
-            "per_lane", "rows", "step", "before", "limit", "now", "after_seq", "from_us",
-            "before_us",
+            "lane", "per_lane", "rows", "step", "before", "limit", "most", "now", "after_seq",
+            "from_us", "before_us",
         ),
         1,
     )  # fmt: skip
