@@ -273,11 +273,12 @@ async def test_a_relay_that_comes_in_between_ends_it(database):
     fill(database, [(f"e{n}", "k", "pending", 0) for n in range(4)])
     async with database.store() as store:
         database.run(
-            "INSERT INTO postroom_member (stream, owner, until) VALUES ('main', 'late', 0)"
+            "INSERT INTO postroom_member (stream, owner, until, length)"
+            " VALUES ('main', 'late', 0, 60000000)"
         )
 
         def relay_comes(_):
-            database.run("UPDATE postroom_member SET until = '2999-01-01'")
+            database.run("UPDATE postroom_member SET until = UTC_TIMESTAMP(6) + INTERVAL 60 SECOND")
 
         with pytest.raises(StoreError, match="relays serve the stream 'main': late"):
             await adopt(store, "outbox", step=1, on_moved=relay_comes)
