@@ -10,7 +10,7 @@ WORKERS ?= 3
 # Its driver is built with the headers that come with the servers.
 NO_SERVERS := --ignore tests/contract/test_transactions_mysql.py
 
-.PHONY: help demo test test-fast test-pythons check format mutants bench sim torture spec servers clean
+.PHONY: help demo test nightly test-fast test-pythons check format mutants bench sim torture spec servers clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -34,17 +34,23 @@ demo: $(VENV)/.demo  ## the main job on SQLite: orders, a relay killed half-way,
 	@$(BIN)/postroom demo
 
 test: $(VENV)/.dev servers check  ## lint, types, layers, and all tests, on real servers
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not nightly"
+
+nightly: $(VENV)/.dev servers  ## what is long: a million rows, every mutant, an hour of simulation, all cells of the torture
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
+	@$(BIN)/python -m tests.mutants
+	@$(BIN)/python -m tests.sim.run $(or $(SEED),1) $(or $(SECONDS),3600)
+	@$(BIN)/python -m tests.torture matrix --events $(or $(EVENTS),5000) --faults $(or $(FAULTS),20) --seed $(or $(SEED),1)
 
 test-fast: $(VENV)/.dev  ## the tests that need no server, in a minute or two
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not server and not slow" $(NO_SERVERS)
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not server and not slow and not nightly" $(NO_SERVERS)
 
 test-pythons: $(VENV)/.dev  ## the tests without servers, on every Python from 3.11 on that is found
 	@for v in 3.11 3.12 3.13 3.14; do \
 	  if python$$v -c '' 2>/dev/null; then \
 	    echo "== Python $$v"; python$$v -m venv .venv-$$v && \
 	    .venv-$$v/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]' && \
-	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow" $(NO_SERVERS) || exit 1; \
+	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow and not nightly" $(NO_SERVERS) || exit 1; \
 	  else echo "== Python $$v: not found"; fi; done
 
 servers: $(VENV)/.dev  ## install the real servers that the tests start (PostgreSQL, MariaDB, MongoDB, Kafka, RabbitMQ)

@@ -40,7 +40,7 @@ def states(conn):
     return dict(conn.execute("SELECT state, count(*) FROM postroom_outbox GROUP BY state"))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.promise("L7", "G4")
 def test_a_hundred_thousand_interrupted_and_run_again(tmp_path, sqlite_place):
     number = 100_000

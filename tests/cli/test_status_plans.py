@@ -35,7 +35,7 @@ def counted(place, folder):
     return stream["counts"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.req("S2.7", "S4.9")
 def test_a_million_rows_are_counted_by_indexes(tmp_path, sqlite_place):
     sqlite_place.migrate()
@@ -83,7 +83,7 @@ def test_counts_of_what_is_not_done_never_walk_the_done_ones(postgres_place):
 
 
 # -- PostgreSQL -------------------------------------------------------------------------------
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.req("S2.7", "S4.9")
 def test_a_million_rows_of_postgresql(tmp_path, postgres_place):
     postgres_place.migrate()
@@ -135,7 +135,7 @@ def without_indexes(cursor, table):
     cursor.execute(f"ALTER TABLE {table} " + ", ".join(added))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.req("S2.7", "S4.9")
 def test_a_million_rows_of_mariadb(tmp_path, mariadb_place):
     mariadb_place.migrate()
@@ -207,7 +207,7 @@ def a_million_documents(database):
             database.command(command)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.req("S2.7", "S4.9")
 def test_a_million_documents_of_mongodb(tmp_path, mongo_place):
     mongo_place.migrate()

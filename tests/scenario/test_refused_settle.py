@@ -171,7 +171,7 @@ async def test_it_becomes_a_dead_letter_and_its_neighbours_are_done(ground):
         await until(lambda: is_state(store, "dead"), 30.0)
         record = await store.get(EVIL)
         assert "refused" in record.last_error
-        assert any(EVIL in alarm.about for alarm in notes.of(Alarm))
+        await until(lambda: any(EVIL in alarm.about for alarm in notes.of(Alarm)))
     assert len(first_seen(broker)) == COUNT - 1
 
 
