@@ -22,7 +22,7 @@ from postroom.stores.postgres.floor import Floors
 from tests.scenario.postgres_place import PostgresPlace, own_schema
 
 ONE_GROUP = {"batch_size": 500, "max_batch_size": 500, "groups": 1}
-CALLS = ("read", "settle", "stage", "beat", "take", "mend", "leave", "prune", "release")
+CALLS = ("read", "settle", "stage", "beat", "take", "mend", "leave", "prune", "release", "stats")
 _call = ContextVar("call", default=None)
 
 
@@ -151,6 +151,15 @@ async def test_beats_and_looks_do_not_grow_with_the_batch(place, bill):
     assert most["beat"] <= 9
     assert most["take"] <= 5
     assert most["leave"] <= 5
+
+
+async def test_the_counts_of_all_streams_cost_what_those_of_one_do(place, bill):  # E-8
+    await place.write(*(Event("made", key="k", stream=f"s{n:02}") for n in range(50)))
+    alone = await place.store.stats("s07")
+    assert (alone.counts["pending"], (await place.store.stats()).counts["pending"]) == (1, 50)
+    assert alone.lag_seconds > 0
+    one, every = (len(call.statements) for call in bill.of("stats"))
+    assert every == one + 1  # their names
 
 
 async def test_the_server_told_of_everything(place, bill):

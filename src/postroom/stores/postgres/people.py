@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -52,23 +53,16 @@ async def find(db: Database, wanted: Filter) -> list[Record]:
 
 
 async def stats(db: Database, stream: str | None) -> Stats:
-    counts = dict.fromkeys((str(state) for state in State), 0)
-    blocked, lag = 0, 0.0
     async with db.snapshot() as session:
         names = await _streams(session) if stream is None else [stream]
-        for name in names:
-            seen = dict(await session.rows("stats", stream=name))
-            unfinished = seen["ready"] + seen["waiting"] + seen["parked"]
-            for state in _OTHER:
-                counts[state] += seen.get(state, 0)
-            counts[State.PENDING] += (
-                unfinished - seen.get(State.PROCESSING, 0) - seen.get(State.FAILED, 0)
-            )
-            blocked += seen["blocked"]
-            ((oldest,),) = await session.rows("stats_oldest", stream=name)
-            lag = max(lag, oldest or 0.0)
-        ((counts[State.DONE],),) = await session.rows("stats_done", stream=stream)
-    return Stats(counts, lag, blocked)
+        seen = defaultdict[str, int](int, await session.rows("stats", streams=names))
+        ((oldest,),) = await session.rows("stats_oldest", streams=names)
+        ((done,),) = await session.rows("stats_done", stream=stream)
+    counts = dict.fromkeys((str(state) for state in State), 0)
+    counts |= {state: seen[state] for state in _OTHER} | {State.DONE: done}
+    unfinished = seen["ready"] + seen["waiting"] + seen["parked"]
+    counts[State.PENDING] = unfinished - seen[State.PROCESSING] - seen[State.FAILED]
+    return Stats(counts, max(0.0, oldest or 0.0), seen["blocked"])
 
 
 async def streams(db: Database) -> list[str]:
