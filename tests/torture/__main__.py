@@ -27,7 +27,7 @@ SMOKE = (("sqlite", "handlers"), ("postgres", "kafka"))
 
 def main():
     args = arguments().parse_args()
-    if args.verb in ("relay", "consumer", "produce"):
+    if args.verb in ("relay", "consumer", "produce", "foreign"):
         die_with_parent()
     else:  # leave servers and disks in order
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(2))
@@ -73,6 +73,13 @@ def arguments():
     for name in ("--seed", "--events", "--keys", "--oversize"):
         producer.add_argument(name, type=int, required=True)
     producer.add_argument("--gate", type=Path, required=True)
+    stranger = verbs.add_parser("foreign")
+    for name in ("store", "broker", "history"):
+        stranger.add_argument(name)
+    stranger.add_argument("--name", required=True)
+    for name in ("--seed", "--count", "--events"):
+        stranger.add_argument(name, type=int, required=True)
+    stranger.add_argument("--gate", type=Path, required=True)
     return parser
 
 
@@ -147,14 +154,14 @@ def shrink(args):
 
 def table(args):
     print(
-        "| store, destination | events | faults | kinds | dead | copies | unknown | fenced | takes "
+        "| store, destination | events | foreign | mischief | faults | kinds | dead | copies | unknown | fenced | takes "
         "| drained in | seconds |"
     )
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     lines = [json.loads(line) for line in args.results.read_text().splitlines()]
     for one in sorted(lines, key=lambda one: one["cell"]):
         print(
-            f"| {one['cell']} | {one['events']:,} | {one['faults']} | {len(one['kinds'])} | "
+            f"| {one['cell']} | {one['events']:,} | {one['foreign']} | {one['mischief']} | {one['faults']} | {len(one['kinds'])} | "
             f"{one['dead']} | {one['copies']} | {one['unknown commits']} | {one['fenced']} | "
             f"{one['takes']:,} | {one['laps']['drain']:.1f} s | {one['seconds']:.0f} |"
         )
@@ -191,6 +198,16 @@ def produce(args):
     return True
 
 
+def foreign(args):
+    from tests.torture.foreign import foreign
+
+    foreign(
+        args.store, args.broker, Path(args.history), name=args.name, seed=args.seed,
+        count=args.count, events=args.events, gate=args.gate,
+    )  # fmt: skip
+    return True
+
+
 def say(text):
     """Show progress on a terminal; stay quiet elsewhere."""
     if sys.stderr.isatty():
@@ -199,7 +216,7 @@ def say(text):
 
 VERBS = {
     "smoke": smoke, "cell": cell, "matrix": matrix, "soak": soak, "shrink": shrink, "table": table,
-    "relay": relay, "consumer": consumer, "produce": produce,
+    "relay": relay, "consumer": consumer, "produce": produce, "foreign": foreign,
 }  # fmt: skip
 
 if __name__ == "__main__":

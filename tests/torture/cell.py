@@ -17,10 +17,11 @@ from tests.torture import faults
 from tests.torture.checker import Evidence, check
 from tests.torture.crew import Crew, handles, megabytes
 from tests.torture.excerpt import excerpt
+from tests.torture.foreign import found_in
 from tests.torture.history import History, read
 from tests.torture.nemesis import CONSUMERS, RELAYS_LEAST, Nemesis
 from tests.torture.remains import counts, dead_letters, migrate
-from tests.torture.worlds import SECRET, is_strict, open_world
+from tests.torture.worlds import MISCHIEF, SECRET, guilty_of, is_strict, open_world
 
 LEASE = 2.0
 KEYS = [f"k{n}" for n in range(60)]
@@ -28,6 +29,7 @@ PRODUCERS = 3
 EVENTS_PER_SECOND = 250  # at most, so that there is traffic during every fault
 FAULTS_AHEAD = 6  # producers wait when so many faults are due and not yet over, or fewer
 EVENTS_AHEAD = 4_000  # … and when so many have had no effect yet
+FOREIGN_LEAST, EVENTS_PER_FOREIGN = 60, 20
 STUCK_SECONDS = 120
 # Without any progress, far more than three leases and the longest pause (I9): a limit of liveness,
 # not of speed. How long it took is in the summary. RabbitMQ may need a minute to bring a queue back.
@@ -61,7 +63,7 @@ class Cell:
         self.plan = [fault for fault in drawn if only is None or fault.number in only]
         self.folder = Path(tempfile.mkdtemp(prefix="postroom-torture-"))
         self.history = History(self.folder / "nemesis.jsonl", "nemesis")
-        self.crew = Crew(self.folder, ground.places, lease=LEASE, mode=mode)
+        self.crew = Crew(self.folder, ground.places, ground.store_url, lease=LEASE, mode=mode)
         self.keep = keep
         self.seconds = {}
         self._progress = progress or (lambda text: None)
@@ -81,6 +83,11 @@ class Cell:
             self.crew.produce(
                 self.ground.producer_store_url, count=PRODUCERS, events=self.events, seed=self.seed,
                 keys=len(KEYS), oversize=self.ground.tap.oversize,
+            )  # fmt: skip
+            self.crew.send_foreign(
+                self.ground.store_url, self.ground.foreign_url,
+                count=max(FOREIGN_LEAST, self.events // EVENTS_PER_FOREIGN),
+                events=self.events // PRODUCERS, seed=self.seed,
             )  # fmt: skip
             self._lap("start")
             self._torment(nemesis)
@@ -219,8 +226,13 @@ class Cell:
         world = open_world(self.ground.store_url)
         try:
             left["without effect"] = world.innocent() - world.happened()
+            met = set(world.met())
         finally:
             world.close()
+        if not any(left.values()):
+            met |= set(asyncio.run(dead_letters(self.ground.store_url))[2])
+            sent = found_in(read(self.folder, "foreign.jsonl")).values()
+            left["foreign"] = sum(one.number not in met for one in sent if one.end != "maybe")
         return left
 
     # -- afterwards ---------------------------------------------------------------------------
@@ -256,7 +268,7 @@ class Cell:
     def _judge(self):
         world = open_world(self.ground.store_url)
         try:
-            committed, effects = world.committed(), world.effects()
+            committed, effects, met = world.committed(), world.effects(), world.met()
             arrivals = self.ground.tap.arrivals()
             if self._change_tap is None:
                 leases, settled = world.leases(), world.settled()
@@ -264,20 +276,24 @@ class Cell:
                 leases, settled = self._change_tap.end()
         finally:
             world.close()
-        dead, buried = asyncio.run(dead_letters(self.ground.store_url))
+        dead, buried, foreign_dead = asyncio.run(dead_letters(self.ground.store_url))
         histories = read(self.folder)
         by_handlers = self.ground.tap.kind == "handlers"
+        foreign = found_in(histories)
         copies = len(arrivals) - len({event_id for event_id, *_ in arrivals})
         self.figures = {
             "events": len(committed), "effects": len(effects), "dead": len(dead) + len(buried),
             "copies": copies, "takes": len(leases), "memory_mb": self.memory,
             "fenced": sum(line.get("events", 0) for line in histories if line["what"] == "fenced"),
             "doomed": sum(line["what"] == "doomed" for line in histories),
+            "foreign": len(foreign), "foreign dead": len(foreign_dead),
+            "mischief": sum(fate in MISCHIEF for *_, fate in committed.values()),
             "unknown commits": sum(line["what"] == "unknown" for line in histories),
         }  # fmt: skip
         evidence = Evidence(
             committed, arrivals, effects, dead, buried, leases, settled, histories, by_handlers,
-            tuple(filter(is_strict, KEYS)),
+            tuple(filter(is_strict, KEYS)), guilty_of(Url.parse(self.ground.store_url).scheme),
+            foreign, met, foreign_dead,
         )  # fmt: skip
         # For whoever looks into a violation, when the servers are gone.
         seen = {**evidence._asdict(), "histories": []}

@@ -27,6 +27,10 @@ class Evidence(NamedTuple):
     histories   the lines of all processes
     by_handlers True if the relays' own handlers make the effects, with no broker in between
     strict      the keys whose numbers have no gap
+    guilty      the fates that end as a dead letter
+    foreign     {number: Foreign} of what others have sent and written
+    met         the numbers of those that took effect, in the order of the database
+    foreign_dead  the numbers of those that are dead letters, one for each letter
     """
 
     committed: dict
@@ -39,6 +43,10 @@ class Evidence(NamedTuple):
     histories: list
     by_handlers: bool
     strict: tuple = ()
+    guilty: tuple = GUILTY
+    foreign: dict = {}  # noqa: RUF012 - nobody changes it
+    met: list = []  # noqa: RUF012
+    foreign_dead: list = []  # noqa: RUF012
 
 
 def check(evidence):
@@ -46,7 +54,7 @@ def check(evidence):
     found = [line["text"] for line in evidence.histories if line["what"] == "violation"]
     for examine in (
         words_of_producers, nothing_lost, no_phantom, order_kept, copies_explained, one_owner,
-        stale_settles_change_nothing, effects_once, dead_letters_whole,
+        stale_settles_change_nothing, effects_once, dead_letters_whole, foreign_ends, foreign_order,
     ):  # fmt: skip
         found += examine(evidence)
     return found
@@ -223,19 +231,24 @@ def effects_once(evidence):
     counts = Counter(event_id for event_id, *_ in evidence.effects)
     if twice := {i for i, count in counts.items() if count > 1}:
         found.append(f"I7 took effect more than once: {some(twice)}")
-    due = {i for i, row in evidence.committed.items() if row[3] not in GUILTY}
+    due = {i for i, row in evidence.committed.items() if row[3] not in evidence.guilty}
     if never := due - set(counts) - set(evidence.dead) - set(evidence.buried):
         found.append(f"I7 never took effect: {some(never)}")
+    guilty = set(evidence.committed) - due
+    if wrongly := guilty & set(counts):
+        told = "took effect although its handler misbehaved or gave up"
+        found.append(f"I7 {told}: {some(wrongly)}")
     acked = {line["id"] for line in evidence.histories if line["what"] == "ack"}
-    if empty := acked - set(counts) - set(evidence.buried):
+    if empty := (acked & set(evidence.committed)) - set(counts) - set(evidence.buried):
         found.append(f"I7 acknowledged without an effect: {some(empty)}")
     return found
 
 
 def dead_letters_whole(evidence):
     """I8: poison and nothing else is buried, by who meets it, and nothing of it is missing."""
-    at_relay = GUILTY if evidence.by_handlers else ("oversize",)
-    at_consumer = () if evidence.by_handlers else ("poison",)
+    others = tuple(fate for fate in evidence.guilty if fate != "oversize")
+    at_relay = ("oversize", *others) if evidence.by_handlers else ("oversize",)
+    at_consumer = () if evidence.by_handlers else others
     return [
         *_buried(evidence.committed, evidence.dead, at_relay, "in the outbox"),
         *_buried(evidence.committed, evidence.buried, at_consumer, "in the inbox"),
@@ -254,6 +267,45 @@ def _buried(committed, dead, fates, where):
     if spoilt:
         found.append(f"I8 dead letters {where} that are not whole: {some(spoilt)}")
     return found
+
+
+def foreign_ends(evidence):
+    """I12: a good foreign message or row takes effect once, a bad one is one dead letter."""
+    met, dead = Counter(evidence.met), Counter(evidence.foreign_dead)
+    wrong = defaultdict(list)
+    for number, (_, end, _, tries) in evidence.foreign.items():
+        # What cannot be read has no id: sent twice, it is two dead letters.
+        if word := _wrong(end, met[number], dead[number], tries):
+            wrong[word].append(number)
+    for number in (met.keys() | dead.keys()) - evidence.foreign.keys():
+        wrong["seen, but never sent"].append(number)
+    return [f"I12 foreign: {word}: {some(numbers)}" for word, numbers in wrong.items()]
+
+
+def _wrong(end, effects, letters, tries):
+    """Say what is wrong with how it ended, if anything."""
+    if effects > 1:
+        return "took effect more than once"
+    if letters > tries or (effects and letters):
+        return "more than one end"
+    if end == "maybe":
+        return ""
+    if not effects and not letters:
+        return "neither effect nor dead letter"
+    if (end == "done" and letters) or (end == "dead" and effects):
+        return f"should be {end}"
+    return ""
+
+
+def foreign_order(evidence):
+    """I12: those of one key take effect in the order in which they were sent."""
+    found, last = [], {}
+    for number in dict.fromkeys(evidence.met):
+        key = evidence.foreign[number].key if number in evidence.foreign else ""
+        if key and number < last.get(key, -1):
+            found.append(f"I12 order: foreign key {key}: {number} took effect after {last[key]}")
+        last[key] = max(number, last.get(key, -1))
+    return found[:5]
 
 
 def some(ids):

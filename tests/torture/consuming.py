@@ -14,6 +14,7 @@ from postroom.observer import Attempt, BreakerChanged, Trouble
 from postroom.wiring import load_source
 from tests.torture.doom import Doom, explain_on_signal
 from tests.torture.history import History
+from tests.torture.worlds import QUICK
 
 NAME = "torture"
 
@@ -27,6 +28,14 @@ class Watched:
     @property
     def capabilities(self):
         return self._source.capabilities
+
+    @property
+    def connection(self):
+        return self._source.connection
+
+    @property
+    def name(self):
+        return self._source.name
 
     async def open(self):
         await self._source.open()
@@ -84,7 +93,7 @@ def consume(source, store, path, *, name, lease, mode):
         it = Consumer(
             Watched(load_source(source), history, doom), store, handlers, name=NAME,
             mode=mode, lease_seconds=lease, max_outage_seconds=2.0, misconfigured_seconds=1.0,
-            observers=[Recorder(history)],
+            retry=QUICK, observers=[Recorder(history)],
         )  # fmt: skip
         explain_on_signal()
         history.note("start")

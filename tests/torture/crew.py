@@ -30,7 +30,8 @@ class Crew:
     an address, `{name}` stands for the process' own name.
     """
 
-    def __init__(self, folder, places, *, lease, mode="direct"):
+    def __init__(self, folder, places, store_url, *, lease, mode="direct"):
+        self.store_url = store_url
         self.folder, self.places, self.lease, self.mode = folder, places, lease, mode
         self.producers = []
         self.gate = folder / "gate"
@@ -65,7 +66,10 @@ class Crew:
                 *self._verb(kind), *told, str(self._history(name)),
                 "--name", name, "--lease", str(self.lease), *self._more(kind), *more,
             ]  # fmt: skip
-            environment = {"POSTROOM_TORTURE_SCHEME": self.places["relay"][0].partition(":")[0]}
+            environment = {
+                "POSTROOM_TORTURE_SCHEME": self.places["relay"][0].partition(":")[0],
+                "POSTROOM_TORTURE_STORE": self.store_url,
+            }
             member = Member(name, self._spawn(name, command, environment))
             self._members[kind].append(member)
             return member
@@ -109,6 +113,15 @@ class Crew:
                 "--keys", str(keys), "--oversize", str(oversize), "--gate", str(self.gate),
             ]  # fmt: skip
             self.producers.append(self._spawn(name, command))
+
+    def send_foreign(self, store, broker, *, count, events, seed):
+        """Let others send and write, at the pace of producers that write so many events each."""
+        command = [
+            *self._verb("foreign"), store, broker, str(self._history("foreign")),
+            "--name", "foreign", "--seed", str(seed), "--count", str(count),
+            "--events", str(events), "--gate", str(self.gate),
+        ]  # fmt: skip
+        self.producers.append(self._spawn("foreign", command))
 
     def allow(self, each):
         """Let every producer have written so many events by now."""

@@ -31,6 +31,8 @@ CONSUMER = (
 STORE_SERVER = ("kill store", "freeze store")
 STORE_WIRE = ("cut store", "cut store in a frame", "swallow store", "slow store")
 CONNECTIONS = ("end connections",)
+BACKEND = ("kill backend",)
+LOCKS = ("locked lane", "locked members")
 LONG = ("long transaction",)
 STEP_DOWN = ("step down",)
 DISK = ("full disk",)
@@ -41,7 +43,7 @@ RABBIT = ("memory alarm", "disk alarm", "unroutable")
 VICTIMS = {
     "relays": (*RELAY, *CLOCK),
     "consumers": CONSUMER,
-    "store": (*STORE_SERVER, *STORE_WIRE, *CONNECTIONS, *LONG, *STEP_DOWN, *DISK),
+    "store": (*STORE_SERVER, *STORE_WIRE, *CONNECTIONS, *BACKEND, *LOCKS, *LONG, *STEP_DOWN, *DISK),
     "broker": (*BROKER_SERVER, *BROKER_WIRE, *RABBIT),
 }
 
@@ -56,7 +58,9 @@ def kinds(world_kind, broker_kind, *, wires=(), disk=False):
     found = [*RELAY, *RELAY]  # relays come and go more often than servers
     found += LONG
     if world_kind != "sqlite":
-        found += [*STORE_SERVER, *CLOCK]
+        found += [*STORE_SERVER, *CLOCK, *LOCKS]
+    if world_kind == "postgresql":
+        found += BACKEND
     if world_kind in ("postgresql", "mysql"):
         found += CONNECTIONS
     if world_kind == "mongodb":

@@ -42,6 +42,11 @@ class Ground:
     disk: object = None
 
     @property
+    def foreign_url(self):
+        """Where others send to: straight to the broker."""
+        return getattr(self.tap, "url", "")
+
+    @property
     def wires(self):
         names = {"store": self.store_wire, "broker": self.broker_wire}
         return [name for name, wire in names.items() if wire is not None]

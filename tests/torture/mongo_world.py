@@ -12,7 +12,7 @@ from pymongo.errors import OperationFailure, PyMongoError
 from pymongo.read_concern import ReadConcern
 from pymongo.write_concern import WriteConcern
 
-from tests.torture.worlds import GUILTY, SettledRow, Taken, add_and_count
+from tests.torture.worlds import SettledRow, Taken, add_and_count, guilty_of
 
 _MAJORITY = WriteConcern("majority")
 _SNAPSHOT = ReadConcern("snapshot")
@@ -35,7 +35,7 @@ class MongoWorld:
         self._effects, self._counted_at = 0, float("-inf")
 
     def make_tables(self, keys):
-        for name in ("torture_log", "torture_effect", "torture_mark"):
+        for name in ("torture_log", "torture_effect", "torture_foreign", "torture_mark"):
             self.database.create_collection(name)
         self.database["torture_key"].insert_many([{"_id": key, "n": 0} for key in keys])
 
@@ -102,7 +102,22 @@ class MongoWorld:
         }
 
     def innocent(self):
-        return self.database["torture_log"].count_documents({"fate": {"$nin": GUILTY}})
+        guilty = list(guilty_of("mongodb"))
+        return self.database["torture_log"].count_documents({"fate": {"$nin": guilty}})
+
+    def met(self):
+        return [d["n"] for d in self.database["torture_foreign"].find().sort("at")]
+
+    def lock_lane(self, lane):
+        self._lock("postroom_lease", {"stream": "main", "lane": lane}, {"$inc": {"settles": 1}})
+
+    def lock_members(self):
+        self._lock("postroom_member", {}, {"$set": {"locked": True}})
+
+    def _lock(self, name, which, change):
+        self._holding = self.client.start_session()
+        self._holding.start_transaction()
+        self.database[name].update_many(which, change, session=self._holding)
 
     def effects_written(self):
         now = time.monotonic()

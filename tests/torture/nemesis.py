@@ -14,6 +14,7 @@ import time
 from contextlib import closing, contextmanager, suppress
 from itertools import cycle
 
+from postroom.record import LANES
 from tests.torture.doom import DIE, FREEZE
 from tests.torture.faults import VICTIMS, victim
 from tests.torture.worlds import open_world
@@ -192,6 +193,22 @@ class Nemesis:
         with missing(), closing(open_world(self.url)) as world:
             world.terminate_others()
 
+    def kill_backend(self, size):
+        del size
+        with missing(), closing(open_world(self.url)) as world:
+            if not world.kill_backend():
+                raise MissedError
+        self.servers["store"].wait_ready()
+
+    def lock(self, size, take):
+        """Let a transaction stay open that has locked what relays write to, for some leases."""
+        with missing():
+            world = open_world(self.url)
+            take(world)
+        time.sleep((0.5 + 1.5 * size) * self.lease)
+        with suppress(Exception):  # its connection may be gone by then
+            world.close()
+
     def long_transaction(self, size):
         """A snapshot stays open while everything else goes on."""
         with missing():
@@ -284,6 +301,11 @@ _DEEDS = {
     "scale relays": Nemesis.scale_relays,
     "relay with a wrong clock": Nemesis.wrong_clock,
     "end connections": Nemesis.end_connections,
+    "kill backend": Nemesis.kill_backend,
+    "locked lane": lambda self, size: self.lock(
+        size, lambda world: world.lock_lane(int(size * 1000) % LANES)
+    ),
+    "locked members": lambda self, size: self.lock(size, lambda world: world.lock_members()),
     "long transaction": Nemesis.long_transaction,
     "full disk": Nemesis.full_disk,
     "memory alarm": Nemesis.memory_alarm,

@@ -15,12 +15,13 @@ from uuid import UUID
 
 from postroom import SyncOutbox
 from tests.torture.history import History
-from tests.torture.worlds import is_strict, open_world, padding_of
+from tests.torture.worlds import MISCHIEF, is_strict, open_world, padding_of
 
 ROLLS_BACK, SLEEPS, DIES = 0.15, 0.20, 0.22
 PADDINGS = (100, 100, 100, 100, 100, 300, 1_000, 3_000, 10_000)
 BIG, BIG_SHARE = 200_000, 0.002
 FATE_SHARE = 0.002  # of each fate
+MISCHIEF_SHARE = 0.02  # of all kinds of mischief together
 
 
 class RollBackError(Exception):
@@ -77,6 +78,8 @@ class Producer:
             return "poison"
         if luck < 3 * FATE_SHARE and self.oversize:
             return "oversize"
+        if 3 * FATE_SHARE <= luck < 3 * FATE_SHARE + MISCHIEF_SHARE:
+            return self.rng.choice(MISCHIEF)
         return ""
 
     def _try(self, key, rows, fate):

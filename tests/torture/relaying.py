@@ -14,6 +14,7 @@ from postroom import Relay
 from postroom.observer import Attempt, BreakerChanged, Delivered, Lanes, Sent, Settled, Trouble
 from tests.torture.doom import Doom, explain_on_signal, set_clock
 from tests.torture.history import History
+from tests.torture.worlds import QUICK
 
 
 class Recorder:
@@ -52,7 +53,7 @@ def relay(store, broker, path, *, name, lease, hours=0.0):
         it = Relay(
             store, broker, lease_seconds=lease, poll_seconds=0.2, name=name, publish_seconds=6.0,
             max_outage_seconds=2.0, misconfigured_seconds=1.0,
-            observers=[Recorder(history, doom)],
+            retry=QUICK, observers=[Recorder(history, doom)],
         )  # fmt: skip
         explain_on_signal()
         history.note("start")

@@ -9,9 +9,11 @@ from postroom.record import key_hash, lane_of
 from tests.torture import faults
 from tests.torture.checker import Evidence, check
 from tests.torture.excerpt import excerpt
+from tests.torture.foreign import Foreign
 from tests.torture.history import History, read
+from tests.torture.marks import is_marked, mark_in
 from tests.torture.shrinking import shrink
-from tests.torture.worlds import SettledRow, Taken, padding_of, size_of
+from tests.torture.worlds import SettledRow, Taken, guilty_of, padding_of, size_of
 
 LANE = lane_of(key_hash(None, "a", ""))
 COMMITTED = {
@@ -234,3 +236,73 @@ def test_what_cannot_be_shortened_stays():
     rng = random.Random(1)
     few = sorted(rng.sample(range(100), 5))
     assert shrink(few, lambda numbers: numbers == few) == few
+
+
+# -- what others send and write -------------------------------------------------------------------
+FOREIGN = {
+    1: Foreign(1, "done", "k", 1),
+    2: Foreign(2, "dead", "", 1),
+    3: Foreign(3, "done", "k", 2),
+    4: Foreign(4, "any", "", 1),
+    5: Foreign(5, "maybe", "", 1),
+}
+
+
+def foreign(met=(1, 3, 4), dead=(2,)):
+    return found(foreign=FOREIGN, met=list(met), foreign_dead=list(dead))
+
+
+def test_foreign_messages_that_ended_as_they_should():
+    assert foreign() == []
+    assert foreign(met=(1, 3, 5), dead=(2, 4)) == []
+    assert foreign(met=(1, 3, 4), dead=(2, 5)) == []
+
+
+@pytest.mark.parametrize(
+    ("met", "dead", "told"),
+    [
+        ((1, 3, 4, 1), (2,), "took effect more than once: 1 (1)"),
+        ((1, 4), (2,), "neither effect nor dead letter: 1 (3)"),
+        ((1, 3, 4), (), "neither effect nor dead letter: 1 (2)"),
+        ((1, 3, 4), (2, 2), "more than one end: 1 (2)"),
+        ((1, 3, 4), (2, 4), "more than one end: 1 (4)"),
+        ((1, 3, 4, 5), (2, 5), "more than one end: 1 (5)"),
+        ((1, 2, 3, 4), (), "should be dead: 1 (2)"),
+        ((1, 4), (2, 3), "should be done: 1 (3)"),
+        ((1, 3, 4, 9), (2,), "seen, but never sent: 1 (9)"),
+        ((1, 3, 4), (2, -1), "seen, but never sent: 1 (-1)"),
+    ],
+)
+def test_foreign_messages_that_ended_otherwise(met, dead, told):
+    assert foreign(met, dead) == [f"I12 foreign: {told}"]
+
+
+def test_foreign_messages_of_a_key_out_of_order():
+    assert foreign(met=(3, 1, 4)) == ["I12 order: foreign key k: 1 took effect after 3"]
+
+
+@pytest.mark.parametrize("part", ["a~f7~b", b"\xff~f7~", '{"mark":"~f7~"}'])
+def test_a_mark_is_found_in_whatever_is_left(part):
+    assert mark_in("nothing", part) == 7
+    assert not is_marked("nothing", b"~f~")
+
+
+@pytest.mark.parametrize("scheme", ["sqlite", "postgresql", "mysql", "mongodb"])
+def test_mischief_that_ends_a_transaction_ends_as_the_contract_says(scheme):
+    guilty = guilty_of(scheme)
+    assert {"poison", "oversize", "panic", "roll_back", "close"} <= set(guilty)
+    assert ("commit" in guilty) == (scheme == "mongodb")
+    assert ("swallow" in guilty) == (scheme in ("postgresql", "mongodb"))
+    assert not {"hang", "own_thread"} & set(guilty)
+
+
+def test_mischief_that_takes_effect_is_a_violation_where_it_must_not():
+    committed = {**COMMITTED, "m": ("b", 4, 10, "panic")}
+    guilty = ("oversize", "poison", "panic")
+    arrivals = [*ARRIVALS, ("m", "b", 4, 10)]
+    well = {"committed": committed, "arrivals": arrivals, "guilty": guilty}
+    assert found(buried={**BURIED, "m": ("b", 4, 10)}, **well) == []
+    assert found(effects=[*EFFECTS, ("m", "b", 4)], **well) == [
+        "I7 took effect although its handler misbehaved or gave up: 1 (m)",
+        "I8 poison that is not dead in the inbox: 1 (m)",
+    ]

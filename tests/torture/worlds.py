@@ -8,6 +8,8 @@ moment and, where connections have names, who wrote it.
 
 from __future__ import annotations
 
+import os
+import signal
 import sqlite3
 from base64 import b64encode
 from contextlib import contextmanager, suppress
@@ -15,6 +17,7 @@ from hashlib import shake_256
 from typing import NamedTuple
 
 from postroom import Event
+from postroom.retry import Constant, RetryPolicy
 from postroom.url import Url
 
 TABLES = (
@@ -27,6 +30,7 @@ TABLES = (
         "CREATE TABLE torture_effect ({serial}, id {text} NOT NULL, k {text} NOT NULL, "
         "n INTEGER NOT NULL)"
     ),
+    "CREATE TABLE torture_foreign ({serial}, n INTEGER NOT NULL)",
     (
         "CREATE TABLE torture_lease ({serial}, stream {text}, lane INTEGER, token BIGINT, "
         "owner {text}, old_owner {text}, left_seconds DOUBLE PRECISION, "
@@ -40,7 +44,12 @@ TABLES = (
 LEASE_COLUMNS = "stream, lane, token, owner, old_owner, left_seconds, noted"
 SECRET = "canary-7391"  # a password that must not show in any log
 MOST_PROCESSES = 400
+QUICK = RetryPolicy(max_attempts=6, backoff=Constant(0.2))  # a key waits for what fails for good
 GUILTY = ("oversize", "poison")  # fates that end as a dead letter
+MISCHIEF = (
+    "swallow", "panic", "commit", "commit_and_raise", "roll_back", "roll_back_and_go_on",
+    "roll_back_and_raise", "close", "hang", "own_thread",
+)  # fmt: skip
 
 
 class Taken(NamedTuple):
@@ -152,8 +161,13 @@ class SqlWorld:
         return {row[0]: tuple(row[1:]) for row in self.rows("SELECT * FROM torture_log")}
 
     def innocent(self):
-        """How many committed events have nothing wrong with them."""
-        return self.rows(f"SELECT count(*) FROM torture_log WHERE fate NOT IN {GUILTY}")[0][0]
+        """How many committed events must take effect."""
+        guilty = guilty_of(Url.parse(self.url).scheme)
+        return self.rows(f"SELECT count(*) FROM torture_log WHERE fate NOT IN {guilty}")[0][0]
+
+    def met(self):
+        """Return the numbers of the foreign messages and rows that took effect, in order."""
+        return [n for (n,) in self.rows("SELECT n FROM torture_foreign ORDER BY at")]
 
     def effects_written(self):
         return self.rows("SELECT count(*) FROM torture_effect")[0][0]
@@ -259,6 +273,23 @@ class PostgresWorld(SqlWorld):
         others = "FROM pg_stat_activity WHERE datname = current_database() "
         return self.rows(f"SELECT count(*) {others} AND pid <> pg_backend_pid()")[0][0]
 
+    def kill_backend(self):
+        """Kill the process of another connection: the server ends them all, and recovers."""
+        others = (
+            "SELECT pid FROM pg_stat_activity WHERE datname = current_database() "
+            "AND pid <> pg_backend_pid() AND backend_type = 'client backend' ORDER BY random()"
+        )
+        if found := self.rows(others):
+            os.kill(found[0][0], signal.SIGKILL)
+        return bool(found)
+
+    def lock_lane(self, lane):
+        self.run(f"SELECT 1 FROM postroom_lease WHERE stream = 'main' AND lane = {lane} FOR UPDATE")
+
+    def lock_members(self):
+        """Let no heartbeat through; everything else works."""
+        self.run("LOCK TABLE postroom_member IN EXCLUSIVE MODE")
+
     def terminate_others(self):
         """End other connections of this database, as an administrator does."""
         self.rows(
@@ -309,6 +340,12 @@ class MysqlWorld(SqlWorld):
         others = "FROM information_schema.processlist WHERE db = database() "
         return self.rows(f"SELECT count(*) {others} AND id <> connection_id()")[0][0]
 
+    def lock_lane(self, lane):
+        self.run(f"SELECT 1 FROM postroom_lease WHERE stream = 'main' AND lane = {lane} FOR UPDATE")
+
+    def lock_members(self):
+        self.run("LOCK TABLES postroom_member READ")
+
     def terminate_others(self):
         for (number,) in self.rows(
             "SELECT id FROM information_schema.processlist "
@@ -353,8 +390,15 @@ def number_of(data, kseq):
 
 def event_of(event_id, key, n, padding, fate):
     data = {"k": key, "n": n, "padding": padding}
-    kind = fate if fate in ("poison", "shaky") else "torture"
+    kind = fate if fate in ("poison", "shaky", *MISCHIEF) else "torture"
     return Event(kind, data, id=event_id, key=key, topic="torture")
+
+
+def guilty_of(scheme):
+    """Return all fates that end as a dead letter on this database."""
+    from tests.torture.mischief import end_of
+
+    return *GUILTY, *(fate for fate in MISCHIEF if end_of(fate, scheme) == "dead")
 
 
 def open_world(url):
