@@ -12,6 +12,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol
 
 from postroom.record import Record
+from postroom.transaction import Proof
 
 
 class Verdict(Enum):
@@ -27,11 +28,16 @@ class Verdict(Enum):
 
 
 class Outcome(NamedTuple):
-    """A verdict, why, and optionally when the destination wants the next attempt (seconds)."""
+    """A verdict, why, and optionally when the destination wants the next attempt (seconds).
+
+    proofs      of a confirmed effect in the store's own database: what its transaction wrote there.
+                A settle finds it, or the database has lost that transaction since
+    """
 
     verdict: Verdict
     error: str = ""
     after_seconds: float | None = None
+    proofs: tuple[Proof, ...] = ()
 
 
 CONFIRMED = Outcome(Verdict.CONFIRMED)

@@ -98,6 +98,16 @@ class Vanished(NamedTuple):
     ids: tuple[str, ...]
 
 
+class EffectsLost(NamedTuple):
+    """Handlers of these events had committed their effects, and the store has lost them since.
+
+    As with `Vanished`, but here the events themselves are in the store: they are handled again.
+    """
+
+    stream: str
+    ids: tuple[str, ...]
+
+
 class Handled(NamedTuple):
     """A consumer has tried a message, whatever the verdict; how long it took, from its turn on."""
 
@@ -118,6 +128,7 @@ Fact = (
     | Sent
     | Delivered
     | Vanished
+    | EffectsLost
     | Handled
 )
 

@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from postroom.record import Record, State, short_error
+from postroom.transaction import Claim, Proof
 
 MAX_WHO_CHARS = 255
 
@@ -146,9 +147,13 @@ class Settlement:
     parked      ready followers of a blocked key, to be moved out of the index; only if the key
                 is still blocked below them, since nothing would ever bring them back otherwise
     keep_done   keep done rows for people, or delete them at once
+    claims      effects of handlers in this database, those of `done` among them. In a lane with a
+                claim whose proof is not there nothing is changed, as if it were not held: the
+                database has lost the effect, in a fail-over or a restore
     missing     set by the store: events of lanes that were held (parked ones left out) whose row
                 was not found. In a settlement that is repeated after a lost reply, with keep_done
                 off, it includes those that the first try has deleted
+    lost        set by the store: the claims of lanes that were held whose proof is not there
     """
 
     stream: str
@@ -162,7 +167,9 @@ class Settlement:
     dead: list[Burial] = field(default_factory=list)
     returned: list[Record] = field(default_factory=list)
     parked: list[Record] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
+    lost: list[Claim] = field(default_factory=list)
 
     def freed(self, lanes: Collection[int]) -> list[Record]:
         """Return the events in these lanes whose end opens the way for their blocked key."""
@@ -182,6 +189,7 @@ class Settlement:
         )
         lanes = {record.lane for record in part.records()}
         part.leases = {lane: token for lane, token in self.leases.items() if lane in lanes}
+        part.claims = [claim for claim in self.claims if claim.lane in lanes]
         return part
 
     def apart(self) -> Iterator[Settlement]:
@@ -191,9 +199,11 @@ class Settlement:
 
     def instead(self, **outcomes: Any) -> Settlement:
         """Return one for the same lanes with only these outcomes."""
-        return Settlement(
+        part = Settlement(
             self.stream, self.owner, self.lease_seconds, self.leases, self.keep_done, **outcomes
         )
+        part.claims = self.claims
+        return part
 
     def records(self) -> Iterator[Record]:
         """Yield every record that is spoken of."""
@@ -220,6 +230,19 @@ class Settlement:
             for place, record in named.items()
             if place not in found
         ]
+
+    def proofs(self) -> list[Proof]:
+        """Return what must be there, in the order of `claims`."""
+        return [claim.proof for claim in self.claims]
+
+    def weigh(self, lanes: Collection[int], there: Collection[int]) -> set[int]:
+        """Return the lanes whose claims are all there, given the places of those; sets `lost`."""
+        self.lost = [
+            claim
+            for place, claim in enumerate(self.claims)
+            if claim.lane in lanes and place not in there
+        ]
+        return set(lanes) - {claim.lane for claim in self.lost}
 
     def __bool__(self) -> bool:
         return bool(
@@ -402,8 +425,11 @@ class Store(Protocol):
 
         From the check of a lane's token to the commit nobody else can own the lane (L2). What lies
         in other lanes is left as it is, and so is a row whose id, stream or lane is another one's.
-        Sets `settlement.missing`.
+        Sets `settlement.missing` and `settlement.lost`.
         """
+
+    async def holds(self, proofs: Sequence[Proof]) -> set[int]:
+        """Return the places of those proofs that are in this store: committed, in its tables."""
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         """Move due waiting events of these lanes into the index of ready ones, and say whether

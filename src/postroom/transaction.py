@@ -72,6 +72,26 @@ Proof = Mark | Counter
 """What a run has written: the message as done, or the counter at its number (`step`) or above."""
 
 
+class Claim(NamedTuple):
+    """A relay was told that a handler's transaction is committed: the proof must be in the store.
+
+    lane, id    of the event
+    """
+
+    lane: int
+    id: str
+    proof: Proof
+
+
+def by_place(proofs: Sequence[Proof]) -> tuple[dict[int, Mark], dict[int, Counter]]:
+    """Return the messages and the counters among the proofs, each by its place."""
+    placed = list(enumerate(proofs))
+    return (
+        {place: proof for place, proof in placed if isinstance(proof, Mark)},
+        {place: proof for place, proof in placed if isinstance(proof, Counter)},
+    )
+
+
 class SyncTransaction(Protocol):
     """The caller's open transaction, for callers without an event loop."""
 

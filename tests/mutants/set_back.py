@@ -69,6 +69,40 @@ def _floors_ignore_what_is_staged():
     floor.Floors._raise = space["_raise"]
 
 
+def _effects_by_memory():
+    from postroom.brokers.handlers import Handlers
+
+    async def believed(self, record, outcome):
+        return outcome
+
+    Handlers._proved = believed
+
+
+def _no_witnesses():
+    from postroom.engine.witnesses import Witnesses
+
+    Witnesses.of = lambda self, lanes, now: []
+
+
+def _claims_unread():
+    from postroom.store import Settlement
+
+    Settlement.weigh = lambda self, lanes, there: set(lanes)
+
+
+def _lost_effects_are_charged():
+    from postroom.store import Settlement
+
+    part = Settlement.part
+
+    def without_done(self, wanted):
+        found = part(self, wanted)
+        found.done = [] if self.lost else found.done
+        return found
+
+    Settlement.part = without_done
+
+
 def _skip_without_lock():
     postgres._rewrite("ORDER BY f.stream, f.lane FOR NO KEY UPDATE", "ORDER BY f.stream, f.lane")
 
@@ -77,7 +111,25 @@ FLOOR = "tests/scenario/test_postgres_floor.py"
 FENCE = "tests/scenario/test_postgres_fence.py"
 TAKEN_BACK = f"{FLOOR}::test_a_floor_is_not_used_when_numbers_were_taken_back"
 
+LOST_EFFECTS = f"{SET_BACK}::test_effects_that_a_replica_lacks_are_done_again"
+
 SET_BACK_MUTANTS = {
+    "effects-by-memory": Mutant(
+        "G2", "an event is settled as done although the database has lost its effect", _effects_by_memory,
+        sim=("set_back", "slow_store", "slow_broker"), tests=(f"{LOST_EFFECTS}[the store's]",),
+    ),
+    "no-witnesses": Mutant(
+        "G4", "an event is begun although the effect of an earlier one of its key is lost", _no_witnesses,
+        tests=("tests/unit/test_lost_effects.py::test_the_next_of_the_key_waits_for_a_lost_effect",),
+    ),
+    "claims-unread": Mutant(
+        "G2", "a store settles whatever a relay claims", _claims_unread,
+        tests=("tests/contract/test_store_sqlite.py::TestSqliteStore::test_an_effect_that_was_lost_is_not_settled",),
+    ),
+    "lost-effect-charged": Mutant(
+        "G7", "an effect that the database lost costs its event an attempt", _lost_effects_are_charged,
+        tests=(f"{LOST_EFFECTS}[the store's]",),
+    ),
     "settle-by-number": Mutant(
         "G2", "a settle names rows by their numbers alone", _by_number, sim=("set_back", "slow_store", "slow_broker"),
     ),

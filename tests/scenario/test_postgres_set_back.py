@@ -8,15 +8,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 
 import psycopg
 import pytest
 
+from postroom.brokers.handlers import Handlers
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay import Relay
 from postroom.event import Event
-from postroom.observer import Vanished
+from postroom.observer import EffectsLost, Vanished
 from postroom.outbox import Outbox
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.floor import Floors
@@ -196,3 +197,88 @@ async def test_a_floor_does_not_outlive_a_crash(own_server):  # E-3
             await write(url, new)
             assert begins < floor, "no number was given twice"
             await until(lambda: set(new) <= set(ids(broker)), 60)
+
+
+@asynccontextmanager
+async def with_replica(own_server):
+    """A primary with a table for effects, its replica, and a conninfo that finds the primary."""
+    primary = own_server("postgres")
+    await PostgresStore.from_url(primary.url).migrate()
+    rows(primary.url, "CREATE TABLE payments (n serial, id text)")
+    with PostgresReplica(primary=primary) as replica:
+        hosts = f"host=127.0.0.1,127.0.0.1 port={primary.port},{replica.port} user=postgres"
+        yield primary, replica, f"{hosts} dbname=postgres target_session_attrs=read-write"
+
+
+def own_transactions(conninfo):
+    """Transactions of the user's own, beside the store's."""
+
+    @asynccontextmanager
+    async def transaction():
+        async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
+            async with connection.transaction():
+                yield connection
+
+    return transaction
+
+
+@pytest.mark.promise("G2", "G4", "G6")
+@pytest.mark.parametrize("whose", ["the store's", "the user's"])
+async def test_effects_that_a_replica_lacks_are_done_again(own_server, whose):
+    """Handlers commit on a primary that dies before their events are settled. The replica has the
+    events and their starts, but not the effects: the relay must not settle them by its memory.
+    """
+    async with with_replica(own_server) as (primary, replica, conninfo):
+        given = {"transaction": own_transactions(conninfo)} if whose == "the user's" else {}
+        handlers, ready = Handlers(name="shop", time_limit_seconds=60.0, **given), asyncio.Event()
+        begun, committed = set(), set()
+
+        @handlers.on("paid")
+        async def charge(event, tx):
+            begun.add(event.id)
+            await ready.wait()
+            await tx.execute("INSERT INTO payments (id) VALUES (%s)", [event.id])
+            committed.add(event.id)
+
+        async def write_paid(*names):
+            async with await psycopg.AsyncConnection.connect(primary.url) as connection:
+                events = [Event("paid", id=f"{key}{n}", key=key) for key, n in names]
+                await Outbox().add_many(connection, events)
+
+        def paid(url):
+            return [name for (name,) in rows(url, "SELECT id FROM payments ORDER BY n")]
+
+        store = PostgresStore(conninfo)
+        await store.open()
+        try:
+            async with relaying(store, handlers) as (relay, notes):
+                ready.set()
+                await write_paid(("early", 1))
+                await until(lambda: relay.counts.done == 1)
+                ready.clear()
+                await write_paid(*((key, n) for n in (1, 2, 3) for key in "abc"))
+                await until(lambda: begun >= {"a1", "b1", "c1"})
+                await asyncio.to_thread(replica.wait_caught_up)
+                await asyncio.to_thread(replica.cut)
+                with closing(psycopg.connect(primary.url)) as stranger:
+                    stranger.execute("LOCK TABLE postroom_lease IN EXCLUSIVE MODE")
+                    ready.set()
+                    await until(lambda: len(paid(primary.url)) == 4)
+                    await asyncio.to_thread(primary.kill)
+                await asyncio.to_thread(replica.promote)
+                assert paid(replica.url) == ["early1"]
+                await until(lambda: relay.counts.done == 10, 90)
+                assert relay.counts.effects_lost == 3
+                assert {name for fact in notes.of(EffectsLost) for name in fact.ids} == {
+                    "a1", "b1", "c1"
+                }  # fmt: skip
+        finally:
+            await store.close()
+        found = paid(replica.url)
+        assert sorted(found) == ["a1", "a2", "a3", "b1", "b2", "b3", "c1", "c2", "c3", "early1"]
+        for key in "abc":
+            assert [name for name in found if name.startswith(key)] == [
+                f"{key}{n}" for n in (1, 2, 3)
+            ]
+        attempts = rows(replica.url, "SELECT DISTINCT attempts, state FROM postroom_outbox")
+        assert attempts == [(1, "done")]  # what the database lost is charged to nobody

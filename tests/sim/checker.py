@@ -37,12 +37,13 @@ def _no_phantom(world):
 def _order(world):
     """Within a stream, one key's events are first seen in the order they were written (G4).
 
-    Replayed dead letters and delayed events take another place; of events that the store has lost
-    and whose numbers others have, nothing is said. Writers of strict events are
-    coordinated by the counter alone, which each topic has for itself.
+    Dead letters that are replayed, or that a store which was set back holds as unfinished again, and
+    delayed events take another place; of events that the store has lost and whose numbers others
+    have, nothing is said. Writers of strict events are coordinated by the counter alone, which each
+    topic has for itself.
     """
     last, seen, found = {}, set(), []
-    elsewhere = world.replayed | set(world.delayed) | world.vanished
+    elsewhere = world.replayed | set(world.delayed) | world.vanished | world.died
     for came in world.arrivals:
         if came.key is None or came.id in seen | elsewhere:
             continue

@@ -58,6 +58,8 @@ class SimStore:
         call = getattr(self._inner, name)
         if name in ("transaction", "sync_transaction"):
             return call
+        if name == "settle":
+            call = self._world.noting_starts(call)
 
         async def through_the_network(*args, **kwargs):
             world, chaos = self._world, self._world.chaos
@@ -209,6 +211,10 @@ def sim_handlers(world, process):
     @handlers.on(SKIPPED_TYPE)
     @handlers.on("sim")
     async def effect(event, tx):
+        if world.started_in.get(event.id) != world.life:
+            # Its start was counted by the server that is gone. Its transaction would have to wait for
+            # the new one and find it within the time limit: see the promises page.
+            raise ConnectionError("simulated: the server that counted its start is gone")
         await process.gate(LEASE if world.chaos.hit("slow_broker") else 0.001)
         if event.id in world.killers:
             world.crash(process.name)
@@ -220,6 +226,18 @@ def sim_handlers(world, process):
         tx.after_commit(lambda: world.arrive(event))
 
     return handlers
+
+
+def cut(tx):
+    """The server of a transaction has gone: whatever is asked of it fails."""
+    if tx._over:
+        return
+    tx.abort()
+
+    def gone(*_):
+        raise ConnectionError("simulated: the server has gone")
+
+    tx.check = tx.standing = gone
 
 
 @asynccontextmanager

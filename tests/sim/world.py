@@ -3,11 +3,11 @@
 import asyncio
 import copy
 from collections import Counter
+from itertools import chain
 from typing import NamedTuple
 
 from postroom.clock import from_microseconds
 from postroom.engine.relay import Relay
-from postroom.errors import AutocommitError
 from postroom.event import Event
 from postroom.observer import Alarm, Lanes, Settled
 from postroom.outbox import Outbox
@@ -15,7 +15,7 @@ from postroom.retry import Constant, RetryPolicy
 from postroom.stores.memory import MemoryStore
 from postroom.stores.memory.transaction import MemoryTransaction
 from tests.sim.loop import SimClock
-from tests.sim.process import GONE, LEASE, Process, SimBroker, SimStore, sim_handlers
+from tests.sim.process import GONE, LEASE, Process, SimBroker, SimStore, cut, sim_handlers
 
 EPOCH_US = 1_800_000_000_000_000
 MOST_RELAYS = 4
@@ -84,6 +84,9 @@ class World:
         self._last_use: dict[str, tuple[list[list[int]], int]] = {}
         self.life = 0  # of the store: it has been set back so often
         self.vanished: set[str] = set()  # committed, and lost when the store was set back
+        self.undone: set[str] = set()  # took effect, and the effect was lost when it was set back
+        self.died: set[str] = set()  # were dead letters before, and may not be any more
+        self.started_in: dict[str, int] = {}  # event → the life of the store that counted its start
         self._replica = None
         self._writing: list[MemoryTransaction] = []
         self._started = 0
@@ -110,6 +113,17 @@ class World:
             held = (lease.owner, lease.token) == (settlement.owner, settlement.leases[lane])
             if not held or lease.until_us <= now:
                 self.unfenced.append((settlement.owner, lane))
+
+    def noting_starts(self, call):
+        """Note in which life of the store a handler's start was counted."""
+
+        async def settle(settlement):
+            held = await call(settlement)
+            starts = (record.id for record in settlement.starts if record.lane in held)
+            self.started_in |= dict.fromkeys(starts, self.life)
+            return held
+
+        return settle
 
     def check_use(self, process, settlement, lanes):
         """The same settle again, although it was committed, is a relay that turns in circles."""
@@ -177,7 +191,7 @@ class World:
                 life = self.life
                 try:
                     await outbox.add_many(tx, events)
-                except AutocommitError:
+                except ConnectionError:
                     continue  # the server went away
                 await asyncio.sleep(rng.expovariate(1 / 0.02))  # late commits
                 if life != self.life:
@@ -275,19 +289,24 @@ class World:
                 self._locks[lock] = self.loop.time() + rng.uniform(0.1, 4) * LEASE
             if chaos.hit("operator"):
                 await self._operate()
-            if "set_back" in chaos.rates and not self.handlers:
+            if "set_back" in chaos.rates:
                 self._lag()
 
     def _lag(self):
         """Keep a replica that lags, and now and then make it the primary.
 
-        Not for handlers: their effects would be lost with the transactions that did them, which is
-        not what an arrival is here.
+        The effects of handlers are in the store, and those that the replica lacks are lost.
         """
         if self._replica is not None and (self._in_doubt() or self.chaos.hit("set_back")):
-            data, last, committed = self._replica
-            for tx in self._writing:
-                tx.abort()
+            data, last, committed, effects = self._replica
+            relays = chain(self.relays.values(), self.leaving.values())
+            for tx in chain(self._writing, *(process.open for _, process in relays)):
+                cut(tx)
+            self.died |= {s.row.id for s in self.store.data.rows.values() if s.state == "dead"}
+            if self.handlers:
+                self.undone |= {came.id for came in self.arrivals[effects:]}
+                self.arrivals = self.arrivals[:effects]
+                self.arrived = Counter(came.id for came in self.arrivals)
             self.store.data, self.store._seq = copy.deepcopy(data), last
             self.life += 1
             lost = self.committed - committed
@@ -297,13 +316,15 @@ class World:
                 guilty -= lost
         elif self._replica is None or self.rng.random() < 0.05:
             now = copy.deepcopy(self.store.data)
-            self._replica = (now, self.store._seq, set(self.committed))
+            self._replica = (now, self.store._seq, set(self.committed), len(self.arrivals))
 
     def _in_doubt(self):
         """Say whether to do it while an event is under way that will be lost: it is rare else."""
-        _, _, committed = self._replica
+        _, _, committed, effects = self._replica
+        undone = {came.id for came in self.arrivals[effects:]} if self.handlers else set()
         sent = any(
-            stored.row.id in self.arrived and stored.row.id not in committed
+            stored.row.id in undone
+            or (stored.row.id in self.arrived and stored.row.id not in committed)
             for stored in self.unfinished()
         )
         chosen = sent and not self.chaos.calm and self.rng.random() < 0.2

@@ -10,6 +10,7 @@ from postroom.observer import (
     Alarm,
     Attempt,
     BreakerChanged,
+    EffectsLost,
     Handled,
     Lanes,
     Settled,
@@ -125,6 +126,13 @@ def test_events_that_the_database_lost_are_told_with_their_ids(told):  # E-1
     shown = ", ".join(f"e{n}" for n in range(10))
     assert line.startswith(f'vanished stream=main count=12 ids="{shown}" error="')
     assert "Compare them with your business tables" in line
+
+
+def test_effects_that_the_database_lost_are_told_with_their_ids(told):
+    ((level, line),) = told(EffectsLost("main", ("e1", "e2")))
+    assert level == "ERROR"
+    assert line.startswith('effects-lost stream=main count=2 ids="e1, e2" error="')
+    assert "handled again" in line
 
 
 @pytest.mark.req("S4.9")

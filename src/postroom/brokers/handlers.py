@@ -28,7 +28,8 @@ from postroom.brokers.handling import (
     worst_of,
 )
 from postroom.brokers.heads import Company, Heads, Key
-from postroom.brokers.high_water import Start, gate_of
+from postroom.brokers.high_water import Gate, Start, gate_of
+from postroom.brokers.home import Home, proof_of
 from postroom.brokers.naming import UNNAMED, check_name, handler_of, name_in_relay, unbound
 from postroom.brokers.scope import Given, refuse_other_names, scope_of
 from postroom.brokers.together import HELD, Job, run_together, run_together_in_thread
@@ -39,7 +40,7 @@ from postroom.errors import ConfigError
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, inbox_name, short_error
 from postroom.store import Standing, Tables
-from postroom.transaction import Mark
+from postroom.transaction import Mark, Proof
 
 SKIPPED_TYPE = "postroom.skipped"
 
@@ -52,6 +53,7 @@ class TransactionSource(Protocol):
     @property
     def tables(self) -> Tables: ...
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]: ...
+    async def holds(self, proofs: Sequence[Proof]) -> set[int]: ...
     def transaction(self) -> AbstractAsyncContextManager[Any]: ...
     def sync_transaction(self) -> AbstractContextManager[Any]: ...
 
@@ -147,6 +149,7 @@ class Handlers:
         self._source: TransactionSource | None = None
         self._turn: Turnstile | None = None
         self._limit = time_limit_seconds
+        self._home = Home()
         self._closed = False
 
     # -- registration -------------------------------------------------------------------------
@@ -223,6 +226,7 @@ class Handlers:
             refuse_other_names(self._given, source.tables)
         bound._source, bound.name, bound._kept_by = source, chosen, name or chosen
         bound._set_scopes(source.tables)
+        bound._home = Home()
         capabilities = getattr(source, "capabilities", None)
         one_writer = not getattr(capabilities, "concurrent_writers", True)
         uses_it = self._transaction is None or self._sync_transaction is None
@@ -268,7 +272,7 @@ class Handlers:
             desk.report(record, await self._handle(record, desk))
             return
         async with self._floor.turnstile.alone():
-            desk.report(record, await self._handle(record, desk))
+            desk.report(record, await self._proved(record, await self._handle(record, desk)))
 
     async def handle(self, record: Record, desk: Desk) -> Outcome:
         """Handle one event by itself, beside others; the caller keeps the order of its key."""
@@ -310,7 +314,7 @@ class Handlers:
                 self._floor.parted.pop(records[0].id, None)
                 outcomes = [await self._handle(records[0], desk)]
             for record, outcome in zip(records, outcomes, strict=True):
-                desk.report(record, outcome)
+                desk.report(record, await self._proved(record, outcome))
         for key, outcome in zip(keys, outcomes, strict=True):
             if outcome.verdict is Verdict.OUTAGE:
                 heads.outage = True
@@ -369,11 +373,9 @@ class Handlers:
 
     # -- one event ----------------------------------------------------------------------------
     async def _handle(self, record: Record, desk: Desk) -> Outcome:
-        handlers = self._by_type.get(record.type) or self._default
-        if record.type == SKIPPED_TYPE and record.type not in self._by_type:
-            if not self.strict:
-                return CONFIRMED  # the marker of a skipped strict event: nobody wants to know
-            handlers = [_STEP_OVER]
+        handlers = self._handlers_of(record)
+        if not handlers and record.type == SKIPPED_TYPE:
+            return CONFIRMED  # the marker of a skipped strict event: nobody wants to know
         if not handlers:
             return Outcome(
                 Verdict.MISCONFIGURED,
@@ -394,6 +396,20 @@ class Handlers:
             self._floor.witness(handler.name, record.id, outcome)
         return worst_of(outcomes)
 
+    async def _proved(self, record: Record, outcome: Outcome) -> Outcome:
+        """Add to a confirmed outcome what its transactions have written, if a settle can see it."""
+        if outcome.verdict is not Verdict.CONFIRMED or not self.name:
+            return outcome
+        proofs: list[Proof] = []
+        for handler in self._handlers_of(record):
+            own = self._transaction if handler.is_async else self._sync_transaction
+            if own is False:
+                continue
+            proof = proof_of(self._mark_or_gate(handler, record))
+            if own is None or await self._home.knows(handler.is_async, proof, self._source):
+                proofs.append(proof)
+        return outcome._replace(proofs=tuple(proofs)) if proofs else outcome
+
     async def _begin(self, record: Record, desk: Desk) -> Outcome | None:
         """Have the attempt counted (H1); returns why the handler must not run, if it must not."""
         try:
@@ -406,8 +422,7 @@ class Handlers:
 
     async def _run(self, handler: Handler, record: Record) -> Outcome:
         handler = self._ready(handler)
-        gate = gate_of(self.name, record, self.strict) if self.strict else None
-        mark = gate or self._mark(handler, record)
+        mark = self._mark_or_gate(handler, record)
         if handler.is_async:
             factory = self._factory()
             if factory is None:
@@ -472,6 +487,15 @@ class Handlers:
     def _job(self, record: Record) -> Job:
         (handler,) = self._by_type.get(record.type) or self._default
         return Job(self._ready(handler), record, self._mark(handler, record))
+
+    def _handlers_of(self, record: Record) -> Sequence[Handler]:
+        if record.type == SKIPPED_TYPE and record.type not in self._by_type:
+            return (_STEP_OVER,) if self.strict else ()
+        return self._by_type.get(record.type) or self._default
+
+    def _mark_or_gate(self, handler: Handler, record: Record) -> Mark | Gate:
+        gate = gate_of(self.name, record, self.strict) if self.strict else None
+        return gate or self._mark(handler, record)
 
     def _mark(self, handler: Handler, record: Record) -> Mark:
         name = inbox_name(self.name, handler.name)

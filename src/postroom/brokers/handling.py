@@ -31,6 +31,7 @@ from postroom import transactions
 from postroom.broker import CONFIRMED, REPEAT, Outcome, Verdict
 from postroom.brokers.decoding import undecodable
 from postroom.brokers.high_water import Gate, admit
+from postroom.brokers.home import proof_of
 from postroom.brokers.standing import AFTERWARDS, LooseError, is_loose, loose_error, may_commit
 from postroom.brokers.threads import Hang, NoThreadError, Threads
 from postroom.errors import (
@@ -41,7 +42,7 @@ from postroom.errors import (
     TransactionError,
 )
 from postroom.record import Record, short_error
-from postroom.transaction import AsyncTransaction, Counter, Mark, Proof, SyncTransaction
+from postroom.transaction import AsyncTransaction, Mark, Proof, SyncTransaction
 from postroom.transactions import steps
 from postroom.transactions.conflicts import has_no_room, is_conflict, refuses_values
 
@@ -305,8 +306,7 @@ def look_back_sync(run: Run) -> None:
 
 
 def _note(run: Run, handler: Handler, mark: Mark | Gate) -> None:
-    written = Counter(mark.counter, mark.key_hash, mark.number) if isinstance(mark, Gate) else mark
-    run.proofs.append(written)
+    run.proofs.append(proof_of(mark))
     run.names.append(handler.name)
 
 

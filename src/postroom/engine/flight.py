@@ -16,6 +16,7 @@ from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.blocks import Judge, Sentence
 from postroom.record import UNREADABLE, Record, State
 from postroom.store import Burial, Failure, Settlement
+from postroom.transaction import Claim
 
 _PROCESSING = str(State.PROCESSING)
 
@@ -105,6 +106,7 @@ class Flight:
         self._closing: list[tuple[bytes, Run]] = []
         self._starts: list[tuple[Record, asyncio.Future[bool]]] = []
         self._done: list[Record] = []
+        self._claims: list[Claim] = []  # effects of what is done
         self._failed: list[Failure] = []
         self._dead: list[Burial] = []
         self._returned: list[Record] = []
@@ -327,6 +329,7 @@ class Flight:
         if outcome.verdict is Verdict.CONFIRMED:
             if run.failed is None and not run.lost:
                 self._done.append(record)
+                self._claims += [Claim(record.lane, record.id, each) for each in outcome.proofs]
             else:
                 self.repeats += 1
         elif run.failed is None:
@@ -399,9 +402,9 @@ class Flight:
             self._returned, self._parked,
         )  # fmt: skip
         lanes = {record.lane for record in settlement.records()}
-        settlement.leases = tokens(lanes)
+        settlement.leases, settlement.claims = tokens(lanes), self._claims
         ticket = Ticket(settlement, lanes, self._closing, self._starts, self._alarms)
-        self._closing, self._starts, self._alarms = [], [], []
+        self._closing, self._starts, self._alarms, self._claims = [], [], [], []
         self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
         return ticket
 
@@ -454,6 +457,7 @@ class Flight:
         self._starts = [(r, granted) for r, granted in self._starts if r.lane not in lanes]
         self.repeats += sum(record.lane in lanes for record in self._done)
         self._done = [r for r in self._done if r.lane not in lanes]
+        self._claims = [claim for claim in self._claims if claim.lane not in lanes]
         self._failed = [f for f in self._failed if f.record.lane not in lanes]
         self._dead = [d for d in self._dead if d.record.lane not in lanes]
         self._returned = [r for r in self._returned if r.lane not in lanes]

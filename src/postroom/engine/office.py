@@ -15,6 +15,8 @@ from postroom.engine.allotment import Allotment
 from postroom.engine.breaker import Breaker
 from postroom.engine.flight import Flight
 from postroom.engine.lanes import LaneKeeper
+from postroom.engine.witnesses import Witnesses
+from postroom.errors import StoreError
 from postroom.observer import BreakerChanged, Fact, Lanes, Observer, Trouble
 from postroom.record import short_error
 from postroom.store import Store
@@ -31,6 +33,7 @@ class Counts:
     dead: int = 0
     fenced: int = 0  # outcomes thrown away because the lane was lost
     vanished: int = 0  # the database lost them after they were read
+    effects_lost: int = 0  # the database lost what their handlers had committed
     repeated: int = 0  # confirmed but not settled: the destination will see them again
 
 
@@ -62,6 +65,8 @@ class Office:
     events_seen: bool = False  # the stager saw something ready in our lanes
     beat_at: float = 0.0  # when the last beat succeeded
     allotment: Allotment = field(init=False)
+    witnesses: Witnesses = field(init=False)
+    given_up: dict[int, int] = field(default_factory=dict)  # lane → token: to be released
     to_mend: set[int] = field(default_factory=set)  # lanes whose blocks the mender should look at
     mend: asyncio.Event = field(default_factory=asyncio.Event)  # the mender should begin
     mending: bool = False
@@ -70,6 +75,7 @@ class Office:
 
     def __post_init__(self) -> None:
         self.allotment = Allotment(self.settings.groups)
+        self.witnesses = Witnesses(self.settings.keep_seen_seconds / 2)
 
     @property
     def stream(self) -> str:
@@ -118,6 +124,7 @@ class Office:
         if not lanes:
             return
         self.keeper.drop(lanes)
+        self.witnesses.forget(lanes)
         for flight in self.flights:
             flight.forget(lanes)
         self.tell(Lanes(self.stream, self.owner, "lost", tuple(sorted(lanes))))
@@ -131,8 +138,19 @@ class Office:
         drained = self.keeper.drained(self.busy_lanes)
         if drained:
             self.keeper.drop(drained)
+            self.witnesses.forget(drained)
             await self.store.release(self.stream, self.owner, drained)
             self.tell(Lanes(self.stream, self.owner, "released", tuple(sorted(drained))))
+
+    async def release_given_up(self) -> None:
+        """Free the lanes that this relay has lost by its own judgement, for any relay to take."""
+        lanes, self.given_up = self.given_up, {}
+        if lanes:
+            try:
+                await self.store.release(self.stream, self.owner, lanes)
+            except StoreError:
+                self.given_up = lanes | self.given_up
+                raise
 
     def outage(self, error: str) -> None:
         if self.breaker.outage(error, self.clock.monotonic()):

@@ -9,6 +9,10 @@ Mostly a settlement is one call of the store. If that fails, the error decides:
 - values that the store refuses: halves of the keys, until the one event is found. It becomes a dead
   letter. If even that is refused, an alarm names it, and its key is set aside.
 
+If the store has lost the effect of a handler that this relay remembers as done, it changes nothing
+in that lane. The event is given back with its attempt, and the lane is given up: the relay that
+takes it next reads what the database holds, in order, and handles it again.
+
 Nothing is published again because of a failed settle.
 """
 
@@ -23,7 +27,7 @@ from postroom.engine.flight import Flight, Ticket
 from postroom.engine.office import Office, wait_for
 from postroom.engine.service import end
 from postroom.errors import StoreConflictError, StoreError, StoreLockedError, StoreRefusedError
-from postroom.observer import Alarm, Delivered, Settled, Vanished
+from postroom.observer import Alarm, Delivered, EffectsLost, Settled, Vanished
 from postroom.record import LANES, Record, short_error
 from postroom.store import Burial, Settlement
 
@@ -104,7 +108,7 @@ class Settler:
         pause, began = _SHORTEST_PAUSE, office.clock.monotonic()
         while True:
             try:
-                return await office.store.settle(settlement)
+                held = await office.store.settle(settlement)
             except (StoreLockedError, StoreRefusedError):
                 raise
             except StoreConflictError as error:
@@ -112,8 +116,30 @@ class Settler:
             except StoreError as error:
                 office.trouble("settling (outcome unknown)", error)
                 await self._retake(settlement, began)
+            else:
+                await self._give_up_lost(settlement)
+                return held
             await asyncio.sleep(pause)
             pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _give_up_lost(self, settlement: Settlement) -> None:
+        """Give back the events whose effects the store has lost, and give up their lanes."""
+        if not settlement.lost:
+            return
+        office = self._office
+        lanes = {claim.lane for claim in settlement.lost}
+        ids = dict.fromkeys(claim.id for claim in settlement.lost)
+        back = settlement.part(lambda record: record.lane in lanes and record.id in ids)
+        back = back.instead(returned=back.done)
+        back.claims = []
+        try:
+            if back:
+                await office.store.settle(back)
+        except StoreError as error:  # the next owner of the lane finds them as they are
+            office.trouble("giving back events whose effects were lost", error)
+        office.given_up |= {lane: settlement.leases[lane] for lane in lanes}
+        office.counts.effects_lost += len(ids)
+        office.tell(EffectsLost(settlement.stream, tuple(ids)))
 
     async def _retake(self, settlement: Settlement, began: float) -> None:
         office = self._office
@@ -237,6 +263,7 @@ class Settler:
             pause = min(pause * 2, office.settings.lease_seconds)
             try:
                 held = await office.store.settle(ticket.settlement)
+                await self._give_up_lost(ticket.settlement)
             except (StoreRefusedError, StoreConflictError):
                 if not is_last:
                     continue
@@ -259,6 +286,7 @@ class Settler:
         fenced = self._flight.settled(ticket, held, office.may_publish)
         tokens = office.keeper.tokens(ticket.lanes - held)
         office.lose([n for n, token in tokens.items() if settlement.leases.get(n, token) == token])
+        office.witnesses.settled(settlement, held, office.clock.monotonic())
         if settlement:
             vanished = _vanished(settlement, repeated=repeated)
             whole = ticket.lanes <= held and not vanished

@@ -325,6 +325,9 @@ class Worker(Service):
             office.stream, office.owner, office.settings.lease_seconds, office.keeper.tokens,
             keep_done=office.settings.keep_done_seconds > 0,
         )  # fmt: skip
+        if ticket.settlement:
+            now = office.clock.monotonic()
+            ticket.settlement.claims += office.witnesses.of(ticket.lanes, now)
         await self.settler.settle(ticket)
 
     # -- telling ------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from postroom.observer import (
     Attempt,
     BreakerChanged,
     Delivered,
+    EffectsLost,
     Fact,
     Handled,
     Lanes,
@@ -33,6 +34,12 @@ SHOWN_IDS = 10
 _VANISHED = (
     "events that were read are no longer in the database: it lost their transactions (a fail-over "
     "to a replica that lagged, a restored backup, a crash). Compare them with your business tables"
+)
+
+_EFFECTS_LOST = (
+    "handlers had committed the effects of these events, and the database has lost those "
+    "transactions (a fail-over to a replica that lagged, a restored backup, a crash). The events "
+    "are handled again"
 )
 
 _BARE = re.compile(r"[^\s=\"'\\]+")
@@ -89,9 +96,9 @@ class LogObserver:
             case Trouble():
                 self._trouble(fact)
             case Vanished():
-                facts = {"stream": fact.stream, "count": len(fact.ids)}
-                shown = ", ".join(fact.ids[:SHOWN_IDS])
-                self._log(logging.ERROR, "vanished", facts | {"ids": shown, "error": _VANISHED})
+                self._lost("vanished", fact, _VANISHED)
+            case EffectsLost():
+                self._lost("effects-lost", fact, _EFFECTS_LOST)
             case Woke():
                 self._log(logging.DEBUG, "woke", fact._asdict())
             case Handled() if self._logger.isEnabledFor(logging.DEBUG):  # one for each message
@@ -101,6 +108,11 @@ class LogObserver:
                 pass  # told by `settled`, and by `attempt` where something went wrong
             case _ as never:
                 assert_never(never)
+
+    def _lost(self, line: str, fact: Vanished | EffectsLost, error: str) -> None:
+        facts = {"stream": fact.stream, "count": len(fact.ids)}
+        shown = ", ".join(fact.ids[:SHOWN_IDS])
+        self._log(logging.ERROR, line, facts | {"ids": shown, "error": error})
 
     def _breaker(self, fact: BreakerChanged) -> None:
         if self._breakers.get(fact.stream, "closed") == fact.state:

@@ -27,7 +27,17 @@ from postroom.broker import Verdict
 from postroom.clock import host_microseconds
 from postroom.engine.relay import Relay
 from postroom.event import Event
-from postroom.observer import Alarm, Attempt, Delivered, Fact, Sent, Settled, Trouble, Vanished
+from postroom.observer import (
+    Alarm,
+    Attempt,
+    Delivered,
+    EffectsLost,
+    Fact,
+    Sent,
+    Settled,
+    Trouble,
+    Vanished,
+)
 from postroom.record import Record
 from postroom.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS
 from postroom.telemetry.sampling import Sampler
@@ -117,6 +127,8 @@ class RelayMetrics(Collector):
                 self._count("postroom_events_fenced", stream, fenced)
             case Vanished(stream=stream, ids=ids):
                 self._count("postroom_events_vanished", stream, len(ids))
+            case EffectsLost(stream=stream, ids=ids):
+                self._count("postroom_effects_lost", stream, len(ids))
             case Attempt(stream=stream, topic=topic, verdict=verdict):
                 if verdict not in _UNSPENT:
                     labels = (*self._place(stream), self._bounded(stream, topic), verdict)

@@ -40,6 +40,10 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "Events that this relay had read and that the database lost, for example in a fail-over.",
         _PLACE,
     ),
+    "postroom_effects_lost": (
+        "Events whose handlers had committed effects that the database lost: handled again.",
+        _PLACE,
+    ),
     "postroom_alarms": ("Alarms of this relay: something needs a person.", _PLACE),
     "postroom_store_errors": ("Calls of this relay to the store that failed.", _PLACE),
 }

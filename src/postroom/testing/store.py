@@ -33,6 +33,7 @@ from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Capabilities, Filter, Store
 from postroom.testing.store_blocks import BlockContract
+from postroom.testing.store_claims import ClaimContract
 from postroom.testing.store_hand import Add, Another, SetBack, Write, event, names, needs
 from postroom.testing.store_lanes import ClockContract, FenceContract, LaneContract
 from postroom.testing.store_names import NamingContract
@@ -92,6 +93,7 @@ class StoreContract(
     SchedulingContract,
     FairStagingContract,
     SettlingContract,
+    ClaimContract,
     NamingContract,
     BlockContract,
     LookingContract,

@@ -27,6 +27,7 @@ from postroom.store import (
 from postroom.stores.memory.people import Oversight
 from postroom.stores.memory.tables import LeaseRow, MemberRow, Stored
 from postroom.stores.memory.transaction import MemoryTransaction
+from postroom.transaction import Proof, by_place
 
 _SECOND = 1_000_000
 
@@ -190,7 +191,7 @@ class MemoryStore(Oversight):
         return found
 
     async def settle(self, settlement: Settlement) -> set[int]:
-        lanes = self.fence(settlement)
+        lanes = settlement.weigh(self.fence(settlement), await self.holds(settlement.proofs()))
         now, tables = self.now_us(), self.data
         there = [tables.rows[r.seq] for r in settlement.named() if r.seq in tables.rows]
         found = [(stored.seq, stored.row.id) for stored in there]
@@ -240,6 +241,15 @@ class MemoryStore(Oversight):
             if tables.is_broken(record.stream, record.key_hash):
                 tables.advance(record.stream, record.key_hash)
         return lanes
+
+    async def holds(self, proofs: Sequence[Proof]) -> set[int]:
+        tables, (marks, counters) = self.data, by_place(proofs)
+        there = {n for n, m in marks.items() if tables.inbox.get((m.consumer, m.id)) == "done"}
+        return there | {
+            n
+            for n, (topic, hashed, number) in counters.items()
+            if tables.counters.get((topic, hashed), 0) >= number
+        }
 
     def fence(self, settlement: Settlement) -> set[int]:
         """Return the lanes of the settlement that its owner holds right now, by these tokens."""

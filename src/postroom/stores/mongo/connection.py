@@ -98,6 +98,7 @@ class Connection:
         self.member = self._collection("member")
         self.block = self._collection("block")
         self.counter = self._collection("counter")
+        self.inbox = self._collection("inbox")
         self.meta = self._collection("meta")
         self.streams: set[str] = set()  # whose lanes are known to be there
         self.weights: dict[str, int] = {}  # stream → the mean size of an event in the last read

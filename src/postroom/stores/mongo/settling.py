@@ -22,6 +22,7 @@ from postroom.stores.mongo.blocks import (
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds, seq_of
 from postroom.stores.mongo.leasing import fence
+from postroom.transaction import Proof, by_place
 
 NOT_OVER: Document = {"$in": ["pending", "processing", "failed"]}
 UNFINISHED: Document = {"stage": {"$ne": "over"}}
@@ -43,8 +44,10 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
 
     async def work(session: Session) -> set[int]:
         s = settlement
-        s.missing = []
+        s.missing, s.lost = [], []
         lanes = await fence(db, session, s.stream, s.owner, s.leases)
+        if s.claims and lanes:
+            lanes = s.weigh(lanes, await holds(db, session, s.proofs()))
         if not (lanes and s):
             return lanes
         if look_first:
@@ -73,6 +76,25 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
             over |= error.ids
         except _LookFirstError:
             look_first = True
+
+
+async def holds(db: Connection, session: Session, proofs: Sequence[Proof]) -> set[int]:
+    """Return the places of the proofs that are there."""
+    marks, counters = by_place(proofs)
+    there = set[int]()
+    if marks:
+        names = {(mark.consumer, mark.id) for mark in marks.values()}
+        wanted = {"_id": {"$in": [{"consumer": c, "id": i} for c, i in names]}, "status": "done"}
+        found = db.inbox.find(wanted, {"_id": 1}, session=session)
+        done = {(one["_id"]["consumer"], one["_id"]["id"]) async for one in found}
+        there |= {place for place, mark in marks.items() if (mark.consumer, mark.id) in done}
+    if counters:
+        keys = {(counter.topic, counter.key_hash) for counter in counters.values()}
+        wanted = {"_id": {"$in": [{"topic": t, "key_hash": k} for t, k in keys]}}
+        found = db.counter.find(wanted, {"last": 1}, session=session)
+        last = {(o["_id"]["topic"], bytes(o["_id"]["key_hash"])): o["last"] async for o in found}
+        there |= {n for n, c in counters.items() if last.get((c.topic, c.key_hash), 0) >= c.step}
+    return there
 
 
 class _LookFirstError(Exception):

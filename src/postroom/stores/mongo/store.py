@@ -36,6 +36,7 @@ from postroom.stores.mongo.lending import SyncLender, lend
 from postroom.stores.mongo.troubles import translated
 from postroom.stores.mongo.uncollected import with_embedded
 from postroom.stores.mongo.waking import Ear
+from postroom.transaction import Proof
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
 from postroom.url import Url, boolean
 
@@ -236,6 +237,11 @@ class MongoStore:
     @faithful
     async def get(self, event_id: str) -> Record | None:
         return await people.get(self._opened, event_id)
+
+    @faithful
+    async def holds(self, proofs: Sequence[Proof]) -> set[int]:
+        with translated(harmless=True):
+            return await settling.holds(self._opened, None, proofs)
 
     @faithful
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:

@@ -14,6 +14,7 @@ from postroom.record import Record, short_error
 from postroom.store import Settlement, Staged
 from postroom.stores.mysql.leasing import fence, microseconds
 from postroom.stores.mysql.session import Session
+from postroom.transaction import Proof, by_place
 
 ADVANCE_STEP = 500
 
@@ -25,9 +26,11 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
     under a new token changes nothing more (L5).
     """
     s = settlement
-    s.missing = []
+    s.missing, s.lost = [], []
     async with session.change():
         lanes = set(await fence(session, s.stream, s.owner, s.leases))
+        if s.claims and lanes:
+            lanes = s.weigh(lanes, await holds(session, s.proofs()))
         where: dict[str, Any] = {"stream": s.stream, "lanes": tuple(sorted(lanes))}
 
         odd = await _odd_ids(session, s)
@@ -88,6 +91,37 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
             found = [(seq, str(decode(name))) for seq, name in [*there, *deleted]]
             s.missing = s.find_missing(lanes, found)
     return lanes
+
+
+async def holds(session: Session, proofs: Sequence[Proof]) -> set[int]:
+    """Return the places of the proofs that are there."""
+    marks, counters = by_place(proofs)
+    there = set[int]()
+    if marks:
+        names = {n: (mark.consumer.encode(), mark.id.encode()) for n, mark in marks.items()}
+        consumers, ids = zip(*names.values(), strict=True)
+        rows = await session.rows(
+            "holds_marks",
+            consumers=tuple(set(consumers)),
+            ids=tuple(set(ids)),
+            marks=tuple(set(names.values())),
+        )
+        done = {(bytes(consumer), bytes(name)) for consumer, name in rows}
+        there |= {n for n, name in names.items() if name in done}
+    if counters:
+        keys = {(c.topic.encode(), c.key_hash) for c in counters.values()}
+        topics, hashed = zip(*keys, strict=True)
+        rows = await session.rows(
+            "holds_counters",
+            topics=tuple(set(topics)),
+            keys=tuple(set(hashed)),
+            counters=tuple(keys),
+        )
+        last = {(bytes(topic), bytes(key)): int(number) for topic, key, number in rows}
+        there |= {
+            n for n, c in counters.items() if last.get((c.topic.encode(), c.key_hash), 0) >= c.step
+        }
+    return there
 
 
 async def _odd_ids(session: Session, s: Settlement) -> dict[tuple[int, str], bytes]:

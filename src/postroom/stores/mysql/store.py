@@ -31,6 +31,7 @@ from postroom.stores.mysql.pool import Pool
 from postroom.stores.mysql.session import Session, Target, Tls
 from postroom.stores.mysql.statements import load_migrations, load_queries
 from postroom.stores.statements import script_after
+from postroom.transaction import Proof
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
 from postroom.url import Url, one_of, seconds, whole_number
 
@@ -248,6 +249,10 @@ class MysqlStore:
     async def get(self, event_id: str) -> Record | None:
         async with self.session() as session:
             return await people.get(session, event_id)
+
+    async def holds(self, proofs: Sequence[Proof]) -> set[int]:
+        async with self.session() as session:
+            return await events.holds(session, proofs)
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         async with self.session() as session:

@@ -15,6 +15,7 @@ from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.floor import Floors
 from postroom.stores.postgres.leasing import fence
 from postroom.stores.postgres.statements import hashes, numbers, texts
+from postroom.transaction import Proof, by_place
 
 ADVANCE_STEP = 500
 
@@ -48,8 +49,8 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
     number may be given again after a fail-over.
     """
     s = settlement
-    s.missing = []
-    plain = not (s.starts or s.failed or s.dead or s.returned or s.parked)
+    s.missing, s.lost = [], []
+    plain = not (s.claims or s.starts or s.failed or s.dead or s.returned or s.parked)
     if plain and not any(record.barrier is not None for record in s.done):
         names = sorted([(record.seq, record.id) for record in s.done])
         seqs = [seq for seq, _ in names]
@@ -59,6 +60,8 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
     with floors.moving(s.stream, s.leases) if freeing else nullcontext():
         async with db.change() as session:
             held = await fence(session, s.stream, s.owner, s.leases)
+            if s.claims and held:
+                held = s.weigh(held, await holds(session, s.proofs()))
             if held:
                 changed, deleted = await _write(session, s, held)
                 if changed < sum(record.lane in held for record in s.named()):
@@ -69,6 +72,30 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
                 # Before the commit: a read after it must not pass over what has come back.
                 floors.lower(s.stream, await advance(session, s.stream, freed))
             return held
+
+
+async def holds(session: Session | Database, proofs: Sequence[Proof]) -> set[int]:
+    """Return the places of the proofs that are there."""
+    marks, counters = by_place(proofs)
+    there = set[int]()
+    if marks:
+        rows = await session.rows(
+            "holds_marks",
+            places=numbers(marks),
+            consumers=texts(mark.consumer for mark in marks.values()),
+            ids=texts(mark.id for mark in marks.values()),
+        )
+        there |= {place for (place,) in rows}
+    if counters:
+        rows = await session.rows(
+            "holds_counters",
+            places=numbers(counters),
+            topics=texts(counter.topic for counter in counters.values()),
+            keys=hashes([counter.key_hash for counter in counters.values()]),
+            lasts=numbers(counter.step for counter in counters.values()),
+        )
+        there |= {place for (place,) in rows}
+    return there
 
 
 async def _settle_done(db: Database, s: Settlement, seqs: list[int], ids: list[str]) -> set[int]:

@@ -38,6 +38,7 @@ from postroom.stores.postgres.listening import Listener
 from postroom.stores.postgres.notifier import PostgresNotifier
 from postroom.stores.postgres.options import Options
 from postroom.stores.postgres.statements import load_migrations, load_queries, migration_sql
+from postroom.transaction import Proof
 from postroom.url import Url
 
 _MIGRATE_SECONDS = 600
@@ -175,6 +176,9 @@ class PostgresStore:
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await people.get(self.database, event_id)
+
+    async def holds(self, proofs: Sequence[Proof]) -> set[int]:
+        return await events.holds(self.database, proofs)
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         return await people.look_up(self.database, ids)

@@ -15,6 +15,7 @@ from postroom.record import Record, short_error
 from postroom.store import Read, Settlement, Staged
 from postroom.stores.sqlite.leasing import held_lanes, microseconds
 from postroom.stores.sqlite.thread import Database, is_not_text
+from postroom.transaction import Proof, by_place
 
 ADVANCE_STEP = 500
 _CHUNK = 50  # rows that are fetched at once: bounds what a read holds beyond its limit of bytes
@@ -93,10 +94,12 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
     under a new token changes nothing more (L5).
     """
     s = settlement
-    s.missing, changed = [], 0
+    s.missing, s.lost, changed = [], [], 0
     deleted: list[tuple[int, str]] = []
     with db.change() as now:
         lanes = held_lanes(db, s.stream, s.owner, s.leases, now)
+        if s.claims:
+            lanes = s.weigh(lanes, holds(db, s.proofs()))
         where = {"stream": s.stream, "lanes": json.dumps(sorted(lanes))}
         odd = _odd_ids(db, s)
 
@@ -148,6 +151,19 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
             there = db.rows("settle_missing", seqs=seqs)
             s.missing = s.find_missing(lanes, [*there, *deleted])
         return lanes
+
+
+def holds(db: Database, proofs: Sequence[Proof]) -> set[int]:
+    """Return the places of the proofs that are there."""
+    marks, counters = by_place(proofs)
+    there = set[int]()
+    if marks:
+        asked = json.dumps([(n, mark.consumer, mark.id) for n, mark in marks.items()])
+        there |= {n for (n,) in db.rows("holds_marks", marks=asked)}
+    for place, (topic, key_hash, number) in counters.items():
+        if db.rows("holds_counter", topic=topic, key_hash=key_hash, number=number):
+            there.add(place)
+    return there
 
 
 def _odd_ids(db: Database, s: Settlement) -> dict[tuple[int, str], str]:

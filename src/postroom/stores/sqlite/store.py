@@ -33,6 +33,7 @@ from postroom.stores.sqlite.lending import Lender
 from postroom.stores.sqlite.statements import load_migrations, load_queries
 from postroom.stores.sqlite.thread import Database, DatabaseThread, OpenFile
 from postroom.stores.statements import script_after
+from postroom.transaction import Proof
 from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
 from postroom.url import Url, one_of, seconds
 
@@ -205,6 +206,9 @@ class SqliteStore:
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await self._look.call(lambda db: people.get(db, event_id))
+
+    async def holds(self, proofs: Sequence[Proof]) -> set[int]:
+        return await self._look.call(lambda db: events.holds(db, proofs))
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         return await self._look.call(lambda db: people.look_up(db, ids))
