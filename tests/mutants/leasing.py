@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 
 CLOCK = "tests/contract/test_store_memory.py"
 SET_BACK = "tests/scenario/test_server_clock.py::test_set_back_by_an_hour"
+MEMBER = "tests/scenario/test_locked_lane.py::test_a_locked_member_costs_no_lane"
 LANES = "tests/unit/test_lanes.py"
 _REFUSED = "tests/scenario/test_refused_settle.py"
 REFUSED = f"{_REFUSED}::test_it_becomes_a_dead_letter_and_its_neighbours_are_done[sqlite]"
@@ -30,6 +31,16 @@ def _no_horizon_mongo():
     from postroom.stores.mongo import leasing
 
     leasing._LIVE["$and"].pop()
+
+
+def _waits_for_the_gone():
+    mysql._rewrite("beat_gone", " SKIP LOCKED", "")
+
+
+def _waits_for_members():
+    from postroom.stores.mongo import leasing
+
+    leasing._patience_ms = lambda lease_seconds: 60_000
 
 
 def _one_deadline_for_all():
@@ -76,6 +87,14 @@ LEASING_MUTANTS = {
     "lease-without-horizon-mongo": Mutant(
         "L1", "a lease from before the clock was set back is live, in MongoDB",
         _no_horizon_mongo, tests=(f"{SET_BACK}[mongo]",),
+    ),
+    "locked-member-mysql": Mutant(
+        "L6", "a beat waits for the locked row of a member that is gone, in MySQL",
+        _waits_for_the_gone, tests=(f"{MEMBER}[mysql]",),
+    ),
+    "locked-member-mongo": Mutant(
+        "L6", "a beat waits for a locked member, in MongoDB",
+        _waits_for_members, tests=(f"{MEMBER}[mongo]",),
     ),
     "one-deadline-for-all": Mutant(
         "L6", "a lane that was not renewed may be sent from as long as the others",

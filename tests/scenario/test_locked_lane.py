@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 
 import psycopg
@@ -30,10 +31,11 @@ ANNA = Member("anna", healthy=True)
 
 
 class Ground:
-    """A store, a writer, and a stranger who locks a lane and stays."""
+    """A store, a writer, and a stranger who locks a lane, or all members, and stays."""
 
-    def __init__(self, make, write, lock):
+    def __init__(self, make, write, lock, lock_members):
         self.make, self.write, self.lock = make, write, lock
+        self.lock_members = lock_members
 
     async def add(self, *events):
         async with self.write() as tx:
@@ -52,7 +54,14 @@ async def postgres(request, strength):
                 )
                 yield
 
-        yield Ground(lambda: PostgresStore.from_url(url), lambda: writing(url), lock)
+        @asynccontextmanager
+        async def lock_members():
+            async with await psycopg.AsyncConnection.connect(url) as stranger:
+                await stranger.execute(f"SELECT 1 FROM postroom_member FOR {strength}")
+                yield
+
+        make = lambda: PostgresStore.from_url(url)  # noqa: E731
+        yield Ground(make, lambda: writing(url), lock, lock_members)
 
 
 @asynccontextmanager
@@ -68,8 +77,15 @@ async def mysql(request):
                 )
                 yield
 
+        @asynccontextmanager
+        async def lock_members():
+            with database.connection() as (_, cursor):
+                cursor.execute("SELECT 1 FROM postroom_member FOR UPDATE")
+                yield
+
         url = f"{database.url}?lock_seconds=1"
-        yield Ground(lambda: MysqlStore.from_url(url), database.writing, lock)
+        make = lambda: MysqlStore.from_url(url)  # noqa: E731
+        yield Ground(make, database.writing, lock, lock_members)
 
 
 @asynccontextmanager
@@ -77,15 +93,22 @@ async def mongo(request):
     async with emptied(request.getfixturevalue("mongo_url")) as url:
 
         @asynccontextmanager
-        async def lock():
+        async def locked(name, which, change):
             async with AsyncMongoClient(url) as client, client.start_session() as session:
                 await session.start_transaction()
-                lease = client.get_default_database()["postroom_lease"]
-                await lease.update_one({"lane": LOCKED}, {"$inc": {"settles": 1}}, session=session)
+                found = client.get_default_database()[name]
+                await found.update_many(which, change, session=session)
                 yield
                 await session.abort_transaction()
 
-        yield Ground(lambda: MongoStore.from_url(url), lambda: in_transaction(url), lock)
+        def lock():
+            return locked("postroom_lease", {"lane": LOCKED}, {"$inc": {"settles": 1}})
+
+        def lock_members():
+            return locked("postroom_member", {}, {"$set": {"locked": True}})
+
+        make = lambda: MongoStore.from_url(url)  # noqa: E731
+        yield Ground(make, lambda: in_transaction(url), lock, lock_members)
 
 
 GROUNDS = {
@@ -130,6 +153,18 @@ async def test_the_other_lanes_are_renewed_and_taken_again(ground, store):
         await store.release("main", "anna", {3: again[3]})
         assert set(await store.take("main", "bert", [3, LOCKED], LEASE)) == {3}
     assert (await store.beat("main", ANNA, LEASE, held)).renewed == {LOCKED}
+
+
+@pytest.mark.promise("L1", "L6")
+async def test_a_locked_member_costs_no_lane(ground, store):
+    """The row by which others know a relay, and that of one who has been gone for long."""
+    held = await store.take("main", "anna", ALL, 60.0)
+    await store.beat("main", ANNA, 60.0, held)
+    await store.beat("main", Member("gone", healthy=True), -60.0, {})
+    async with ground.lock_members(), asyncio.timeout(20):
+        roster = await store.beat("main", ANNA, LEASE, held)
+    assert roster.renewed == set(ALL)
+    assert {member.owner for member in roster.members} == {"anna"}
 
 
 @pytest.mark.req("S2.3")

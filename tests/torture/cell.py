@@ -34,6 +34,7 @@ STUCK_SECONDS = 120
 # Without any progress, far more than three leases and the longest pause (I9): a limit of liveness,
 # not of speed. How long it took is in the summary. RabbitMQ may need a minute to bring a queue back.
 DRAIN_SECONDS = {"handlers": 60, "kafka": 60, "rabbitmq": 120}
+START_SECONDS = 120
 CLOSE_SECONDS = 30
 MORE_MEGABYTES = 300
 MORE_HANDLES = 20 + 2 * 10  # some, and two pools of ten connections that fill with the work
@@ -239,10 +240,15 @@ class Cell:
     def _used(self):
         """Compare what the old processes hold with what a fresh one does (I10)."""
         found, self.memory = [], 0
-        fresh = {kind: self.crew.start(kind).process.pid for kind in self.crew.places}
+        fresh = {kind: self.crew.start(kind) for kind in self.crew.places}
+        deadline = time.monotonic() + START_SECONDS
+        while not all(map(self.crew.has_started, fresh.values())):
+            if time.monotonic() > deadline:
+                return [f"I9 {list(fresh)} do not start"]
+            time.sleep(0.1)
         time.sleep(3 * LEASE)
-        for kind, pid in fresh.items():
-            few, small = handles(pid), megabytes(pid)
+        for kind, newest in fresh.items():
+            few, small = handles(newest.process.pid), megabytes(newest.process.pid)
             for member in self.crew.alive(kind):
                 held, size = handles(member.process.pid), megabytes(member.process.pid)
                 self.memory = max(self.memory, size)

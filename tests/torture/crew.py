@@ -91,6 +91,12 @@ class Crew:
                 members = [one for one in members if self._is_at_work(one)] or members
             return members[int(size * 1000) % len(members)]
 
+    def has_started(self, member):
+        """It has noted that it is up: on a busy machine that may take a while."""
+        with suppress(OSError):
+            return bool(self._history(member.name).read_text())
+        return False
+
     def _is_at_work(self, member):
         """It has noted lanes, or messages."""
         with suppress(OSError), self._history(member.name).open() as file:

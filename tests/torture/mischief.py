@@ -28,17 +28,16 @@ BEHAVIOURS = {
         misbehaviour.roll_back_and_raise, misbehaviour.close,
     )
 }  # fmt: skip
-hung = set()
 
 
 def end_of(fate, scheme):
     """Say whether an event with this fate ends `done` or `dead`."""
-    if fate not in BEHAVIOURS:
+    if fate == "own_thread":
         return "done"
+    if fate in ("close", "hang"):
+        return "dead"
     if fate == "swallow":  # where a statement that fails ends the transaction, nothing can be kept
         return "dead" if scheme in ("postgresql", "mongodb") else "done"
-    if fate == "close":
-        return "dead"
     ends = misbehaviour.TABLE[BEHAVIOURS[fate]]
     end = ends["refused" if scheme == "mongodb" else "transaction"]
     return "done" if end.verdict is Verdict.CONFIRMED else "dead"
@@ -100,10 +99,8 @@ def register(handlers, scheme, effect, effect_in_a_thread):
 
     @handlers.on("hang")
     def hang(event, tx):
-        """The first time that a process sees it, it is given up; what it writes then is too late."""
-        if event.id not in hung:
-            hung.add(event.id)
-            time.sleep(HANG_SECONDS)
+        """It is given up, and not started again meanwhile; what it writes then is too late."""
+        time.sleep(HANG_SECONDS)
         effect_in_a_thread(event, tx)
 
     @handlers.on("own_thread")

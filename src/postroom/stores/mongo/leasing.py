@@ -59,13 +59,17 @@ async def beat(
             "until": until,
             "length": _length(lease_seconds),
         }
-        ident = {"stream": stream, "owner": member.owner}
-        await db.member.update_one({"_id": ident}, [{"$set": shown}], upsert=True)
         locked = await _renew(db, stream, member.owner, held, lease_seconds) if held else set()
+        # After the lanes, and not waited for: a locked member must not cost a relay its lanes.
+        patience_ms = _patience_ms(lease_seconds)
+        me = {"_id": {"stream": stream, "owner": member.owner}}
+        showing = [{"q": me, "u": [{"$set": shown}], "upsert": True}]
+        await _in_time(db, {"update": db.member.name, "updates": showing}, patience_ms)
         long_ago = _later(-_FORGOTTEN_AFTER_LEASES * abs(lease_seconds))
         roster, gone = await _look(db, stream, long_ago)
         if gone:
-            await db.member.delete_many({"_id": {"$in": gone}})
+            forgetting = [{"q": {"_id": {"$in": gone}}, "limit": 0}]
+            await _in_time(db, {"delete": db.member.name, "deletes": forgetting}, patience_ms)
         if len(roster.leases) < LANES:  # somebody has deleted some: they are made anew
             db.streams.discard(stream)
             await _make_lanes(db, stream)
@@ -83,7 +87,7 @@ async def _renew(
     A lane that an open transaction has written is waited for, and the lanes behind it with it: if
     that takes long, each lane is renewed by itself.
     """
-    patience_ms = max(_SHORTEST_MS, milliseconds(abs(lease_seconds) / 30))
+    patience_ms = _patience_ms(lease_seconds)
     renewal = [{"$set": {"until": _later(lease_seconds), "length": _length(lease_seconds)}}]
     if await _change(db, {"owner": owner, **_tokens(stream, held)}, renewal, patience_ms):
         return set()
@@ -95,20 +99,25 @@ async def _change(
     db: Connection, which: Document, change: list[Document], patience_ms: int
 ) -> bool:
     """Change lanes by one command; False if a transaction kept it waiting for so long."""
+    changing = [{"q": which, "u": change, "multi": True}]
+    return await _in_time(db, {"update": db.lease.name, "updates": changing}, patience_ms)
+
+
+async def _in_time(db: Connection, command: Document, patience_ms: int) -> bool:
+    """Run a command that writes; False if a transaction kept it waiting for so long."""
+    limits = {"maxTimeMS": patience_ms, "writeConcern": MAJORITY.document}
     try:
-        await db.database.command(
-            {
-                "update": db.lease.name,
-                "updates": [{"q": which, "u": change, "multi": True}],
-                "maxTimeMS": patience_ms,
-                "writeConcern": MAJORITY.document,
-            }
-        )
+        await db.database.command({**command, **limits})
     except OperationFailure as error:
         if error.code != TOO_LATE:
             raise
         return False
     return True
+
+
+def _patience_ms(lease_seconds: float) -> int:
+    """Return how long a beat waits for what a transaction has locked."""
+    return max(_SHORTEST_MS, milliseconds(abs(lease_seconds) / 30))
 
 
 async def _one_by_one(

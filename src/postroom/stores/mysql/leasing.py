@@ -43,7 +43,9 @@ async def beat(
         )
     roster, gone = await _look(session, stream, long_ago)
     for owner in gone:  # one by one and with nothing else locked: no deadlock with others
-        await session.run("beat_forget", stream=stream, owner=owner, long_ago=long_ago)
+        async with session.change():
+            if await session.rows("beat_gone", stream=stream, owner=owner):
+                session.later("beat_forget", stream=stream, owner=owner, long_ago=long_ago)
     if len(roster.leases) < LANES:
         await make_lanes(session, stream)
         roster, _ = await _look(session, stream, long_ago)
