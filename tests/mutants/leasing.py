@@ -54,6 +54,37 @@ def _one_deadline_for_all():
     LaneKeeper.consider = careless
 
 
+def _lease_from_the_answer():
+    from postroom.engine.lanes import LaneKeeper
+    from postroom.engine.tender import Tender
+
+    consider, make = LaneKeeper.consider, Tender.__init__
+
+    def with_a_clock(self, office):
+        make(self, office)
+        office.keeper.clock = office.clock
+
+    def careless(self, roster, asked_at, **more):
+        return consider(self, roster, self.clock.monotonic(), **more)
+
+    Tender.__init__, LaneKeeper.consider = with_a_clock, careless
+
+
+def _confirmed_behind_a_failure():
+    from postroom.engine.flight import Flight
+
+    confirm = Flight.confirm
+
+    def careless(self, records):
+        for record in records:
+            run = self._runs.get(record.key_hash)
+            if run is not None and run.failed:
+                self._done.append(record)
+        confirm(self, records)
+
+    Flight.confirm = careless
+
+
 def _refused_is_a_conflict():
     """The same settle again and again, as if the next attempt could be taken."""
     from postroom.engine import settler
@@ -99,6 +130,14 @@ LEASING_MUTANTS = {
     "one-deadline-for-all": Mutant(
         "L6", "a lane that was not renewed may be sent from as long as the others",
         _one_deadline_for_all, tests=(LANES,),
+    ),
+    "lease-from-the-answer": Mutant(
+        "L1", "a lease counts from when its answer came, not from when it was asked for",
+        _lease_from_the_answer, tests=("tests/unit/test_tender.py",),
+    ),
+    "confirmed-behind-a-failure": Mutant(
+        "B5", "what was confirmed behind a failed event of its key is settled as done",
+        _confirmed_behind_a_failure, tests=("tests/unit/test_flight.py",),
     ),
     "refused-settle-is-repeated": Mutant(
         "G7", "a settle that is refused for its data is repeated for ever",

@@ -9,6 +9,8 @@ from postroom.store import Burial, Failure
 from postroom.testing.desk import make_record
 from tests.unit.tower import ALL, FAILED, OUTAGE, Tower, keyed, seqs
 
+by_either_call = pytest.mark.parametrize("how", ["report", "confirm"])
+
 
 # -- admitting ----------------------------------------------------------------------------------
 def test_what_is_read_is_published_in_its_order_and_its_keys_are_busy():
@@ -113,13 +115,14 @@ def test_only_the_confirmed_are_done():
 
 
 @pytest.mark.promise("B5")
-def test_what_was_confirmed_behind_a_failure_is_not_settled():
+@by_either_call
+def test_what_was_confirmed_behind_a_failure_is_not_settled(how):
     tower = Tower()
     one, two, three = keyed(1, 2, 3)
     tower.admit(one, two, three)
-    tower.flight.report(one, CONFIRMED)
+    tower.tell_confirmed(one, how)
     tower.flight.report(two, FAILED)
-    tower.flight.report(three, CONFIRMED)
+    tower.tell_confirmed(three, how)
     settlement, fenced = tower.settle()
     assert settlement.done == [one]
     assert settlement.failed == [Failure(two, 1, 7.0, "boom")]
@@ -130,28 +133,30 @@ def test_what_was_confirmed_behind_a_failure_is_not_settled():
 
 @pytest.mark.promise("B5")
 @pytest.mark.parametrize("order", [(3, 2, 1), (2, 3, 1), (3, 1, 2), (1, 3, 2)])
-def test_reports_out_of_order_wait_for_their_turn(order):
+@by_either_call
+def test_reports_out_of_order_wait_for_their_turn(order, how):
     tower = Tower()
     records = {record.seq: record for record in keyed(1, 2, 3)}
     tower.admit(*records.values())
     for seq in order[:-1]:
-        tower.flight.report(records[seq], CONFIRMED)
+        tower.tell_confirmed(records[seq], how)
     early, _ = tower.settle()
     prefix = [] if order[-1] == 1 else [1]
     assert seqs(early.done) == prefix
-    tower.flight.report(records[order[-1]], CONFIRMED)
+    tower.tell_confirmed(records[order[-1]], how)
     late, _ = tower.settle()
     assert seqs(late.done) == [n for n in (1, 2, 3) if n not in prefix]
     assert tower.flight.is_empty
 
 
 @pytest.mark.promise("B5")
-def test_a_failure_that_is_told_last_still_holds_back_what_follows():
+@by_either_call
+def test_a_failure_that_is_told_last_still_holds_back_what_follows(how):
     tower = Tower()
     one, two, three = keyed(1, 2, 3)
     tower.admit(one, two, three)
-    tower.flight.report(three, CONFIRMED)
-    tower.flight.report(two, CONFIRMED)
+    tower.tell_confirmed(three, how)
+    tower.tell_confirmed(two, how)
     assert not tower.flight.wants_settle
     tower.flight.report(one, FAILED)
     settlement, _ = tower.settle()
@@ -173,13 +178,14 @@ def test_only_the_first_failure_of_a_run_is_judged():
     assert tower.attempts == [(1, 1)]
 
 
-def test_the_first_report_of_a_record_counts():
+@by_either_call
+def test_the_first_report_of_a_record_counts(how):
     tower = Tower()
     one, two = keyed(1, 2)
     tower.admit(one, two)
     tower.flight.report(two, FAILED)
-    tower.flight.report(two, CONFIRMED)
-    tower.flight.report(one, CONFIRMED)
+    tower.tell_confirmed(two, how)
+    tower.tell_confirmed(one, how)
     tower.flight.report(one, FAILED)
     settlement, _ = tower.settle()
     assert settlement.done == [one]
@@ -326,11 +332,12 @@ def test_what_was_not_reported_is_unknown_and_the_first_becomes_a_suspect():
 
 
 @pytest.mark.promise("P3")
-def test_the_end_of_a_call_with_reports_that_came_early():
+@by_either_call
+def test_the_end_of_a_call_with_reports_that_came_early(how):
     tower = Tower()
     one, two, three = keyed(1, 2, 3)
     runs = tower.fly(one, two, three)
-    tower.flight.report(two, CONFIRMED)
+    tower.tell_confirmed(two, how)
     tower.flight.ended(runs, "cut")
     assert tower.suspects == [one]
     assert tower.flight.repeats == 1

@@ -39,6 +39,29 @@ class Hanging(MemoryBroker):
         await super().publish(batch, desk)
 
 
+class Late(MemoryStore):
+    """A store that does at once what it is asked. Its answers come late, and one day none comes."""
+
+    def __init__(self, loop):
+        super().__init__(now_us=lambda: 1_800_000_000_000_000 + int(loop.time() * 1_000_000))
+        self.renewed, self.is_silent, self.found = asyncio.Event(), False, []
+
+    async def beat(self, stream, member, lease_seconds, held):
+        if self.is_silent:
+            await asyncio.Event().wait()
+        roster = await super().beat(stream, member, lease_seconds, held)
+        if held:
+            self.renewed.set()
+        await asyncio.sleep(LEASE * 2 / 3)
+        return roster
+
+    async def read(self, question):
+        found = await super().read(question)
+        self.found += [record.id for record in found]
+        await asyncio.sleep(LEASE / 3 if found else 0)
+        return found
+
+
 def relay_on(store, broker, loop):
     return Relay(
         store, broker, clock=SimClock(loop), lease_seconds=LEASE, publish_seconds=2 * LEASE,
@@ -78,6 +101,26 @@ def test_a_relay_that_is_leaving_is_no_longer_one_to_share_lanes_with():
         assert {healthy for at, healthy in store.beats if at < asked_at} == {True}
         assert {healthy for at, healthy in store.beats if at > asked_at} == {False}
         assert (await store.get("e1")).state == "done"
+
+    with virtual_time() as loop:
+        loop.run_until_complete(story(loop))
+
+
+@pytest.mark.promise("L1")
+def test_a_lease_counts_from_when_it_was_asked_for_however_late_the_answer_comes():
+    async def story(loop):
+        store, broker = Late(loop), MemoryBroker()
+        relay = relay_on(store, broker, loop)
+        await relay.start()
+        await store.renewed.wait()
+        store.is_silent = True  # the last renewal: the lanes are another's after one lease
+        await asyncio.sleep(LEASE * 0.8)
+        async with store.transaction() as tx:
+            await Outbox().add(tx, Event("t", id="e1"))
+        await asyncio.sleep(LEASE)
+        assert store.found == ["e1"]  # read within the lease, and answered after it
+        assert broker.messages == []
+        await relay.kill()
 
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))

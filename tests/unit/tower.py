@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.broker import Outcome, Verdict
+from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.blocks import Judge
 from postroom.engine.flight import Flight
 from postroom.retry import Constant, RetryPolicy
@@ -44,6 +44,13 @@ class Tower:
 
     def may(self, lane):
         return lane not in self.lost
+
+    def tell_confirmed(self, record, how):
+        """Report a confirm in one of the two ways that a destination has."""
+        if how == "report":
+            self.flight.report(record, CONFIRMED)
+        else:
+            self.flight.confirm([record])
 
     def admit(self, *records, now=0.0):
         return self.flight.admit(records, {r.lane for r in records if self.may(r.lane)}, now)
