@@ -37,7 +37,10 @@ async def test_what_a_handler_adds_inherits_the_story(tmp_path, kind, correlatio
 
     handlers.on("order.created", name="bill")(bill if kind == "async" else bill_sync)
     record = make_record(
-        correlation_id=correlation, causation_json='[["shop", "cart.paid"]]', type="order.created"
+        correlation_id=correlation,
+        causation_json='[["shop", "cart.paid"]]',
+        type="order.created",
+        key="customer-3",  # which many stories may share
     )
     try:
         assert (await outcome_of(handlers, record)).verdict is Verdict.CONFIRMED

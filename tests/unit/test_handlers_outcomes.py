@@ -87,6 +87,26 @@ async def test_what_a_handler_raises_decides_the_outcome(database, kind, raised,
     assert database.log[-1] == "rollback"
 
 
+@pytest.mark.req("S2.4")
+async def test_of_the_waits_that_several_handlers_ask_for_the_longest_counts(database):
+    handlers = made(database)
+
+    @handlers.on("order.created")
+    async def soon(event, tx):
+        raise Retry("busy", after=5)
+
+    @handlers.on("order.created")
+    async def late(event, tx):
+        raise Retry("closed", after=60)
+
+    @handlers.on("order.created")
+    async def whenever(event, tx):
+        raise ValueError("bad")
+
+    said = "soon: busy; late: closed; whenever: ValueError: bad"
+    assert await outcome_of(handlers) == Outcome(Verdict.FAILED, said, 60)
+
+
 @pytest.mark.promise("P2")
 async def test_no_handler_is_a_wrong_configuration_and_spends_nothing(database, desk):
     handlers = made(database)
@@ -317,6 +337,13 @@ def asks(event, tx):
     raise Retry("the mail server is busy")
 
 
+def reads_and_asks(event, tx):
+    try:
+        return event.data
+    except ValueError as error:
+        raise Retry("the schema may be on its way") from error
+
+
 def fails(event, tx):
     raise ConnectionError("gone")
 
@@ -328,6 +355,7 @@ def fails(event, tx):
         (reads, Verdict.REJECTED),
         (reads_and_wraps, Verdict.REJECTED),
         (asks, Verdict.FAILED),
+        (reads_and_asks, Verdict.FAILED),
         (fails, Verdict.FAILED),
     ],
 )

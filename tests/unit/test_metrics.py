@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -15,6 +17,7 @@ from postroom.observer import Attempt, Delivered, Sent, Settled
 from postroom.outbox import Outbox
 from postroom.retry import Constant, RetryPolicy
 from postroom.stores.memory import MemoryStore
+from postroom.telemetry import sampling
 from postroom.telemetry.metrics import RelayMetrics, Tally
 from postroom.telemetry.sampling import Sampler
 from postroom.testing.desk import make_record
@@ -143,6 +146,25 @@ async def test_the_store_is_asked_by_the_sampler_alone(relay):
     found = read(metrics)
     assert found['postroom_store_up{stream="main"}'] == 0
     assert found['postroom_pending_events{stream="main"}'] == 1  # the last that is known
+
+
+async def test_lanes_of_a_relay_that_shows_no_sign_of_life_count_as_free(relay):
+    await relay.store.take("main", "ghost", [0, 1, 2], 60.0)
+    assert sum(lease.live for lease in (await relay.store.leases("main")).leases) == 3
+    sampler = Sampler([relay])
+    await sampler.look(relay)
+    assert sampler.samples["main"].free_lanes == 64
+
+
+async def test_a_store_that_hangs_is_told_as_one_that_is_away(relay, monkeypatch):
+    async def hang(stream):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(sampling, "_PATIENCE_SECONDS", 0.01)
+    relay.store.stats = hang
+    sampler = Sampler([relay])
+    await sampler.look(relay)
+    assert sampler.errors == {"main": "TimeoutError"}
 
 
 async def test_a_sampler_starts_and_stops_twice(relay):
