@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
 
 from postroom import Consumer, Handlers, Retry
+from postroom.consumers.detours import Detours
 from postroom.consumers.memory import MemoryQueue, MemorySource
 from postroom.consumers.rabbitmq import RabbitSource
+from postroom.consumers.settings import ConsumerSettings
 from postroom.envelope import ID, KEY, TYPE
 from postroom.observer import Alarm
 from postroom.retry import Constant, RetryPolicy
@@ -159,3 +162,24 @@ async def test_a_key_with_a_message_that_no_row_can_hold_waits_in_place():
         scene.broken = False
         await until(lambda: len(scene.of("bad")) == 15, 30)
     assert scene.of("bad") == [f"bad-{n}" for n in range(15)]
+
+
+@pytest.mark.promise("G4", "I3")
+async def test_a_key_that_is_kept_while_the_consumer_looks_is_not_passed():
+    """The look may not see the rows yet, and the key has nothing in hand any more."""
+    asked = []
+
+    async def open_keys(stream, most):
+        asked.append(stream)
+        if len(asked) == 1:
+            detours.left(b"fresh", kept=True)
+            detours.left(b"done", kept=False)
+        return [b"old"]
+
+    bench = SimpleNamespace(
+        settings=ConsumerSettings(), stream="inbox.payments", stopping=asyncio.Event(),
+        backlog=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+    )  # fmt: skip
+    detours = Detours(bench, 100, lambda key: 0)
+    assert await detours.look() == {b"old", b"fresh"}
+    assert await detours.look() == {b"old"}  # it has begun after that, and would have seen it

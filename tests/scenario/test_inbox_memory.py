@@ -90,6 +90,21 @@ async def test_notes_of_what_may_come_again_stay(store, monkeypatch):
     assert await accept(store, "m-2") == [True]
 
 
+@pytest.mark.promise("I1", "G6")
+async def test_handlers_know_the_kept_messages_of_a_consumer_with_another_name():
+    handlers, store, queue = Handlers(name="billing"), MemoryStore(), MemoryQueue()
+
+    @handlers.on("order.created")
+    async def charge(event, tx): ...
+
+    queue.send(message("dead-1", "nobody"))
+    async with Consumer(MemorySource(queue), store, handlers, name="payments"):
+        await until(lambda: queue.is_empty)
+    await accept(store, "dead-1", "m-1", consumer="billing/charge")
+    assert await handlers.bind(store, name="payments").forget_accepted(-1) == 1
+    assert await accept(store, "dead-1", "m-1", consumer="billing/charge") == [False, True]
+
+
 async def test_notes_that_a_person_wrote_are_forgotten_by_their_inbox(store):
     inbox = Inbox("audit", prefix=store.tables.prefix)
     async with store.transaction() as tx:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 import pytest
 
 from postroom.brokers import MemoryBroker
+from postroom.cli import health as command
 from postroom.engine.relay import Relay
 from postroom.source import Connection
 from postroom.store import Stats
@@ -14,6 +16,7 @@ from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
 from postroom.telemetry.sampling import Sample, Sampler
 from postroom.testing.store_hand import until
+from postroom.url import Url
 
 
 @pytest.fixture
@@ -128,3 +131,15 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     )
     assert facts["consumers"] == [{"name": "payments", "running": True, "connected": False}]
     assert "secret" not in str(facts)
+
+
+async def test_a_store_that_hangs_is_not_healthy_for_the_command_either(monkeypatch):
+    class Hanging(MemoryStore):
+        async def open(self):
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(command, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(command, "shared_store", lambda url: Hanging())
+    assert await command._ask(Url.parse("sqlite:///app.db"), None, None, store_only=True) == {
+        "healthy": False, "problems": ["the store does not answer in time"], "warnings": [],
+    }  # fmt: skip

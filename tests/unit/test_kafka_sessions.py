@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from time import monotonic
 
 import pytest
 from confluent_kafka import KafkaError
@@ -14,7 +15,7 @@ from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import writer
 from postroom.brokers.kafka.parcel import Parcel
 from postroom.brokers.kafka.session import Session
-from postroom.brokers.kafka.sessions import Sessions
+from postroom.brokers.kafka.sessions import IDLE_SECONDS, Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import AwayError
 from postroom.brokers.kafka.verdicts import Loss
@@ -105,3 +106,34 @@ async def test_what_never_had_a_partition_never_left():
     assert (loss.partition, loss.left) == (None, False)
     for judge in (verdicts.alone, verdicts.in_a_batch):
         assert judge(loss).verdict is Verdict.UNSENT
+
+
+class Resting:
+    """A session that nobody uses at the moment."""
+
+    shaken = retired = is_gone = False
+
+    def __init__(self):
+        self.parcels = set()
+
+    def retire(self, grace_seconds):
+        self.retired = True
+
+
+async def test_a_session_for_one_topic_goes_when_it_is_idle_and_the_common_one_stays(monkeypatch):
+    cluster = Cluster({})
+    cluster.answered_at = monotonic()
+    sessions = Sessions(SETTINGS, cluster, writer(SETTINGS), LogLines(SETTINGS))
+    monkeypatch.setattr(sessions, "_new", lambda size: Resting())
+    common = await sessions.ready("batch", SETTINGS.batch_bytes)
+    small, lately = await sessions.ready("batch", 1_024), await sessions.ready("batch", 4_096)
+    busy, alone = await sessions.ready("batch", 256), await sessions.ready("alone")
+    for session in (common, small, busy, alone):
+        session.used_at -= IDLE_SECONDS + 1
+    busy.parcels.add("a call")
+    sessions.let_idle_go()
+    assert [one.retired for one in (common, small, lately, busy, alone)] == [
+        False, True, False, False, True,
+    ]  # fmt: skip
+    assert await sessions.ready("batch", SETTINGS.batch_bytes) is common
+    assert await sessions.ready("batch", 1_024) is not small

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from postroom.consumers.kafka import KafkaSource
@@ -53,3 +54,16 @@ async def test_brokers_that_are_back_are_told_once(caplog):
     lost, back = [record.getMessage() for record in caplog.records]
     assert lost.startswith("Kafka cannot be reached (postroom goes on trying): ")
     assert back == "Kafka can be reached again"
+
+
+@pytest.mark.promise("G2", "G6")
+def test_what_every_consumer_has_whatever_is_configured():
+    url = URL.format(port=1) + "&isolation.level=read_committed&fetch.min.bytes=1"
+    for config in (KafkaSource(URL.format(port=1)).options, KafkaSource(url).options):
+        client = config.client()
+        assert client["isolation.level"] == "read_committed"  # what was aborted never happened
+        assert client["enable.auto.commit"] is False
+        assert client["enable.auto.offset.store"] is False
+        assert client["auto.offset.reset"] == "earliest"
+        assert client["partition.assignment.strategy"] == "cooperative-sticky"
+        assert client["allow.auto.create.topics"] is False

@@ -167,6 +167,16 @@ async def test_a_store_that_hangs_is_told_as_one_that_is_away(relay, monkeypatch
     assert sampler.errors == {"main": "TimeoutError"}
 
 
+def test_a_metric_that_is_closed_leaves_nothing_behind():
+    before = list(adding.hooks)
+    metrics = RelayMetrics()
+    metrics.count_added()
+    assert len(adding.hooks) == len(before) + 1
+    metrics.close()
+    metrics.close()
+    assert adding.hooks == before
+
+
 async def test_a_sampler_starts_and_stops_twice(relay):
     sampler = Sampler([relay], every_seconds=0.01)
     sampler.start()
