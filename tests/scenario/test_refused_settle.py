@@ -166,13 +166,15 @@ def neighbours_are_done(store):
 @pytest.mark.promise("G7", "F1")
 async def test_it_becomes_a_dead_letter_and_its_neighbours_are_done(ground):
     await ground.refuse("'failed'")
-    async with relaying(ground) as (_, store, broker, notes):
+    async with relaying(ground) as (relay, store, broker, notes):
         await until(neighbours_are_done(store), 30.0)
         await until(lambda: is_state(store, "dead"), 30.0)
         record = await store.get(EVIL)
         assert "refused" in record.last_error
         await until(lambda: any(EVIL in alarm.about for alarm in notes.of(Alarm)))
     assert len(first_seen(broker)) == COUNT - 1
+    counts = relay.counts  # it is counted as what was written, and not as what was refused
+    assert (counts.done, counts.failed, counts.dead) == (COUNT - 1, 0, 1)
 
 
 @pytest.mark.promise("G7")

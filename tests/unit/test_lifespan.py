@@ -49,6 +49,10 @@ async def test_what_was_started_is_stopped_when_the_next_cannot_be():
     assert log == ["relay starts", "relay stops"]
 
 
+def test_a_service_that_does_not_say_whether_it_runs_is_no_problem():
+    assert problems(Service("scheduler", [])) == []
+
+
 class Panic(BaseException):
     pass
 

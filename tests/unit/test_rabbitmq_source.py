@@ -156,6 +156,15 @@ async def test_a_failure_without_end_costs_few_attempts_and_one_log_line(monkeyp
     assert source.connection.trouble
 
 
+def test_a_source_that_loses_every_connection_at_once_waits_longer_each_time():
+    pauses = RabbitSource(URL)._pauses  # with the settings that a source has by itself
+    waits = []
+    for _ in range(9):
+        pauses.connected()
+        waits.append(pauses.after_loss())
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
 async def test_the_pauses_begin_anew_after_a_connection_that_lasted():
     now = [0.0]
     pauses = Pauses(clock=lambda: now[0])

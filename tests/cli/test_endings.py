@@ -1,0 +1,98 @@
+"""How commands end when something came in between: the exit code, and what is said."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from postroom.cli import doctor, migrate, prune, replay
+from postroom.cli.app import execute
+from postroom.cli.exits import ExitCode
+from postroom.cli.progress import Stop
+from postroom.cli.selecting import Chosen, fetch
+from postroom.event import Event
+from postroom.finding import Finding
+from postroom.outbox import Outbox
+from postroom.record import State
+from postroom.store import Schema
+from postroom.stores.memory import MemoryStore
+from postroom.url import Url
+
+URL = Url.parse("sqlite:///app.db")
+
+
+@pytest.mark.parametrize(
+    ("copies", "where"), [(True, ", with --after 101"), (False, "")], ids=["copies", "originals"]
+)
+async def test_an_interrupted_replay_says_where_to_go_on(monkeypatch, capsys, copies, where):
+    stop, sent = Stop(), []
+
+    async def work(store, ids):
+        sent.extend(ids)
+        stop.asked = True
+        return len(ids)
+
+    monkeypatch.setattr(replay, "STEP", 2)
+    chosen = [Chosen(f"e{n}", 100 + n, b"k", 1, keyed=True) for n in range(5)]
+    order = replay.Order("replay", "to be sent", (), work, lambda _: [], copies=copies)
+    assert await replay._work(None, chosen, order, stop) == ExitCode.INTERRUPTED
+    assert sent == ["e0", "e1"]
+    told = f"interrupted: 3 are left as they were; run it again to go on{where}\n"
+    assert capsys.readouterr().err == told
+
+
+class Endless(MemoryStore):
+    """Has ever more to prune; somebody presses Ctrl-C during the second step."""
+
+    steps = 0
+
+    async def prune(self, older_than_seconds, limit):
+        self.steps += 1
+        if self.steps == 2:
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(0.01)
+        return limit
+
+
+async def test_an_interrupted_prune_is_not_the_end_of_it(monkeypatch, capsys):
+    store = Endless()
+    monkeypatch.setattr(prune, "shared_store", lambda url: store)
+    code = await prune._prune(URL, 0.0, "anna", dry_run=False, as_json=False)
+    assert (code, store.steps) == (ExitCode.INTERRUPTED, 2)
+    assert capsys.readouterr().out == "removed 2,000 of 0 done events\n"
+
+
+@pytest.mark.parametrize(("current", "code"), [(0, 1), (1, 1), (2, 0), (3, 1)])
+def test_only_tables_of_this_very_version_are_up_to_date(monkeypatch, capsys, current, code):
+    async def schema():
+        return Schema(current, 2)
+
+    store = MemoryStore()
+    monkeypatch.setattr(store, "schema", schema)
+    assert migrate._status(store, URL, as_json=False) == code
+
+
+async def test_events_that_are_named_go_in_the_order_of_writing():
+    store = MemoryStore()
+    async with store.transaction() as tx:
+        await Outbox().add_many(tx, [Event("t", id=name) for name in ("a", "b", "c")])
+    found = await fetch(store, ["c", "a", "b", "a"], [State.PENDING])
+    assert [record.id for record in found] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "code"), [(("info", "error", "warning"), 1), (("info", "warning"), 0)]
+)
+def test_one_error_among_other_findings_fails_the_doctor(monkeypatch, capsys, levels, code):
+    async def examine(*_):
+        return [Finding(level, f"this {level}", "why", "fix") for level in levels]
+
+    monkeypatch.setattr(doctor, "_examine", examine)
+    assert execute(["doctor", "--store", str(URL)]) == code
+    shown = capsys.readouterr().out
+    assert [level for level in ("error", "warning", "info") if f"this {level}" in shown] == [
+        level for level in ("error", "warning", "info") if level in levels
+    ]
