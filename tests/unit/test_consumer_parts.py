@@ -9,7 +9,7 @@ import asyncmy.errors
 import psycopg
 import pymongo.errors
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from postroom import Event, Handlers
@@ -159,6 +159,8 @@ _names = st.text("a/%2F5#", min_size=1, max_size=8)
 
 @pytest.mark.promise("F4")
 @given(_names, _names, _names, _names)
+@example("/", "x", "%2F", "x")
+@example("%", "x", "%25", "x")
 def test_no_two_messages_have_one_row(one, first, two, second):
     """R-A8: consumer `eu` with `billing/x` is not consumer `eu/billing` with `x`."""
     assert (row_id(one, first) == row_id(two, second)) == ((one, first) == (two, second))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
 
 import pytest
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers import handling
 from postroom.brokers.handlers import Handlers
+from postroom.brokers.threads import Hang
 from postroom.testing.desk import RecordingDesk, make_record
 from postroom.transaction import Standing
 from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
@@ -361,3 +363,14 @@ def test_handlers_can_be_used_on_one_event_loop_after_another(database, limit):
     for n in (3, 4):
         outcome = asyncio.run(outcome_of(handlers, make_record(n)))
         assert outcome.verdict is Verdict.CONFIRMED
+
+
+@pytest.mark.promise("G7", "P2")
+@pytest.mark.parametrize(
+    ("is_running", "verdict"), [(True, Verdict.FAILED), (False, Verdict.MISCONFIGURED)]
+)
+def test_only_a_handler_that_hangs_itself_spends_the_attempts_of_its_event(is_running, verdict):
+    hang = Hang(datetime(2026, 5, 1, tzinfo=UTC), "committing", is_running)
+    outcome = handling.hanging(hang)
+    assert outcome.verdict is verdict
+    assert "since 2026-05-01 00:00:00 UTC (committing)" in outcome.error

@@ -6,9 +6,12 @@ import pytest
 
 from postroom import ConfigError, Consumer, Handlers, Relay
 from postroom.broker import Verdict
+from postroom.brokers import standing
+from postroom.brokers.high_water import gate_of
 from postroom.consumers.kafka import KafkaSource
 from postroom.consumers.memory import MemorySource
 from postroom.consumers.rabbitmq import RabbitSource
+from postroom.event import MAX_TOPIC_BYTES
 from postroom.stores.memory import MemoryStore
 from postroom.testing.desk import make_record
 from tests.unit.handler_database import Database, outcome_of
@@ -105,3 +108,22 @@ def test_a_name_that_becomes_too_long_is_refused_when_it_is_bound():
     handlers.on("order.created", name="h" * 250)(handle)
     with pytest.raises(ConfigError, match="a handler's name has"):
         handlers.bind(Database(), stream="main")
+
+
+def test_that_a_handler_commits_is_said_once_for_each_of_them(caplog, monkeypatch):
+    monkeypatch.setattr(standing, "_told", set())
+    for names in (["pay/charge"], ["pay/charge"], ["pay/charge", "pay/mail"], ["pay/mail"]):
+        standing.tell_committed(names)
+    told = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert told == [
+        "a handler commits its own transaction (pay/charge)",
+        "a handler commits its own transaction (pay/mail)",
+    ]
+
+
+@pytest.mark.promise("I4", "F4")
+def test_counters_of_topics_with_long_names_are_not_mixed_up():
+    topics = ["x" * 248 + end for end in "ab"]
+    gates = [gate_of("payments", make_record(kseq=1, topic=topic), "here") for topic in topics]
+    assert len({gate.counter for gate in gates}) == 2
+    assert all(len(gate.counter.encode()) <= MAX_TOPIC_BYTES for gate in gates)

@@ -188,6 +188,16 @@ def test_lines_of_the_log_show_no_secrets(caplog):
     ]
 
 
+def test_a_secret_that_only_its_value_tells_is_not_shown_either(caplog):
+    caplog.set_level(logging.DEBUG)
+    config = {"client.rack": "http://:hunter22@proxy"}
+    LogLines(KafkaSettings(servers="h:1", config=config)).log(
+        logging.DEBUG, "rack http://:hunter22@proxy is away"
+    )
+    assert [record.getMessage() for record in caplog.records] == ["rack *** is away"]
+    assert "hunter22" not in repr(KafkaBroker("h:1", config=config))
+
+
 def test_an_error_of_the_settings_shows_no_secrets():
     secrets = {"security.protocol": "SSL", "ssl.key.pem": "s3cr3t" * 3}
     with pytest.raises(ConfigError, match="Kafka: ") as raised:

@@ -67,3 +67,22 @@ def test_what_every_consumer_has_whatever_is_configured():
         assert client["auto.offset.reset"] == "earliest"
         assert client["partition.assignment.strategy"] == "cooperative-sticky"
         assert client["allow.auto.create.topics"] is False
+
+
+async def test_a_client_that_fails_at_once_is_made_again_with_growing_pauses(monkeypatch):
+    source = KafkaSource(URL.format(port=1))
+    poller, waits = Poller(source.options, Arrivals(), source.connection, print), []
+
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 9:
+            poller.ending.set()
+
+    def fail():
+        raise KafkaException(KafkaError(KafkaError._FATAL))
+
+    monkeypatch.setattr(poller, "_live", fail)
+    monkeypatch.setattr(poller.ending, "wait", wait)
+    poller.run()
+    assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+    assert source.connection.losses == 1

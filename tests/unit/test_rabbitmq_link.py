@@ -110,3 +110,14 @@ async def test_a_link_whose_transport_has_ended_can_be_closed():
     link = Link(Gone(), transport, RabbitOptions())
     link.abort()
     await link.close()
+
+
+@pytest.mark.promise("Q2")
+async def test_a_channel_that_was_closed_while_it_was_idle_is_not_used_again():
+    link = Link(Silent(blocks=False), SimpleNamespace(), RabbitOptions(connect_seconds=0.01))
+    well, closed = SimpleNamespace(is_closed=False), SimpleNamespace(is_closed=True)
+    for channel in (well, closed):
+        link.give_back(channel, clean=True)
+    assert await link.take() is well
+    with pytest.raises(AwayError):  # there is no other: a new one is asked for
+        await link.take()

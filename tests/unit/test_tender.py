@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from types import SimpleNamespace
 
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay import Relay
 from postroom.event import Event
+from postroom.observer import Alarm
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore
 from tests.sim.loop import SimClock, virtual_time
@@ -121,6 +123,26 @@ def test_a_lease_counts_from_when_it_was_asked_for_however_late_the_answer_comes
         assert store.found == ["e1"]  # read within the lease, and answered after it
         assert broker.messages == []
         await relay.kill()
+
+    with virtual_time() as loop:
+        loop.run_until_complete(story(loop))
+
+
+@pytest.mark.promise("L4")
+def test_lanes_that_stay_with_a_relay_that_is_gone_are_told_once():
+    async def story(loop):
+        store, notes = Slow(loop, 0.0), []
+        await store.take("main", "ghost", [3, 5], 100 * LEASE)
+        relay = Relay(
+            store, MemoryBroker(), clock=SimClock(loop), lease_seconds=LEASE,
+            observers=[SimpleNamespace(observe=notes.append)],
+        )  # fmt: skip
+        async with relay:
+            await asyncio.sleep(2 * LEASE)
+            assert [fact for fact in notes if isinstance(fact, Alarm)] == []
+            await asyncio.sleep(20 * LEASE)
+        (alarm,) = [fact for fact in notes if isinstance(fact, Alarm)]
+        assert alarm.about == "lanes 3, 5 are held by a relay that is not alive"
 
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))

@@ -144,6 +144,7 @@ def test_files_that_are_none(text, hint):
             "mongodb://h?authMechanismProperties=***",
         ),
         ("x://h?proxy=http://ann:s3c@p:8080", "x://h?proxy=***"),
+        ("x://h?proxy=http://:s3c@p:8080", "x://h?proxy=***"),
         # X-M7
         ("kafka://h?sasl.oauthbearer.config=s3c", "kafka://h?sasl.oauthbearer.config=***"),
         ("postgresql://h/d?options=-c%20app.password=s3c", "postgresql://h/d?options=***"),
