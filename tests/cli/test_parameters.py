@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from postroom.cli.options import instant, span, whoami
@@ -54,3 +56,14 @@ def test_who_gives_an_order(monkeypatch):
 
     monkeypatch.setattr("getpass.getuser", nameless)
     assert whoami(None).partition("@")[0].isdigit()
+
+
+def test_a_time_without_a_zone_is_utc_wherever_the_machine_is(monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert instant("1970-01-02") == 86_400_000_000
+        assert instant("1970-01-01T00:00:01") == 1_000_000
+    finally:
+        monkeypatch.undo()
+        time.tzset()

@@ -183,3 +183,23 @@ async def test_a_key_that_is_kept_while_the_consumer_looks_is_not_passed():
     detours = Detours(bench, 100, lambda key: 0)
     assert await detours.look() == {b"old", b"fresh"}
     assert await detours.look() == {b"old"}  # it has begun after that, and would have seen it
+
+
+async def test_that_the_backlog_is_full_is_told_once_each_time():
+    sizes, told = iter([3, 3, 3, 0, 3, 3, 0]), []
+
+    async def open_keys(stream, most):
+        return [b"k%d" % n for n in range(next(sizes))]
+
+    async def pause(seconds):
+        pass
+
+    bench = SimpleNamespace(
+        settings=ConsumerSettings(max_kept=3), stream="inbox.payments", stopping=asyncio.Event(),
+        backlog=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+        tell=told.append, pause=pause,
+    )  # fmt: skip
+    detours = Detours(bench, 100, lambda key: 0)
+    assert await detours.look() == set()  # when there was less
+    assert await detours.look() == set()
+    assert [fact.about for fact in told] == ["the backlog is full"] * 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import psycopg
@@ -226,3 +227,25 @@ async def test_a_swallowed_error_is_not_acknowledged(rabbitmq_url, ledger, middl
         await broker.start()
         await until(lambda: len(ledger.effects()) >= 1)
     assert (ledger.effects(), len(tried)) == (["m-1"], 3)
+
+
+@pytest.mark.promise("F4", "G6")
+def test_each_subscriber_has_an_inbox_name_of_its_own():
+    def named(function="pay", queue=None, topics=(), group=None, consumer="shop"):
+        found = SimpleNamespace(
+            queue=queue and SimpleNamespace(name=queue), topics=topics, group_id=group,
+            specification=SimpleNamespace(call_name=function),
+        )  # fmt: skip
+        return faststream.inbox_name(consumer, found)
+
+    names = [
+        named(), named("mail"), named(queue="orders"), named(queue="refunds"),
+        named(topics=["refunds", "orders"]), named(topics=["orders"], group="refunds"),
+        named(topics=["orders"], group="one"),
+        named(topics=["orders"], group="two"), named(topics=["orders", "refunds"], group="one"),
+        named(queue="orders", consumer="billing"),
+        named(queue="x" * 250 + "1"), named(queue="x" * 250 + "2"),
+    ]  # fmt: skip
+    assert len(set(names)) == len(names)
+    assert all(len(name.encode()) <= 255 for name in names)
+    assert named(topics=["b", "a"]) == named(topics=["a", "b"])

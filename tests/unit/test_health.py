@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,6 +132,22 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     )
     assert facts["consumers"] == [{"name": "payments", "running": True, "connected": False}]
     assert "secret" not in str(facts)
+
+
+def test_a_reconciler_that_has_ended_is_a_problem(pulse):
+    reconciler = SimpleNamespace(name="shop.pages", is_running=True)
+    health = Health([], Sampler([]), pulse, reconcilers=[reconciler])
+    assert health.ready().ok
+    reconciler.is_running = False
+    ok, facts = health.ready()
+    assert not ok
+    assert facts["problems"] == ["the reconciler shop.pages has ended; see the log"]
+
+
+@pytest.mark.parametrize(("silent", "alive"), [(0.0, True), (9.0, True), (11.0, False)])
+def test_a_short_delay_of_the_loop_is_no_reason_for_a_restart(pulse, silent, alive):
+    pulse.at = time.monotonic() - silent
+    assert Health([], Sampler([]), pulse).alive().ok is alive
 
 
 async def test_a_store_that_hangs_is_not_healthy_for_the_command_either(monkeypatch):

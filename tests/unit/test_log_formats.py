@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from postroom.cli.run import log_to_stderr
 from postroom.telemetry.log import JsonFormatter, TextFormatter, say
 
 
@@ -82,3 +83,24 @@ def test_long_texts_are_cut(logger):
     logger.error("x" * 10_000)
     assert len(json.loads(lines[0])["message"]) == 500
     assert sys.getsizeof(lines[0]) < 1_000
+
+
+@pytest.mark.req("S4.9")
+@pytest.mark.parametrize(
+    ("level", "ours", "others"),
+    [
+        ("debug", logging.DEBUG, logging.INFO),  # drivers write statements there, with payloads
+        ("info", logging.INFO, logging.INFO),
+        ("error", logging.ERROR, logging.ERROR),
+    ],
+)
+def test_debug_is_for_our_own_lines(monkeypatch, level, ours, others):
+    given = {}
+    monkeypatch.setattr(logging, "basicConfig", lambda **options: given.update(options))
+    logger = logging.getLogger("postroom")
+    before = logger.level
+    try:
+        log_to_stderr(level)
+        assert (logger.level, given["level"]) == (ours, others)
+    finally:
+        logger.setLevel(before)

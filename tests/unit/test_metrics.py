@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -147,6 +148,10 @@ async def test_the_store_is_asked_by_the_sampler_alone(relay):
     assert found['postroom_store_up{stream="main"}'] == 0
     assert found['postroom_pending_events{stream="main"}'] == 1  # the last that is known
 
+    relay.store.stats = counted
+    await sampler.look(relay)
+    assert read(metrics)['postroom_store_up{stream="main"}'] == 1
+
 
 async def test_lanes_of_a_relay_that_shows_no_sign_of_life_count_as_free(relay):
     await relay.store.take("main", "ghost", [0, 1, 2], 60.0)
@@ -175,6 +180,31 @@ def test_a_metric_that_is_closed_leaves_nothing_behind():
     metrics.close()
     metrics.close()
     assert adding.hooks == before
+
+
+@pytest.mark.parametrize(("took", "rest"), [(0.0, 10.0), (0.05, 10.0), (3.0, 300.0)])
+async def test_the_sampler_takes_a_hundredth_of_the_time_at_most(monkeypatch, relay, took, rest):
+    clock, rests = [0.0], []
+
+    class Enough(Exception):
+        pass
+
+    async def look(_):
+        clock[0] += took
+        sampler.samples["main"] = "seen"
+
+    async def sleep(seconds):
+        rests.append(seconds)
+        raise Enough
+
+    sampler = Sampler([relay])
+    monkeypatch.setattr(sampler, "look", look)
+    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(sampling, "asyncio", SimpleNamespace(sleep=sleep))
+    async with relay:
+        with pytest.raises(Enough):
+            await sampler._loop()
+    assert rests == [rest]
 
 
 async def test_a_sampler_starts_and_stops_twice(relay):

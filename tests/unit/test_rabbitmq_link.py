@@ -121,3 +121,14 @@ async def test_a_channel_that_was_closed_while_it_was_idle_is_not_used_again():
     assert await link.take() is well
     with pytest.raises(AwayError):  # there is no other: a new one is asked for
         await link.take()
+
+
+@pytest.mark.req("S5.3")
+@pytest.mark.promise("Q4")
+async def test_health_of_a_blocked_connection_says_so_and_keeps_it():
+    broker, connection = RabbitBroker("amqp://localhost"), Silent(blocks=False)
+    connection._unblocked.clear()
+    broker._link = link = Link(connection, SimpleNamespace(), broker.options)
+    with pytest.raises(AwayError, match="has blocked this connection"):
+        await broker.health()
+    assert broker._link is link  # what is on its way there may still be confirmed

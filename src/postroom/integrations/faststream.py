@@ -133,9 +133,9 @@ def inbox_name(consumer: str, subscriber: Any) -> str:
     where += sorted(
         getattr(topic, "name", str(topic)) for topic in getattr(subscriber, "topics", ())
     )
-    where += [str(group) for group in [getattr(subscriber, "group_id", None)] if group]
+    group = getattr(subscriber, "group_id", None)
     function = getattr(getattr(subscriber, "specification", None), "call_name", "") or "subscriber"
-    name = f"{consumer}/{function}@{','.join(where)}"
+    name = f"{consumer}/{function}@{','.join(where)}" + (f"#{group}" if group else "")
     if len(name.encode()) <= MAX_NAME_BYTES:
         return name
     return f"{consumer[:100]}/{sha256(name.encode()).hexdigest()}"

@@ -1,0 +1,55 @@
+"""A channel by the public calls of aiormq: the same promises as the quick one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pamqp.commands import Basic
+
+from postroom.brokers.rabbitmq.channels import PlainChannel
+from postroom.brokers.rabbitmq.letter import Writer
+from postroom.brokers.rabbitmq.options import RabbitOptions
+from postroom.testing.desk import make_record
+
+
+class Ear:
+    """Hears what became of letters."""
+
+    def __init__(self):
+        self.heard = []
+
+    def confirmed(self, letter):
+        self.heard.append(letter.record.id)
+
+
+class Public:
+    """What aiormq offers; it takes everything."""
+
+    is_closed = False
+
+    def __init__(self):
+        self.closing = asyncio.get_running_loop().create_future()
+        self.calls = []
+
+    async def basic_publish(self, body, **options):
+        self.calls.append((body, options))
+        return Basic.Ack()
+
+
+@pytest.mark.promise("Q1", "G2")
+async def test_a_message_is_mandatory_and_persistent():
+    public, ear = Public(), Ear()
+    channel = PlainChannel(public)
+    channel.listen(ear)
+    letter = Writer(RabbitOptions(exchange="orders")).write(make_record(payload=b"{}"), "o")
+    await channel.post([(letter, channel.pack(letter))])
+    async with asyncio.timeout(5):
+        while not ear.heard:
+            await asyncio.sleep(0)
+    ((body, options),) = public.calls
+    assert body == b"{}"
+    assert options["mandatory"] is True  # else RabbitMQ confirms what no queue takes
+    assert options["properties"].delivery_mode == 2
+    assert (options["exchange"], options["routing_key"]) == ("orders", letter.routing_key)
+    assert ear.heard == [letter.record.id]
