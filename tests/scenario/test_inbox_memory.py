@@ -7,6 +7,7 @@ import logging
 import pytest
 
 from postroom import Consumer, Handlers, Inbox, Reject, Relay, transactions
+from postroom.cli import prune
 from postroom.consumers.kafka import KafkaSource
 from postroom.consumers.memory import MemoryQueue, MemorySource
 from postroom.consumers.seen import warn_of_a_short_memory
@@ -19,6 +20,7 @@ from postroom.source import Incoming
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from postroom.transaction import Mark
+from postroom.url import Url
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.kafka_place import make_topic
 from tests.scenario.place import until
@@ -91,7 +93,10 @@ async def test_notes_of_what_may_come_again_stay(store, monkeypatch):
 
 
 @pytest.mark.promise("I1", "G6")
-async def test_handlers_know_the_kept_messages_of_a_consumer_with_another_name():
+@pytest.mark.parametrize("who", ["handlers", "command"])
+async def test_who_forgets_knows_the_kept_messages_of_a_consumer_with_another_name(
+    who, monkeypatch
+):
     handlers, store, queue = Handlers(name="billing"), MemoryStore(), MemoryQueue()
 
     @handlers.on("order.created")
@@ -101,7 +106,12 @@ async def test_handlers_know_the_kept_messages_of_a_consumer_with_another_name()
     async with Consumer(MemorySource(queue), store, handlers, name="payments"):
         await until(lambda: queue.is_empty)
     await accept(store, "dead-1", "m-1", consumer="billing/charge")
-    assert await handlers.bind(store, name="payments").forget_accepted(-1) == 1
+    if who == "handlers":
+        assert await handlers.bind(store, name="payments").forget_accepted(-1) == 1
+    else:
+        monkeypatch.setattr(prune, "shared_store", lambda url: store)
+        url = Url.parse("sqlite:///app.db")
+        assert await prune._forget(url, -1, "billing/charge", "anna", as_json=False) == 0
     assert await accept(store, "dead-1", "m-1", consumer="billing/charge") == [False, True]
 
 

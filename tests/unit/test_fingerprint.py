@@ -41,13 +41,14 @@ def test_the_name_is_short_and_the_same_for_ever():
     assert len(fingerprint("a", None)) == 8
 
 
-def test_groups_add_up():
+@pytest.mark.parametrize("step", [1, -1], ids=["latest first", "latest last"])
+def test_groups_add_up_and_the_example_is_the_latest(step):
     found = group(
         [
             Cause("a", "no customer 1", 2, 10, 20),
             Cause("a", "no customer 2", 3, 5, 15),
             Cause("b", "no customer 1", 9, 1, 2),
-        ]
+        ][::step]
     )
     assert found == [
         Group(fingerprint("b", "no customer 1"), "b", "no customer <n>", "no customer 1", 9, 1, 2),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError
@@ -137,3 +138,17 @@ async def test_a_session_for_one_topic_goes_when_it_is_idle_and_the_common_one_s
     ]  # fmt: skip
     assert await sessions.ready("batch", SETTINGS.batch_bytes) is common
     assert await sessions.ready("batch", 1_024) is not small
+
+
+@pytest.mark.promise("G4", "K1")
+async def test_a_key_goes_by_one_session_whatever_its_topics_take():
+    settings = KafkaSettings(servers="h:1")
+    limits = SimpleNamespace(batch_bytes={"small": 1_000, "large": settings.batch_bytes}.get)
+    sessions = Sessions(settings, limits, writer(settings), LogLines(settings))
+    both = [make_record(n, key="both", topic=t) for n, t in enumerate(["large", "small", "large"])]
+    other = make_record(9, key="other", topic="large")
+    for batch in ([*both, other], [other, *both]):
+        parts = sessions.share_out(batch)
+        assert len(parts) == 2
+        assert parts[settings.batch_bytes] == [other]
+        assert parts[min(parts)] == both

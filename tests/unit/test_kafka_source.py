@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from postroom.consumers.kafka import KafkaSource
 from postroom.consumers.kafka_poller import Arrivals, Poller
+from postroom.consumers.offsets import Partition
 from tests.servers.process import free_port
 
 URL = "kafka://127.0.0.1:{port}?topic=orders&group=payments"
@@ -86,3 +87,26 @@ async def test_a_client_that_fails_at_once_is_made_again_with_growing_pauses(mon
     poller.run()
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
     assert source.connection.losses == 1
+
+
+@pytest.mark.promise("G6")
+def test_what_is_done_is_committed_before_a_partition_goes_and_nothing_after():
+    source = KafkaSource(URL.format(port=1))
+    poller, commits = Poller(source.options, Arrivals(), source.connection, print), []
+    partition = poller._partitions["orders", 3] = Partition("orders", 3)
+    for offset in (7, 8, 9):
+        partition.arrived(offset)
+    partition.done(7)
+    partition.done(9)
+
+    class Group:
+        def commit(self, offsets, asynchronous):
+            assert not partition.is_lost
+            commits.append(([(each.partition, each.offset) for each in offsets], asynchronous))
+
+    poller._revoked(Group(), [TopicPartition("orders", 3)])
+    assert commits == [([(3, 8)], False)]  # up to the first that is not done, and waited for
+    assert partition.is_lost
+    partition.done(8)
+    poller._commit(Group(), wait=False)
+    assert len(commits) == 1

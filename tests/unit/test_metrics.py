@@ -17,10 +17,11 @@ from postroom.event import Event
 from postroom.observer import Attempt, Delivered, Sent, Settled
 from postroom.outbox import Outbox
 from postroom.retry import Constant, RetryPolicy
+from postroom.store import Stats
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry import sampling
 from postroom.telemetry.metrics import RelayMetrics, Tally
-from postroom.telemetry.sampling import Sampler
+from postroom.telemetry.sampling import Sample, Sampler
 from postroom.testing.desk import make_record
 
 
@@ -170,6 +171,18 @@ async def test_a_store_that_hangs_is_told_as_one_that_is_away(relay, monkeypatch
     sampler = Sampler([relay])
     await sampler.look(relay)
     assert sampler.errors == {"main": "TimeoutError"}
+
+
+def test_what_failed_and_will_be_tried_again_is_pending(relay):
+    sampler = Sampler([relay])
+    counts = {"pending": 2, "processing": 1, "failed": 3, "done": 50, "dead": 4}
+    sampler.samples["main"] = Sample(Stats(counts, 7.5, 3), 0, 1, 0.0)
+    metrics = RelayMetrics(sampler)
+    metrics.watch(relay, "kafka")
+    found = read(metrics)
+    assert found['postroom_pending_events{stream="main"}'] == 5
+    assert found['postroom_blocked_keys{stream="main"}'] == 3
+    assert found['outbox_lag_seconds{stream="main"}'] == 7.5
 
 
 def test_a_metric_that_is_closed_leaves_nothing_behind():

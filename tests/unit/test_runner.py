@@ -10,6 +10,9 @@ import threading
 import pytest
 
 from postroom.brokers import MemoryBroker
+from postroom.brokers.handlers import Handlers
+from postroom.consumers import Consumer
+from postroom.consumers.memory import MemorySource
 from postroom.engine.relay import Relay
 from postroom.engine.runner import run_all
 from postroom.errors import ConfigError, SchemaError, StoreLostError
@@ -17,6 +20,7 @@ from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore
 from postroom.testing.store_hand import until
+from tests.sim.loop import virtual_time
 
 
 @pytest.fixture
@@ -119,6 +123,39 @@ async def test_a_signal_ends_the_waiting_for_a_store_that_is_away(relays):
     os.kill(os.getpid(), signal.SIGTERM)
     assert await task is True
     assert [relay.is_running for relay in relays] == [False, False]
+
+
+class Gone(MemoryStore):
+    """Cannot be opened; counts how often somebody tries."""
+
+    tries = 0
+
+    async def open(self):
+        self.tries += 1
+        raise StoreLostError("nobody answers")
+
+
+@pytest.mark.req("S1.8")
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda store: Relay(store, MemoryBroker()),
+        lambda store: Consumer(MemorySource(), store, Handlers(name="payments")),
+    ],
+    ids=["relay", "consumer"],
+)
+def test_a_store_that_is_away_for_long_is_asked_ever_less_often(make):
+    async def story():
+        store, asked = Gone(), asyncio.Event()
+        waiting = asyncio.create_task(make(store)._start_patiently(asked))
+        await asyncio.sleep(600)
+        asked.set()
+        await waiting
+        return store.tries
+
+    with virtual_time() as loop:
+        tries = loop.run_until_complete(story())
+    assert 60 <= tries <= 70  # up to ten seconds apart
 
 
 async def test_who_is_cancelled_leaves_nothing_behind(relays):
