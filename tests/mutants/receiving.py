@@ -408,7 +408,10 @@ RECEIVING_MUTANTS = {
     ),
     "hang-started-again": Mutant(
         "G7", "an event is run again while its last run hangs in its thread", _hangs_are_forgotten,
-        tests=("tests/unit/test_handlers_limits.py",),
+        tests=(
+            "tests/unit/test_handlers_limits.py",
+            "tests/scenario/test_consumer_stalls.py::test_a_handler_that_hangs_is_not_started_beside_itself",
+        ),
     ),
     "sync-context-drops-history": Mutant(
         "H2", "what a sync handler adds has no correlation and no causation",

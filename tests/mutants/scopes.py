@@ -8,6 +8,7 @@ MEMORY = "tests/scenario/test_inbox_memory.py"
 PARTS = "tests/unit/test_consumer_parts.py"
 BUS = "tests/scenario/test_bus_modules.py"
 DETOURS = "tests/scenario/test_consumer_detours.py"
+STALLS = "tests/scenario/test_consumer_stalls.py"
 FAULTS = "tests/scenario/test_consumer_faults.py"
 STRICT = "tests/scenario/test_inbox_strict.py"
 
@@ -135,7 +136,10 @@ SCOPE_MUTANTS = {
     ),
     "no-detours": Mutant(
         "G7", "messages behind a key that fails fill the room of all keys", _no_detours,
-        tests=(f"{DETOURS}::test_many_keys_that_fail_leave_room_for_others",),
+        tests=(
+            f"{DETOURS}::test_many_keys_that_fail_leave_room_for_others",
+            f"{STALLS}::test_a_key_that_fails_with_many_messages_behind_it_stops_no_other_key",
+        ),
     ),
     "detour-passed": Mutant(
         "G4", "a later message passes those of its key in the backlog", _detours_are_passed,
