@@ -10,6 +10,7 @@ import pytest
 from postroom.brokers.handlers import Handlers
 from postroom.engine.relay import Relay
 from postroom.engine.witnesses import Witnesses
+from postroom.errors import StoreLockedError
 from postroom.event import Event
 from postroom.observer import EffectsLost
 from postroom.outbox import Outbox
@@ -83,6 +84,43 @@ async def test_the_next_of_the_key_waits_for_a_lost_effect():
     store = Replica(lambda s: [record.id for record in s.starts] == ["e2"] and not s.done)
     assert await handled(store, ["e1", "e2"], batch_size=1) == ["e1"]
     assert store.effects == ["e1", "e2"]
+
+
+class Forgetful(MemoryStore):
+    """A store from which somebody deletes the notes of handlers as soon as they are written."""
+
+    async def settle(self, settlement):
+        self.data.inbox.clear()
+        return await super().settle(settlement)
+
+
+@pytest.mark.promise("F2", "G7")
+async def test_an_effect_that_is_never_found_is_not_done_for_ever():
+    store, handlers, runs = Forgetful(), Handlers(name="shop"), []
+
+    @handlers.on("paid")
+    async def charge(event, tx):
+        runs.append(event.id)
+
+    async with store.begin() as tx:
+        await Outbox().add(tx, Event("paid", id="e1", key="k"))
+    relay = Relay(store, handlers, poll_seconds=0.01, retry=RetryPolicy(max_attempts=3))
+    async with asyncio.timeout(20), relay:
+        while not (await store.stats()).counts["dead"]:
+            await asyncio.sleep(0.001)
+    assert len(runs) == 4  # its attempts, and the one that was given back
+
+
+async def test_a_lane_that_cannot_be_released_keeps_nobody_from_being_renewed():
+    """Its row is locked by a stranger: it ends by itself, and is taken again."""
+
+    class Locked(Replica):
+        async def release(self, *_):
+            raise StoreLockedError("locked")
+
+    store = Locked(lambda settlement: settlement.done)
+    assert await handled(store, ["e1"], lease_seconds=0.5) == ["e1"]
+    assert store.effects == ["e1"]
 
 
 def record(number):

@@ -67,6 +67,7 @@ class Office:
     allotment: Allotment = field(init=False)
     witnesses: Witnesses = field(init=False)
     given_up: dict[int, int] = field(default_factory=dict)  # lane → token: to be released
+    lost_before: dict[str, None] = field(default_factory=dict)  # events whose effects were lost
     to_mend: set[int] = field(default_factory=set)  # lanes whose blocks the mender should look at
     mend: asyncio.Event = field(default_factory=asyncio.Event)  # the mender should begin
     mending: bool = False
@@ -143,14 +144,18 @@ class Office:
             self.tell(Lanes(self.stream, self.owner, "released", tuple(sorted(drained))))
 
     async def release_given_up(self) -> None:
-        """Free the lanes that this relay has lost by its own judgement, for any relay to take."""
+        """Free the lanes that this relay has lost by its own judgement, for any relay to take.
+
+        One that cannot be freed, as its row is locked, ends by itself: nobody renews it.
+        """
         lanes, self.given_up = self.given_up, {}
         if lanes:
             try:
                 await self.store.release(self.stream, self.owner, lanes)
-            except StoreError:
-                self.given_up = lanes | self.given_up
-                raise
+            except StoreError as error:
+                self.trouble("releasing lanes", error)
+            else:
+                self.hurry.set()
 
     def outage(self, error: str) -> None:
         if self.breaker.outage(error, self.clock.monotonic()):

@@ -36,6 +36,7 @@ _SHORTEST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
 _DRIFT = 1.05  # of our clock against the store's
 _DOUBT_SECONDS = 1.0
+_MOST_REMEMBERED = 10_000
 
 
 class Settler:
@@ -123,13 +124,21 @@ class Settler:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _give_up_lost(self, settlement: Settlement) -> None:
-        """Give back the events whose effects the store has lost, and give up their lanes."""
+        """Give back the events whose effects the store has lost, and give up their lanes.
+
+        Whose effect is lost a second time keeps its attempt: if something deletes the notes of
+        handlers as soon as they are written, the event must not be handled for ever.
+        """
         if not settlement.lost:
             return
         office = self._office
         lanes = {claim.lane for claim in settlement.lost}
         ids = dict.fromkeys(claim.id for claim in settlement.lost)
-        back = settlement.part(lambda record: record.lane in lanes and record.id in ids)
+        fresh = ids.keys() - office.lost_before.keys()
+        office.lost_before |= ids
+        while len(office.lost_before) > _MOST_REMEMBERED:
+            del office.lost_before[next(iter(office.lost_before))]
+        back = settlement.part(lambda record: record.lane in lanes and record.id in fresh)
         back = back.instead(returned=back.done)
         back.claims = []
         try:

@@ -82,7 +82,6 @@ class Tender(Service):
         stream, owner, lease = office.stream, office.owner, office.settings.lease_seconds
         asked_at = office.clock.monotonic()
         hung = self._hung_lanes(asked_at)
-        await office.release_given_up()
         # Work that hangs makes a relay unwell: else it would take back at once what it gives up.
         # One who leaves is, too: what he gives back is not for him.
         healthy = office.breaker.is_closed and not hung and not office.stopping
@@ -92,6 +91,7 @@ class Tender(Service):
             roster, asked_at, healthy=healthy, leaving=office.stopping, hung=hung
         )
         office.lose(plan.lost)
+        await office.release_given_up()
         self._tell_stalled()
         self._tell_orphans(roster, asked_at)
         if plan.abandon:
