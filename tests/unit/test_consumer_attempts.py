@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 
+import pytest
+
+from postroom import Consumer, Handlers
 from postroom.consumers.attempts import Attempts
+from postroom.consumers.memory import MemoryQueue, MemorySource
+from postroom.envelope import ID, TYPE
+from postroom.retry import Constant, RetryPolicy
+from postroom.source import Incoming
+from postroom.stores.memory import MemoryStore
 from postroom.testing.desk import make_record
 
 
@@ -41,3 +50,25 @@ def test_of_too_many_the_oldest_are_forgotten():
     for number in (1, 2, 3):
         attempts.keep(make_record(number, attempts=number), 0.0)
     assert [attempts.recall(make_record(n))[0].attempts for n in (1, 2, 3)] == [0, 2, 3]
+
+
+@pytest.mark.promise("G7")
+async def test_a_message_that_is_lost_and_comes_again_has_spent_its_attempts():
+    queue, runs, store = MemoryQueue(), [], MemoryStore()
+    source, handlers = MemorySource(queue), Handlers(name="payments")
+
+    @handlers.on("order.created")
+    async def fail(event, tx):
+        runs.append(event.id)
+        if len(runs) == 1:
+            source.lose_all()  # as if the connection was cut
+        raise ValueError("no such order")
+
+    queue.send(Incoming("orders", b"{}", {ID: "m-1", TYPE: "order.created"}))
+    retry = RetryPolicy(max_attempts=2, backoff=Constant(0.01))
+    async with Consumer(source, store, handlers, retry=retry) as consumer:
+        async with asyncio.timeout(20):
+            while not queue.is_empty:
+                await asyncio.sleep(0.001)
+        assert (consumer.counts.lost, consumer.counts.dead) == (1, 1)
+    assert runs == ["m-1", "m-1"]

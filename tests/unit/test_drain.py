@@ -59,3 +59,23 @@ def test_a_drain_ends_by_the_error_after_a_whole_lease_with_growing_pauses():
         drained(10**6)
     assert drained.seconds > LEASE
     assert drained.asked < 100
+
+
+class Numb(MemoryStore):
+    """Answers every question, but takes no sign of life."""
+
+    async def beat(self, stream, member, lease_seconds, held):
+        raise StoreLostError("the lanes cannot be reached")
+
+
+@pytest.mark.promise("F2")
+def test_a_drain_that_never_gets_its_lanes_ends_by_the_error_after_a_whole_lease():
+    async def story(loop):
+        relay = Relay(Numb(), MemoryBroker(), clock=SimClock(loop), lease_seconds=LEASE)
+        began = loop.time()
+        with pytest.raises(StoreLostError, match="lanes cannot be reached"):
+            await relay.drain()
+        assert LEASE < loop.time() - began < 3 * LEASE
+
+    with virtual_time() as loop:
+        loop.run_until_complete(asyncio.wait_for(story(loop), 1_000))

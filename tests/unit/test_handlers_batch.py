@@ -7,7 +7,11 @@ import pytest
 
 from postroom.broker import CONFIRMED, REPEAT, UNSENT, Outcome, Verdict
 from postroom.brokers.handlers import Handlers
+from postroom.engine.relay import Relay
 from postroom.errors import ConfigError
+from postroom.event import Event
+from postroom.outbox import Outbox
+from postroom.stores.memory import MemoryStore
 from postroom.testing.desk import RecordingDesk, make_record
 from tests.sim.loop import virtual_time
 from tests.unit.handler_database import PATIENCE, Database, made
@@ -264,3 +268,30 @@ async def test_a_handler_that_is_registered_meanwhile_parts_them(database, desk)
 def test_a_batch_is_one_or_more(batch):
     with pytest.raises(ConfigError, match=f"handlers: batch must be 1 or more, not {batch}"):
         Handlers(batch=batch)
+
+
+@pytest.mark.promise("H1")
+async def test_a_relay_that_stops_begins_with_no_further_event():
+    store, handlers = MemoryStore(), Handlers(name="payments", concurrency=1)
+    runs, reached, release = [], asyncio.Event(), asyncio.Event()
+
+    @handlers.on("t")
+    async def slow(event, tx):
+        runs.append(event.id)
+        reached.set()
+        await release.wait()
+
+    async with store.transaction() as tx:
+        await Outbox().add_many(tx, [Event("t", id=f"e{n}", key=f"k{n}") for n in range(5)])
+    relay = Relay(store, handlers, groups=1)
+    await relay.start()
+    async with asyncio.timeout(30):
+        await reached.wait()
+        stopping = asyncio.create_task(relay.stop())
+        while not relay._office.stopping:
+            await asyncio.sleep(0)
+        release.set()
+        await stopping
+    assert len(runs) == 1
+    found = [await store.get(f"e{n}") for n in range(5)]
+    assert sorted((r.state, r.attempts) for r in found if r.id not in runs) == [("pending", 0)] * 4

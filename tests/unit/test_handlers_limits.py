@@ -12,7 +12,7 @@ import pytest
 from postroom.broker import Outcome, Verdict
 from postroom.brokers import handling
 from postroom.brokers.handlers import Handlers
-from postroom.brokers.threads import Hang
+from postroom.brokers.threads import Hang, Threads
 from postroom.testing.desk import RecordingDesk, make_record
 from postroom.transaction import Standing
 from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
@@ -374,3 +374,25 @@ def test_only_a_handler_that_hangs_itself_spends_the_attempts_of_its_event(is_ru
     outcome = handling.hanging(hang)
     assert outcome.verdict is verdict
     assert "since 2026-05-01 00:00:00 UTC (committing)" in outcome.error
+
+
+async def test_threads_that_were_closed_beside_a_hanging_one_can_be_used_again():
+    threads, release = Threads(2, "t"), threading.Event()
+    hanging = await threads.start(lambda: release.wait(PATIENCE), 1.0)
+    threads.close()
+    again = await threads.start(lambda: "done", 1.0)
+    try:
+        async with asyncio.timeout(5):
+            assert await again == "done"
+    finally:
+        release.set()
+    assert await hanging is True
+    threads.close()
+
+
+async def test_the_place_of_a_call_that_nobody_waits_for_is_free_again():
+    threads = Threads(1, "t")
+    (await threads.start(lambda: None, 1.0)).cancel()
+    async with asyncio.timeout(PATIENCE):
+        assert await (await threads.start(lambda: "done", PATIENCE)) == "done"
+    threads.close()

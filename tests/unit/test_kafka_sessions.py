@@ -18,7 +18,7 @@ from postroom.brokers.kafka.parcel import Parcel
 from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.sessions import IDLE_SECONDS, Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.topics import AwayError
+from postroom.brokers.kafka.topics import AwayError, Topics
 from postroom.brokers.kafka.verdicts import Loss
 from postroom.testing.desk import RecordingDesk, make_record
 
@@ -152,3 +152,32 @@ async def test_a_key_goes_by_one_session_whatever_its_topics_take():
         assert len(parts) == 2
         assert parts[settings.batch_bytes] == [other]
         assert parts[min(parts)] == both
+
+
+@pytest.mark.promise("P1")
+async def test_a_session_that_is_given_up_ends_after_its_time_of_grace_whoever_still_waits():
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        settings = KafkaSettings(servers=f"127.0.0.1:{frozen.getsockname()[1]}", topic="t")
+        config = settings.producer() | settings.batching(1_000_000, one_by_one=False)
+        session = Session(config, writer(settings), LogLines(settings), lambda _: None)
+        parcel = Parcel([make_record(1, key="k")], RecordingDesk())
+        session.post(parcel, [0])
+        session.retire(0.01)
+        async with asyncio.timeout(20):
+            await parcel.accounted
+        await session.gone(20)
+    assert session.is_gone
+    assert len(parcel.losses) == 1
+
+
+async def test_a_topic_that_another_relay_has_just_created_is_no_trouble(monkeypatch):
+    settings = KafkaSettings(servers="h:1", create_topics=True)
+    topics, there = Topics(settings, LogLines(settings)), SimpleNamespace()
+    answers = [{"t": KafkaError(KafkaError.TOPIC_ALREADY_EXISTS)}, {"t": there}]
+
+    async def answer(ask):
+        return answers.pop(0)
+
+    monkeypatch.setattr(topics, "_answers", answer)
+    assert await topics._create(["t"]) == {"t": there}
+    await topics.close()

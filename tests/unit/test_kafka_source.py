@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from postroom.consumers import kafka_poller
 from postroom.consumers.kafka import KafkaSource
 from postroom.consumers.kafka_poller import Arrivals, Poller
 from postroom.consumers.offsets import Partition
@@ -110,3 +111,34 @@ def test_what_is_done_is_committed_before_a_partition_goes_and_nothing_after():
     partition.done(8)
     poller._commit(Group(), wait=False)
     assert len(commits) == 1
+
+
+@pytest.mark.promise("G6")
+def test_the_last_offsets_are_waited_for_at_the_end(monkeypatch):
+    source = KafkaSource(URL.format(port=1))
+    poller, commits = Poller(source.options, Arrivals(), source.connection, print), []
+    partition = poller._partitions["orders", 3] = Partition("orders", 3)
+    for offset in (7, 8):
+        partition.arrived(offset)
+
+    class Last:
+        def __init__(self, config, logger):
+            pass
+
+        def subscribe(self, topics, **callbacks):
+            pass
+
+        def poll(self, seconds):
+            partition.done(7)
+            poller.ending.set()
+
+        def commit(self, offsets, asynchronous):
+            commits.append((offsets[0].offset, asynchronous))
+            partition.done(8)  # it ends while the first commit is on its way
+
+        def close(self):
+            commits.append("closed")
+
+    monkeypatch.setattr(kafka_poller, "Client", Last)
+    poller.run()
+    assert commits == [(8, True), (9, False), "closed"]
