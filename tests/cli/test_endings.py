@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 
@@ -63,6 +64,19 @@ async def test_an_interrupted_prune_is_not_the_end_of_it(monkeypatch, capsys):
     code = await prune._prune(URL, 0.0, "anna", dry_run=False, as_json=False)
     assert (code, store.steps) == (ExitCode.INTERRUPTED, 2)
     assert capsys.readouterr().out == "removed 2,000 of 0 done events\n"
+
+
+async def test_a_prune_goes_on_until_there_is_no_more(monkeypatch, capsys):
+    steps, store = iter([1_000, 1_000, 3]), MemoryStore()
+
+    async def step(older_than_seconds, limit):
+        return next(steps)
+
+    monkeypatch.setattr(store, "prune", step)
+    monkeypatch.setattr(prune, "shared_store", lambda url: store)
+    assert await prune._prune(URL, 0.0, "anna", dry_run=False, as_json=True) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["removed"] == 2_003
+    assert sum(deed.how_many for deed in await store.deeds(10)) == 2_003
 
 
 @pytest.mark.parametrize(("current", "code"), [(0, 1), (1, 1), (2, 0), (3, 1)])

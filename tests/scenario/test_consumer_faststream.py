@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from faststream import AckPolicy, Context
 from faststream.confluent import KafkaBroker
+from faststream.exceptions import RejectMessage
 from faststream.rabbit import RabbitBroker, RabbitQueue
 
 from postroom.errors import ConfigError
@@ -249,3 +250,18 @@ def test_each_subscriber_has_an_inbox_name_of_its_own():
     assert len(set(names)) == len(names)
     assert all(len(name.encode()) <= 255 for name in names)
     assert named(topics=["b", "a"]) == named(topics=["a", "b"])
+
+
+async def test_a_message_without_an_id_is_rejected_after_a_pause(monkeypatch, caplog):
+    rests = []
+
+    async def sleep(seconds):
+        rests.append(seconds)
+
+    monkeypatch.setattr(faststream, "asyncio", SimpleNamespace(sleep=sleep))
+    names = ("message_id", "type", "correlation_id", "content_type", "headers")
+    raw = SimpleNamespace(routing_key="orders", body=b"{}", **dict.fromkeys(names))
+    with pytest.raises(RejectMessage):
+        await faststream._read(SimpleNamespace(raw_message=raw), "reject")
+    assert rests == [1.0]  # a flood of them must not fill the log
+    assert "a message of 'orders' is rejected" in caplog.text

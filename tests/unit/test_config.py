@@ -110,3 +110,10 @@ def test_store_and_broker_may_be_urls(tmp_path):
 def test_an_unknown_scheme_lists_the_known_ones(store, broker, named):
     with pytest.raises(ConfigError, match=named):
         Relay(store, broker)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "poll_seconds", "keep_done_seconds"])
+@pytest.mark.parametrize("value", [True, False, "5", None])
+def test_a_number_is_no_yes_or_no_and_no_text(name, value):
+    with pytest.raises(ConfigError, match=f"^{name} must be a number"):
+        RelaySettings(**{name: value})

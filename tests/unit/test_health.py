@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from postroom.brokers import MemoryBroker
 from postroom.cli import health as command
 from postroom.engine.relay import Relay
 from postroom.source import Connection
-from postroom.store import Stats
+from postroom.store import Member, Stats
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
 from postroom.telemetry.sampling import Sample, Sampler
@@ -160,3 +161,18 @@ async def test_a_store_that_hangs_is_not_healthy_for_the_command_either(monkeypa
     assert await command._ask(Url.parse("sqlite:///app.db"), None, None, store_only=True) == {
         "healthy": False, "problems": ["the store does not answer in time"], "warnings": [],
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "there"),
+    [
+        ("{host}:7", None, True),
+        ("another-{host}:7", None, False),
+        ("{host}-2:7", None, False),
+        ("box-9", "box-9", True),
+        ("box-9", "box-8", False),
+    ],
+)
+def test_the_command_asks_for_a_relay_of_this_host_or_of_this_name(name, wanted, there):
+    members = [Member("owner", healthy=True, name=name.format(host=socket.gethostname()))]
+    assert command._is_there(members, wanted) is there

@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from postroom import adding
 from postroom.broker import Outcome, Verdict
 from postroom.brokers import MemoryBroker
+from postroom.clock import host_microseconds
 from postroom.engine.relay import Relay
 from postroom.errors import StoreLostError
 from postroom.event import Event
@@ -183,6 +184,14 @@ def test_what_failed_and_will_be_tried_again_is_pending(relay):
     assert found['postroom_pending_events{stream="main"}'] == 5
     assert found['postroom_blocked_keys{stream="main"}'] == 3
     assert found['outbox_lag_seconds{stream="main"}'] == 7.5
+
+
+def test_the_lag_counts_from_when_an_event_could_go(metrics):
+    now = host_microseconds()
+    late = make_record(1, created_us=now - 3_600_000_000, next_attempt_us=now - 2_000_000)
+    metrics.observe(Delivered("main", [late], 0.01))
+    name = 'postroom_delivery_lag_seconds_sum{destination="kafka",stream="main"}'
+    assert 2 <= read(metrics)[name] < 60
 
 
 def test_a_metric_that_is_closed_leaves_nothing_behind():

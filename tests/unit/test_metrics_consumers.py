@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -13,7 +14,7 @@ from postroom.observer import Delivered, Handled, Settled
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.metrics import RelayMetrics
 from postroom.telemetry.names import MESSAGE_COUNTERS
-from postroom.telemetry.receiving import ConsumerMetrics
+from postroom.telemetry.receiving import ConsumerMetrics, _in_flight
 from postroom.telemetry.sampling import Sampler
 from postroom.testing.desk import make_record
 
@@ -126,3 +127,12 @@ async def test_a_broker_that_cannot_be_reached_is_shown():
         consumer.source.connection.restored()
         assert shown() == (1, 1, 1)
     assert shown() == (0, 0, 1)
+
+
+def test_messages_in_hand_are_those_of_the_backlog_too():
+    vitals = SimpleNamespace(in_flight=3)
+    for relay, expected in (
+        (None, 2), (SimpleNamespace(vitals=None), 2), (SimpleNamespace(vitals=vitals), 5),
+    ):  # fmt: skip
+        consumer = SimpleNamespace(in_flight=2, backlog_relay=relay)
+        assert _in_flight(consumer) == expected

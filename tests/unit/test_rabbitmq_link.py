@@ -132,3 +132,25 @@ async def test_health_of_a_blocked_connection_says_so_and_keeps_it():
     with pytest.raises(AwayError, match="has blocked this connection"):
         await broker.health()
     assert broker._link is link  # what is on its way there may still be confirmed
+
+
+@pytest.mark.promise("Q2", "Q4")
+async def test_channels_that_are_spoiled_while_blocked_are_closed_afterwards():
+    connection, closed = Silent(blocks=False), asyncio.Event()
+    link = Link(connection, SimpleNamespace(), RabbitOptions(connect_seconds=0.01))
+
+    class Spoiled:
+        is_closed = False
+
+        async def close(self):
+            closed.set()
+
+    connection._unblocked.clear()
+    link.give_back(Spoiled(), clean=False)
+    await asyncio.sleep(0)
+    assert not closed.is_set()  # RabbitMQ would not read it
+    connection._unblocked.set()
+    link.give_back(well := SimpleNamespace(is_closed=False), clean=True)
+    assert await link.take() is well
+    async with asyncio.timeout(5):
+        await closed.wait()
