@@ -19,6 +19,7 @@ from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import SavepointBench, SavepointContract, TransactionContract
+from postroom.transactions import resolve_sync
 from tests.contract import sqlite_file
 from tests.contract.database import MariadbDatabase, PostgresDatabase
 
@@ -200,6 +201,20 @@ class Both(TransactionContract, SavepointContract):
         finally:
             for end in ends:
                 end()
+
+    @pytest.mark.promise("W3", "G1")
+    async def test_an_error_after_the_commit_does_not_look_like_a_rollback(self, bench):
+        outbox, called = SyncOutbox(), []
+
+        def fail():
+            called.append(True)
+            raise ZeroDivisionError
+
+        with outbox.transaction(bench.connection) as tx:
+            outbox.add(tx, Event("t", id="committed"))
+            assert resolve_sync(tx).after_commit(fail)
+        assert called == [True]
+        assert [row["id"] for row in await bench.rows()] == ["committed"]
 
     @pytest.mark.promise("G1")
     async def test_a_transaction_opened_by_the_outbox(self, bench):

@@ -426,6 +426,9 @@ async def test_a_writer_needs_the_right_to_insert_and_no_other(bench, connect, d
         conn = await connect(user=user)
         with pytest.raises(TransactionError, match="GRANT INSERT ON postroom_outbox"):
             await bench.add(conn, Event("t"))
+        database.run(f"GRANT INSERT (id) ON {database.name}.postroom_outbox TO {user}@localhost")
+        with pytest.raises(TransactionError, match="GRANT INSERT ON postroom_outbox"):
+            await bench.add(conn, Event("t"))  # some of its columns are not enough
         database.run(f"GRANT INSERT ON {database.name}.postroom_outbox TO {user}@localhost")
         await bench.add(conn, Event("t", id="e-1"))
         await bench.add(conn, Event("t", id="e-2"), Event("t", id="e-3"))

@@ -383,6 +383,20 @@ async def test_a_database_without_an_outbox_is_refused(url):
         assert "elsewhere" not in await client.list_database_names()
 
 
+@pytest.mark.promise("G1", "G2")
+async def test_an_outbox_of_another_prefix_is_looked_for_in_its_turn(url):
+    """That one outbox was found in a database says nothing of another one there."""
+    async with pymongo.AsyncMongoClient(url) as client:
+        async with client.start_session() as session:
+            async with await session.start_transaction():
+                await Outbox().add(session, Event("t", id="known"))
+            async with await session.start_transaction():
+                with pytest.raises(SchemaError, match="shop_.*migrate"):
+                    await Outbox(prefix="shop_").add(session, Event("t"))
+        names = await client.get_default_database().list_collection_names()
+    assert "shop_outbox" not in names
+
+
 # -- without transactions ------------------------------------------------------------------------
 @pytest.fixture(params=["mongo_standalone_url", "mongo_url"])
 async def bare_url(request):

@@ -10,11 +10,12 @@ from bson import Int64
 
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay import Relay
+from postroom.errors import StoreLostError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
 from postroom.store import Filter, Member
-from postroom.stores.mongo import MongoStore, leasing
+from postroom.stores.mongo import MongoStore, connection, leasing
 from postroom.stores.mongo.waking import Ear
 from postroom.testing.store_hand import ALL, FAR, Hand, event, names
 from postroom.transactions.pymongo import without_transaction
@@ -217,6 +218,32 @@ async def test_a_retake_ends_the_transaction_whose_commit_was_lost(place):
     assert sorted(hand.held) == list(ALL)
     assert (await store.get("e")).attempts == 0
     assert await hand.settle(done=[record]) == set(ALL)
+
+
+@pytest.mark.promise("L5")
+async def test_a_settle_whose_commit_is_not_confirmed_is_ended_by_the_next_retake(
+    place, monkeypatch
+):
+    store = place.store
+    await place.write(event("e", "k"))
+    hand = await Hand(store).take()
+    record, sessions, ended = await hand.only("e"), [], []
+
+    async def not_confirmed(session):
+        sessions.append(session.session_id["id"])
+        raise StoreLostError("the commit was not confirmed")
+
+    async def end_sessions(ids):
+        ended.extend(ids)
+
+    monkeypatch.setattr(connection, "commit", not_confirmed)
+    monkeypatch.setattr(store._db, "end_sessions", end_sessions)
+    with pytest.raises(StoreLostError):
+        await hand.settle(done=[record])
+    monkeypatch.undo()
+    monkeypatch.setattr(store._db, "end_sessions", end_sessions)
+    assert sorted(await store.retake("main", "anna", hand.held, FAR)) == list(ALL)
+    assert ended == sessions != []
 
 
 @pytest.mark.promise("L5")

@@ -132,6 +132,20 @@ async def test_the_server_is_asked_once_a_session(mariadb_url):
             assert await questions(conn) - first == 3 + 1  # the last one is the question itself
 
 
+async def test_a_connection_that_was_opened_again_is_asked_again(mariadb_url):
+    with own_database(mariadb_url) as database:
+        await MysqlStore.from_url(database.url).migrate()
+        with pymysql.connect(**database.arguments) as conn:
+            SyncOutbox().add(conn, Event("t"))
+            conn.commit()
+            conn.close()
+            conn.connect()
+            with conn.cursor() as cursor:
+                cursor.execute("SET NAMES latin1")  # as init_connect would
+            with pytest.raises(TransactionError, match=r"latin1.*init_command='SET NAMES utf8"):
+                SyncOutbox().add(conn, Event("t", "🦊"))
+
+
 async def questions(conn):
     async with conn.cursor() as cursor:
         await cursor.execute("SHOW SESSION STATUS LIKE 'Questions'")

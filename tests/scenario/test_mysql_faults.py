@@ -125,6 +125,19 @@ async def test_a_statement_that_takes_too_long_is_stopped_by_the_server(database
             assert not one.broken
 
 
+async def test_a_session_that_has_rested_for_long_is_not_lent_again(database):
+    """The server ends it after some time: its next statement would fail."""
+    async with database.store() as store:
+        async with store.session() as first:
+            pass
+        async with store.session() as again:
+            assert again is first
+        first.idle_since -= session.IDLE_SECONDS / 2
+        async with store.session() as fresh:
+            assert fresh is not first
+        assert first.broken
+
+
 async def test_a_cancelled_call_costs_one_connection_and_no_more(database):
     async with database.store(pool_size=1) as store:
         with database.connection() as (_, cursor):

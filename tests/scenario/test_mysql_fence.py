@@ -178,12 +178,18 @@ async def test_an_operator_fences_also_a_lane_that_was_never_leased(database, st
 
 
 @pytest.mark.promise("L2")
-async def test_a_lock_that_is_not_free_leaves_nothing_behind(database):
-    """A lock wait that runs out undoes one statement; the rest must go with it."""
+@pytest.mark.parametrize("where", ["with the commit", "before it"])
+async def test_a_lock_that_is_not_free_leaves_nothing_behind(database, where):
+    """A lock wait that runs out undoes one statement; the rest must go with it.
+
+    The statements of a settle travel with its commit, unless it has to look at a block first.
+    """
     async with database.store(lock_seconds=1, pool_size=1) as store:
         await add(database, event("first", KEY), event("locked", keys_of_lane(8, 1)[0]))
         anna = await Hand(store).take()
         first, locked = await anna.read()
+        if where == "before it":
+            locked = locked._replace(barrier=locked.seq)
         with database.connection() as (connection, cursor):
             cursor.execute("SELECT 1 FROM postroom_outbox WHERE id = 'locked' FOR UPDATE")
             with pytest.raises(StoreConflictError, match="lock"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import threading
 
 import pytest
 
@@ -96,6 +97,26 @@ async def test_a_deadlock_in_a_handler_is_a_conflict(database, store):
                 await cursor.execute(f"UPDATE stock SET n = n + 1 WHERE id = {second}")
 
     found = await asyncio.gather(move(1, 2), move(2, 1), return_exceptions=True)
+    (conflict,) = [error for error in found if error is not None]
+    assert isinstance(conflict, StoreConflictError)
+    assert database.run("SELECT n FROM stock") == [(1,), (1,)]
+
+
+@pytest.mark.promise("I2")
+async def test_a_deadlock_in_a_thread_is_a_conflict(database, store):
+    database.run(
+        "CREATE TABLE stock (id INT PRIMARY KEY, n INT)", "INSERT INTO stock VALUES (1, 0), (2, 0)"
+    )
+    both = threading.Barrier(2)
+
+    def move(first, second):
+        with store.sync_transaction() as tx, tx.cursor() as cursor:
+            cursor.execute(f"UPDATE stock SET n = n + 1 WHERE id = {first}")
+            both.wait(60)
+            cursor.execute(f"UPDATE stock SET n = n + 1 WHERE id = {second}")
+
+    moves = [asyncio.to_thread(move, *order) for order in ((1, 2), (2, 1))]
+    found = await asyncio.gather(*moves, return_exceptions=True)
     (conflict,) = [error for error in found if error is not None]
     assert isinstance(conflict, StoreConflictError)
     assert database.run("SELECT n FROM stock") == [(1,), (1,)]

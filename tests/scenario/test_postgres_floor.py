@@ -148,6 +148,22 @@ async def test_parked_followers_come_back_below_the_floor(url, store):
     assert [r.id for r in await anna.read() if r.key == KEY] == ["1", "2", "new"]
 
 
+@pytest.mark.promise("R6", "B3", "L5")
+async def test_a_head_that_ends_while_it_waits_brings_its_followers_back_below_the_floor(
+    url, store
+):
+    """As in a settle that is repeated: the head was never ready again, and lowered no floor."""
+    await add(url, *(event(name, KEY) for name in ("head", "1", "2")), event("other", "x"))
+    anna = await Owner(store).take()
+    head = await anna.only("head")
+    await anna.fail(head, delay=FAR)
+    await anna.settle(parked=[r for r in await anna.read() if r.barrier])
+    await anna.read()
+    assert floor_of(store, 7) > head.seq + 2
+    await anna.settle(done=[head._replace(barrier=head.seq)])
+    assert [r.id for r in await anna.read() if r.key == KEY] == ["1", "2"]
+
+
 @pytest.mark.promise("R6", "L7", "G2")
 @pytest.mark.parametrize("verb", ["replay", "bury"])
 async def test_what_an_operator_brings_back_below_the_floor_is_read(url, store, verb):

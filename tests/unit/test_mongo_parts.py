@@ -30,7 +30,9 @@ from postroom.event import Event
 from postroom.outbox import to_row
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mongo.address import read_address
+from postroom.stores.mongo.collecting import _found
 from postroom.stores.mongo.documents import Place
+from postroom.stores.mongo.embedded import element_of
 from postroom.stores.mongo.troubles import is_transient, translate
 from postroom.transactions.pymongo import document, place_numbers
 from postroom.wiring import load_store
@@ -178,3 +180,12 @@ def test_an_instant_at_the_end_of_time_is_stored_and_can_be_read_by_every_driver
     written = document(to_row(event, "t"), Timestamp(1, 1), Int64(1))
     fields = bson.decode(bson.encode({"fields": written["$mergeObjects"][0]["$literal"]}))["fields"]
     assert fields["available_at"].year == fields["occurred_at"].year == year
+
+
+@pytest.mark.promise("G4")
+def test_an_embedded_event_does_not_overtake_one_before_it_that_has_no_place_yet():
+    place = {"ct": Timestamp(7, 1), "n": Int64(5)}
+    first, second, third = (element_of(to_row(Event("t", id=name), "topic")) for name in "abc")
+    found = _found({"_id": 1, "events": [{**first, **place}, second, {**third, **place}]})
+    assert [row.id for row, _ in found.placed] == ["a"]
+    assert [row.id for row in found.unplaced] == ["b", "c"]

@@ -125,8 +125,12 @@ def test_each_set_of_tables_has_a_channel():
     assert Options(conninfo="").channel == "postroom_kick"
     assert Options(conninfo="", prefix="a_").channel == "a_kick"
     assert Options(conninfo="", schema="s").channel == "s.postroom_kick"
-    long = [Options(conninfo="", schema="s" * 60, prefix=f"p{n}_") for n in range(2)]
-    assert len({options.channel for options in long}) == 2
+    long = [
+        Options(conninfo="", schema=schema, prefix=f"{'p' * 27}{n}_")
+        for schema in ("a" + "s" * 61, "b" + "s" * 61, "s" * 61 + "a")
+        for n in range(2)
+    ]
+    assert len({options.channel for options in long}) == len(long)
     assert all(len(options.channel) <= 63 for options in long)
 
 

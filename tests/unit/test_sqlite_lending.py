@@ -5,6 +5,7 @@ import sqlite3
 
 import pytest
 
+from postroom.errors import TransactionEndedError
 from postroom.stores.sqlite.lending import Lender
 
 
@@ -44,3 +45,32 @@ async def test_a_connection_is_used_again_after_an_error_of_the_handler(tmp_path
     async with lender.transaction() as second:
         assert second is first
     await lender.close()
+
+
+@pytest.fixture
+async def lender(tmp_path):
+    lender = Lender(f"file:{tmp_path / 'app.db'}", 30.0)
+    yield lender
+    await lender.close()
+
+
+async def test_what_a_handler_makes_of_rows_is_not_the_next_ones(lender):
+    seen = []
+    for _ in range(2):
+        async with lender.transaction() as tx:
+            seen.append(tx.row_factory)
+            tx.row_factory = sqlite3.Row
+        with lender.sync_transaction() as tx:
+            seen.append(tx.row_factory)
+            tx.row_factory = sqlite3.Row
+    assert seen == [None] * 4
+
+
+@pytest.mark.promise("H3")
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_handler_that_ends_its_transaction_is_told(lender, end):
+    with pytest.raises(TransactionEndedError):
+        async with lender.transaction() as tx:
+            await getattr(tx, end)()
+    with pytest.raises(TransactionEndedError), lender.sync_transaction() as tx:
+        getattr(tx, end)()

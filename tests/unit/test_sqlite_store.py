@@ -149,6 +149,23 @@ async def test_a_locked_database_is_a_conflict_and_changes_nothing(store):
     assert await hand.settle(done=records) == set(range(64))
 
 
+async def test_a_snapshot_that_is_too_old_to_be_written_on_is_a_conflict(store):
+    """SQLite has several codes that say busy: this one is SQLITE_BUSY_SNAPSHOT."""
+
+    def write_on_an_old_snapshot(db):
+        db.connection.execute("BEGIN")
+        db.connection.execute("SELECT * FROM postroom_meta").fetchall()
+        with closing(sqlite3.connect(store.path)) as other, other:
+            other.execute("INSERT INTO postroom_meta VALUES ('other', 'writer')")
+        try:
+            db.connection.execute("DELETE FROM postroom_meta WHERE name = 'other'")
+        finally:
+            db.connection.execute("ROLLBACK")
+
+    with pytest.raises(StoreConflictError, match="busy"):
+        await store._write.call(write_on_an_old_snapshot)
+
+
 async def test_nothing_to_do_takes_no_lock(store):
     await add(store, event("e", "k"))
     hand = await Hand(store).take()

@@ -115,6 +115,16 @@ class BlockContract:
         await hand.settle(parked=[head])
         assert names(await hand.read()) == ["head"]
 
+    @pytest.mark.promise("B3", "H1")
+    async def test_a_follower_that_was_started_is_not_parked(self, store: Store, add: Add) -> None:
+        await add(*(event(name, "k") for name in ("head", "started", "follower")))
+        hand = await Hand(store).take()
+        head, started, follower = await hand.read()
+        await hand.settle(starts=[started])
+        await hand.fail(head, delay=FAR)
+        await hand.settle(parked=[started, follower])
+        assert [(r.id, r.state) for r in await hand.read()] == [("started", "processing")]
+
     @pytest.mark.req("S2.4")
     @pytest.mark.promise("G7", "B6")
     async def test_a_buried_head_lets_its_key_go_on(self, store: Store, add: Add) -> None:

@@ -8,7 +8,7 @@ from postroom.clock import host_microseconds
 from postroom.errors import NotFoundError
 from postroom.record import State
 from postroom.store import Deed, Details, Filter, Store
-from postroom.testing.store_hand import FAR, Add, Hand, event, names
+from postroom.testing.store_hand import FAR, Add, Hand, event, names, until
 
 _MINUTE = 60_000_000
 
@@ -18,14 +18,26 @@ class OversightContract:
 
     @pytest.mark.req("S1.9")
     async def test_find_by_error_and_by_time(self, store: Store, add: Add) -> None:
-        await add(*(event(name, name) for name in ("a", "b", "c")))
+        await add(*(event(name, name) for name in ("a", "b", "c", "d")))
         hand = await Hand(store).take()
         await store.bury(["a"], "100% of %s is_wrong")
         await store.bury(["b"], "timeout")
+        await store.bury(["d"], r"no [key] in f(x)*, \d+")
         await hand.take()
         found = {
             part: names(await store.find(Filter(error=part)))
-            for part in ("100% of", "%", "is_", "isx", "time", "TIME", "c")
+            for part in (
+                "100% of",
+                "%",
+                "is_",
+                "isx",
+                "time",
+                "TIME",
+                "c",
+                "(x)*, \\d",
+                "t.me",
+                "[",
+            )
         }
         assert found == {
             "100% of": ["a"],
@@ -35,19 +47,35 @@ class OversightContract:
             "time": ["b"],
             "TIME": [],
             "c": [],
+            "(x)*, \\d": ["d"],
+            "t.me": [],
+            "[": ["d"],
         }
-        assert names(await store.find(Filter(state=State.DEAD, error="o"))) == ["a", "b"]
+        assert names(await store.find(Filter(state=State.DEAD, error="o"))) == ["a", "b", "d"]
         now = host_microseconds()
-        assert names(await store.find(Filter(from_us=now - _MINUTE))) == ["a", "b", "c"]
+        assert names(await store.find(Filter(from_us=now - _MINUTE))) == ["a", "b", "c", "d"]
         assert await store.find(Filter(from_us=now + _MINUTE)) == []
         assert await store.find(Filter(before_us=now - _MINUTE)) == []
         dead = Filter(state=State.DEAD, from_us=now - _MINUTE, before_us=now + _MINUTE)
-        assert names(await store.find(dead)) == ["a", "b"]
+        assert names(await store.find(dead)) == ["a", "b", "d"]
         first = await store.get("a")
         assert first is not None
         exact = Filter(from_us=first.created_us, before_us=first.created_us + 1_000)
         assert "a" in names(await store.find(exact))
         assert "a" not in names(await store.find(Filter(before_us=first.created_us)))
+        assert "a" in names(await store.find(Filter(before_us=first.created_us + 1)))
+        assert "a" not in names(await store.find(Filter(from_us=first.created_us + 1)))
+
+    @pytest.mark.req("S2.7")
+    async def test_the_lag_counts_from_when_an_event_was_due(self, store: Store, add: Add) -> None:
+        await add(event("e", "k"))
+        hand = await Hand(store).take()
+        await hand.fail(await hand.only("e"), delay=0.3)
+        await until(hand.stage)
+        due = (await hand.only("e")).next_attempt_us
+        lag = (await store.stats("main")).lag_seconds
+        assert due is not None
+        assert 0 <= lag * 1_000_000 <= host_microseconds() - due
 
     @pytest.mark.req("S1.9", "S2.1")
     async def test_the_details_of_an_event(self, store: Store, add: Add) -> None:

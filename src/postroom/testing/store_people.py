@@ -76,6 +76,12 @@ class LookingContract:
         stats = await store.stats("main")
         assert stats.counts == {"pending": 2, "processing": 1, "done": 2, "failed": 1, "dead": 1}
         assert stats.blocked_keys == 1
+        other = await store.stats("other")
+        assert (other.counts["pending"], sum(other.counts.values()), other.blocked_keys) == (
+            1,
+            1,
+            0,
+        )
         everything = await store.stats()
         assert everything.counts["pending"] == 3
         assert everything.counts["done"] == 2
@@ -135,11 +141,13 @@ class LookingContract:
 
     async def test_streams_are_those_with_events_or_leases(self, store: Store, add: Add) -> None:
         await add(event("a", stream="b-ready"), event("b", stream="c-dead"), event("c", stream="d"))
+        later = datetime.now(UTC) + timedelta(hours=1)
+        await add(event("later", stream="e-waiting", available_at=later))
         await store.take("a-leased", "anna", [1], FAR)
         await store.bury(["b"], "dead")
         hand = await Hand(store, stream="d").take()
         await hand.fail(await hand.only("c"), delay=FAR)
-        assert await store.streams() == ["a-leased", "b-ready", "c-dead", "d"]
+        assert await store.streams() == ["a-leased", "b-ready", "c-dead", "d", "e-waiting"]
 
     @pytest.mark.req("S3.2")
     async def test_prune_deletes_old_done_events_only_and_in_steps(

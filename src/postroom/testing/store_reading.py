@@ -85,6 +85,14 @@ class ReadingContract:
         assert names(await hand.read([1], size=1_200)) == ["a", "b", "c"]
 
     @pytest.mark.promise("R4")
+    async def test_headers_count_towards_the_bytes_of_a_read(self, store: Store, add: Add) -> None:
+        (key,) = keys_of_lane(1, 1)
+        large = {"note": "x" * 500}
+        await add(*(Event("t", b"x", id=name, key=key, headers=large) for name in "abc"))
+        assert names(await Hand(store).read([1], size=700)) == ["a"]
+        assert names(await Hand(store).read([1], size=1_100)) == ["a", "b"]
+
+    @pytest.mark.promise("R4")
     async def test_there_is_always_one_event(self, store: Store, add: Add) -> None:
         await add(Event("t", b"x" * 500_000, id="large"), Event("t", b"x", id="small"))
         assert len(await Hand(store).read(size=10)) == 1

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from postroom.errors import DuplicateEventError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Store
@@ -125,6 +126,17 @@ class WritingContract:
             assert await Hand(other).read() == []
             assert await other.get("early") is None
         assert names(await Hand(other).read()) == ["early"]
+
+    @needs("transactions")
+    @pytest.mark.promise("W5")
+    async def test_an_id_is_taken_once_however_much_its_transaction_holds(
+        self, store: Store, write: Write
+    ) -> None:
+        async with write(store) as tx:
+            await Outbox().add_many(tx, [event(f"e{n}") for n in range(1_200)])
+            with pytest.raises(DuplicateEventError):
+                await Outbox().add(tx, event("e7"))
+        assert len(await Hand(store).read()) == 1_200
 
     @needs("transactions")
     @pytest.mark.req("S4.6")

@@ -22,6 +22,7 @@ class MemoryTransaction:
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self._rows: list[Stored] = []
+        self._ids: set[str] = set()
         self._counters: dict[tuple[str, bytes], int] = {}
         self._inbox: dict[tuple[str, str], str] = {}
         self._locked: list[Hashable] = []
@@ -41,14 +42,14 @@ class MemoryTransaction:
         now = self._store.now_us()
         for row in rows:
             await self._lock(("id", row.id))
-            mine = any(s.row.id == row.id for s in self._rows) if len(self._rows) < 1_000 else False
-            if mine or row.id in self._store.data.ids:
+            if row.id in self._ids or row.id in self._store.data.ids:
                 continue
             stored = Stored(self._store.next_seq(), row, now)
             if row.available_us is not None and row.available_us > now:
                 stored.stage = Stage.WAITING
                 stored.next_attempt_us = row.available_us
             self._rows.append(stored)
+            self._ids.add(row.id)
             added += 1
         return added
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import psycopg
@@ -67,8 +68,10 @@ class Options:
         """The channel of NOTIFY: one for each set of tables, as it is written in the options."""
         place = "" if self.schema is None else f"{self.schema}."
         name = f"{place}{self.prefix}kick"
-        # libpq would cut a longer one; its end tells one from another.
-        return name if len(name) <= _CHANNEL_BYTES else name[-_CHANNEL_BYTES:]
+        if len(name) <= _CHANNEL_BYTES:
+            return name
+        # libpq would cut it, and names with one beginning, or one end, would share a channel.
+        return f"postroom_kick_{sha256(name.encode()).hexdigest()[:40]}"
 
     def parameters(self) -> dict[str, Any]:
         """Return what to connect with; what the URL says goes before our defaults."""
