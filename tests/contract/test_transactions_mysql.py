@@ -450,6 +450,22 @@ async def test_a_writer_needs_the_right_to_insert_and_no_other(bench, connect, d
     assert ids(database) == ["e-1", "e-2", "e-3", "e-4"]
 
 
+async def test_old_messages_come_oldest_first_and_page_by_page(bench, connect, database):
+    conn = await connect()
+    for number, name in enumerate(("c", "a", "b")):
+        assert await bench.accept(conn, Note(name))
+        await bench.execute(
+            conn,
+            "UPDATE postroom_inbox SET processed_at = UTC_TIMESTAMP(6) - INTERVAL "
+            f"{100 - 10 * number} SECOND WHERE id = '{name}'",
+        )
+    tx = resolve(conn)
+    assert await tx.done_before("payments", 50.0, 2, 0) == ["c", "a"]
+    assert await tx.done_before("payments", 50.0, 2, 2) == ["b"]
+    assert await tx.done_before("payments", 95.0, 9, 0) == ["c"]
+    await bench.rollback(conn)
+
+
 async def test_missing_tables_are_told_with_what_to_do(bench, connect):
     with pytest.raises(SchemaError, match="postroom migrate"):
         await bench.add(await connect(), Event("t"), prefix="elsewhere_")

@@ -21,6 +21,8 @@ from postroom.inbox import Inbox
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import Note, TransactionBench, TransactionContract
+from postroom.transaction import Mark, Standing
+from postroom.transactions import resolve
 from postroom.transactions.pymongo import in_database, without_transaction
 from tests.contract import mongo_database
 
@@ -345,6 +347,22 @@ async def test_a_session_that_has_ended_is_refused(bench):
     await bench.rollback(session)
     with pytest.raises(TransactionError, match="has ended"):
         await bench.add(session, Event("t"))
+
+
+@pytest.mark.promise("H2")
+@pytest.mark.parametrize(
+    ("end", "expected"), [("commit", Standing.COMMITTED), ("abort", Standing.LOOSE)]
+)
+async def test_what_became_of_a_session_that_has_ended_can_be_asked(url, end, expected):
+    mark = Mark("c", "m", "t", None)
+    async with pymongo.AsyncMongoClient(url) as client:
+        async with client.start_session() as session:
+            await session.start_transaction()
+            tx = resolve(session)
+            assert await tx.accept(mark)
+            await tx.hold()
+            await getattr(session, f"{end}_transaction")()
+        assert await tx.standing([mark]) is expected
 
 
 @pytest.mark.promise("W1")

@@ -4,6 +4,7 @@ import sys
 
 import pytest
 from sqlalchemy import create_engine, event, text
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import (
     DeclarativeBase,
@@ -25,6 +26,8 @@ from postroom.testing.transactions import (
     TransactionBench,
     TransactionContract,
 )
+from postroom.transaction import Mark
+from postroom.transactions import resolve_sync
 from tests.contract import sqlite_file
 
 
@@ -292,3 +295,16 @@ async def test_a_session_whose_binds_are_one_database_is_accepted(tmp_path):
         session.commit()
     with engine.connect() as conn:
         assert conn.execute(text("SELECT id FROM postroom_outbox")).all() == [("e",)]
+
+
+@pytest.mark.promise("H2")
+def test_what_the_session_has_not_written_yet_fails_before_the_commit(tmp_path):
+    """Then the handler has failed; at the commit nobody would know any more what was done."""
+    engine = create_engine(f"sqlite:///{sqlite_file.make(tmp_path / 'app.db')}", poolclass=NullPool)
+    with Session(engine) as session:
+        tx, mark = resolve_sync(session), Mark("c", "m", "t", None)
+        assert tx.accept(mark)
+        tx.hold()
+        session.add(Line(id=1))  # there is no such table
+        with pytest.raises(OperationalError, match="no such table: lines"):
+            tx.standing([mark])

@@ -138,6 +138,20 @@ async def test_a_session_that_has_rested_for_long_is_not_lent_again(database):
         assert first.broken
 
 
+async def test_a_session_whose_statement_was_cancelled_is_not_lent_again(database):
+    """The answer is still to come: the next statement would take it for its own."""
+    async with database.store(pool_size=1) as store:
+        async with store.session() as one:
+            waiting = asyncio.create_task(one.query("SELECT SLEEP(60)"))
+            await until(lambda: threads(database, "User sleep"))
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+        assert one.broken
+        async with store.session() as other:
+            assert await other.query("SELECT 7") == ((7,),)
+
+
 async def test_a_cancelled_call_costs_one_connection_and_no_more(database):
     async with database.store(pool_size=1) as store:
         with database.connection() as (_, cursor):

@@ -122,6 +122,17 @@ async def test_a_deadlock_in_a_thread_is_a_conflict(database, store):
     assert database.run("SELECT n FROM stock") == [(1,), (1,)]
 
 
+async def test_connections_that_come_back_after_the_close_are_ended(database, store):
+    async with store.transaction() as tx:
+        with store.sync_transaction() as sync_tx:
+            numbers = f"({tx.thread_id()}, {sync_tx.thread_id()})"
+            await store.close()
+            SyncOutbox().add(sync_tx, event("sync"))
+        await Outbox().add(tx, event("async"))
+    alive = f"SELECT id FROM information_schema.processlist WHERE id IN {numbers}"
+    await until(lambda: not database.run(alive))
+
+
 async def test_a_cancelled_handler_leaves_nothing_and_costs_its_connection(database, store):
     async def hang():
         async with store.transaction() as tx:

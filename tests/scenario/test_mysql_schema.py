@@ -143,7 +143,7 @@ async def test_two_prefixes_live_in_one_database(database):
         await store.close()
 
 
-@pytest.mark.parametrize(("version", "ok"), [("8.0.15", False), ("8.0.16", True), ("9.4.0", True), ("10.5.9-MariaDB", False), ("10.6.0-MariaDB", True), ("11.4.2-MariaDB", True)])  # fmt: skip
+@pytest.mark.parametrize(("version", "ok"), [("8.0.15", False), ("8.0.16", True), ("9.4.0", True), ("10.5.9-MariaDB", False), ("10.6.0-MariaDB", True), ("11.4.2-MariaDB", True), ("5.5.5-10.5.9-MariaDB", False), ("5.5.5-10.6.0-MariaDB", True)])  # fmt: skip
 def test_servers_that_are_too_old_are_refused(version, ok):
     from postroom.stores.mysql.session import flavour_of
 

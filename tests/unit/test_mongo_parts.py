@@ -30,9 +30,10 @@ from postroom.event import Event
 from postroom.outbox import to_row
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mongo.address import read_address
+from postroom.stores.mongo.blocks import block_of
 from postroom.stores.mongo.collecting import _found
 from postroom.stores.mongo.documents import Place
-from postroom.stores.mongo.embedded import element_of
+from postroom.stores.mongo.embedded import _BOUNDS, element_of, row_of
 from postroom.stores.mongo.troubles import is_transient, translate
 from postroom.transactions.pymongo import document, place_numbers
 from postroom.wiring import load_store
@@ -189,3 +190,31 @@ def test_an_embedded_event_does_not_overtake_one_before_it_that_has_no_place_yet
     found = _found({"_id": 1, "events": [{**first, **place}, second, {**third, **place}]})
     assert [row.id for row, _ in found.placed] == ["a"]
     assert [row.id for row in found.unplaced] == ["b", "c"]
+
+
+@pytest.mark.promise("W7")
+def test_a_due_time_between_two_milliseconds_is_the_later_one():
+    due = datetime(2030, 1, 1, 0, 0, 0, 1, tzinfo=UTC)
+    (fixed, decided) = document(to_row(Event("t", available_at=due), "topic"), None, 1)[
+        "$mergeObjects"
+    ]
+    assert int(fixed["$literal"]["available_at"]) == int(due.timestamp()) * 1000 + 1
+    assert decided["awaits"]["$cond"][1] == fixed["$literal"]["available_at"]
+
+
+@pytest.mark.promise("B4")
+def test_a_head_that_was_written_again_elsewhere_holds_its_key_no_longer():
+    place = {"ct": Timestamp(7, 1), "n": Int64(5)}
+    block = {"key_hash": b"k" * 16, "head": "e", **place}
+    assert block_of({**block, "heads": [{"stage": "waiting", **place}]}).live
+    assert not block_of({**block, "heads": [{"stage": "over", **place}]}).live
+    assert not block_of({**block, "heads": [{"stage": "ready", **place, "n": Int64(6)}]}).live
+    assert not block_of({**block, "heads": []}).live
+
+
+def test_an_embedded_event_with_a_number_out_of_bounds_is_none():
+    element = element_of(to_row(Event("t", id="e"), "topic"))
+    assert row_of(element) is not None
+    for name, (low, high) in _BOUNDS.items():
+        for wrong in (low - 1, high + 1):
+            assert row_of({**element, name: wrong}) is None, name

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import uuid
+from datetime import UTC, datetime
 
 import pymongo
 import pytest
@@ -14,11 +15,13 @@ from pymongo.monitoring import CommandListener
 
 from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.event import Event
+from postroom.inbox import Inbox
 from postroom.outbox import Outbox
 from postroom.store import Burial, Failure, Filter, Read
 from postroom.stores.mongo import MongoStore, reading
 from postroom.testing.store_hand import ALL, FAR, Hand, event
-from postroom.transactions.pymongo import without_transaction
+from postroom.transaction import Mark
+from postroom.transactions.pymongo import AsyncBareWrites, without_transaction
 from tests.contract.mongo_database import url_of
 
 
@@ -348,3 +351,55 @@ async def test_a_read_without_a_snapshot_leaves_nobody_behind(mongo_standalone_u
         assert [record.id for record in await hand.read()] == ["a0", "a1", "b0"]
         await client.drop_database(database.name)
     await store.close()
+
+
+async def test_sessions_that_met_an_error_are_not_told_to_the_others(store):
+    """A member's document names the sessions to end if it dies: those that it has."""
+    before = store._db.session_ids
+    for _ in range(3):
+        with pytest.raises(ZeroDivisionError):
+            async with store._db.borrowed():
+                raise ZeroDivisionError
+    assert store._db.session_ids == before
+
+
+@pytest.mark.promise("G2", "H3")
+async def test_what_a_handler_adds_without_transactions_is_written_before_its_mark(
+    url, store, monkeypatch
+):
+    declined = MongoStore(url, transactions=False)
+    await declined.open()
+
+    async def lost(*_):
+        raise pymongo.errors.AutoReconnect
+
+    monkeypatch.setattr(AsyncBareWrites, "accept", lost)
+    with pytest.raises(StoreError):
+        async with declined.transaction() as tx:
+            assert await Inbox("c").accept(tx, Event("t", id="m"))
+            await Outbox().add(tx, event("added"))
+    assert await store.get("added") is not None
+    await declined.close()
+
+
+async def test_what_was_committed_before_the_listening_began_ends_the_first_wait(url, store, add):
+    await add(event("early"))
+    other = MongoStore(url)
+    await other.open()
+    async with asyncio.timeout(60):
+        assert await other.wait_for_change(FAR) is True
+    await other.close()
+
+
+@pytest.mark.promise("D1")
+async def test_the_old_messages_of_a_consumer_are_found_by_its_index(url, store):
+    async with pymongo.AsyncMongoClient(url) as client:
+        database = client.get_default_database()
+        for consumer, count in (("others", 100), ("ours", 3)):
+            for number in range(count):
+                mark = Mark(consumer, str(number), "t", None)
+                await without_transaction(database).accept(mark)
+        old = {"_id.consumer": "ours", "status": "done", "processed_at": {"$lt": datetime.now(UTC)}}
+        asked = {"find": "postroom_inbox", "filter": old, "sort": {"processed_at": 1}}
+        told = await database.command("explain", asked, verbosity="executionStats")
+    assert told["executionStats"]["totalKeysExamined"] <= 4

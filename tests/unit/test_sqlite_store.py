@@ -302,6 +302,12 @@ async def test_members_long_gone_are_forgotten(store):
         return [row[0] for row in db.connection.execute("SELECT owner FROM postroom_member")]
 
     assert sorted(await store._look.call(owners)) == ["anna", "recent"]
+    with closing(sqlite3.connect(store.path)) as other, other:
+        other.execute(  # before the clock was set back by more than ten of its leases
+            "UPDATE postroom_member SET until = until + 60 * length WHERE owner = 'recent'"
+        )
+    await store.beat("main", Member("anna", healthy=True), 1.0, {})
+    assert await store._look.call(owners) == ["anna"]
 
 
 async def test_a_commit_between_two_waits_is_heard(store):

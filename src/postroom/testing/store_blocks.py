@@ -13,6 +13,7 @@ from postroom.testing.store_hand import (
     event,
     keys_of_lane,
     names,
+    until,
 )
 
 
@@ -149,6 +150,25 @@ class BlockContract:
         await hand.fail(await hand.only("dead"))
         assert await hand.work() == ["dead"]
         assert await hand.work() == ["waiting", "follower"]
+
+    @pytest.mark.promise("G4", "B1")
+    async def test_a_second_failure_does_not_raise_the_barrier_above_the_first(
+        self, store: Store, add: Add
+    ) -> None:
+        await add(*(event(name, "k") for name in ("first", "second", "third")))
+        hand = await Hand(store).take()
+        first, second, _ = await hand.read()  # both were in flight
+        await hand.fail(first, delay=0.2)
+        await hand.fail(second)
+        assert [(r.id, r.barrier) for r in await hand.read()] == [("third", first.seq)]
+        sent: list[str] = []
+
+        async def all_are_sent() -> bool:
+            sent.extend(await hand.work())
+            return len(sent) == 3
+
+        await until(all_are_sent)
+        assert sent == ["first", "second", "third"]
 
     @pytest.mark.promise("G4", "B3")
     async def test_a_head_that_fails_in_the_settle_that_ends_the_one_before_it_holds_its_key(

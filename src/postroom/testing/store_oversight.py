@@ -89,6 +89,7 @@ class OversightContract:
         assert started is not None
         assert started.lease_owner == hand.owner
         assert (started.lease_until_us or 0) > host_microseconds()
+        await hand.settle(starts=[head])
         await hand.fail(head, delay=FAR)
         failed = await store.details("head")
         assert failed == Details("waiting", None, None, None, None, head.seq)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from postroom.clock import host_microseconds
 from postroom.errors import NotFoundError
 from postroom.event import Event
 from postroom.outbox import Outbox
@@ -232,10 +233,17 @@ class OperatorContract:
         hand = await Hand(store).take()
         old = await hand.only("old")
         await hand.settle(done=[old])
+
+        async def is_older() -> bool:  # by more than the resolution of any store
+            return host_microseconds() > old.created_us + 5_000
+
+        await until(is_older)
+        before = host_microseconds()
         assert await store.replay(["old"], new_id=True) == 1
         (copy,) = await hand.read()
         assert copy.id != "old"
         assert copy.seq > old.seq
+        assert copy.created_us >= before - 1_000
         assert copy == old._replace(id=copy.id, seq=copy.seq, created_us=copy.created_us)
         kept = await store.get("old")
         assert kept is not None
@@ -246,7 +254,9 @@ class OperatorContract:
     async def test_skip_puts_a_marker_in_the_place_of_the_event(
         self, store: Store, add: Add
     ) -> None:
-        headed = Event("t", {"name": "1"}, id="1", key="k", headers={"tenant": "north"})
+        headed = Event(
+            "t", {"name": "1"}, id="1", key="k", headers={"tenant": "north"}, schema_version=3
+        )
         await add(headed, *(event(name, "k") for name in ("2", "3")), strict=True)
         hand = await Hand(store).take()
         first = await hand.only("1")
@@ -254,6 +264,7 @@ class OperatorContract:
         await store.skip("1", "cannot be")
         marker, *others = await hand.read()
         assert (marker.type, marker.kseq, marker.seq) == ("postroom.skipped", 1, first.seq)
+        assert (marker.schema_version, marker.occurred_us > first.occurred_us) == (1, True)
         assert marker.data == {"skipped": "1", "reason": "cannot be"}
         assert marker.headers == {"tenant": "north"}  # so that it goes where the event would have
         assert (marker.key, marker.topic, marker.key_hash) == (

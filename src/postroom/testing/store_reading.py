@@ -92,6 +92,17 @@ class ReadingContract:
         assert names(await Hand(store).read([1], size=700)) == ["a"]
         assert names(await Hand(store).read([1], size=1_100)) == ["a", "b"]
 
+    @pytest.mark.promise("R4", "B6")
+    async def test_a_marker_has_its_own_bytes_and_those_of_the_headers(
+        self, store: Store, add: Add
+    ) -> None:
+        (key,) = keys_of_lane(1, 1)
+        await add(Event("t", b"x" * 5_000, id="a", key=key, headers={"note": "x" * 500}))
+        await add(event("b", key), event("c", key))
+        await store.skip("a", "not needed")
+        assert len(await Hand(store).read([1], size=510)) == 1
+        assert len(await Hand(store).read([1], size=1_000)) == 3
+
     @pytest.mark.promise("R4")
     async def test_there_is_always_one_event(self, store: Store, add: Add) -> None:
         await add(Event("t", b"x" * 500_000, id="large"), Event("t", b"x", id="small"))

@@ -127,7 +127,6 @@ class WritingContract:
             assert await other.get("early") is None
         assert names(await Hand(other).read()) == ["early"]
 
-    @needs("transactions")
     @pytest.mark.promise("W5")
     async def test_an_id_is_taken_once_however_much_its_transaction_holds(
         self, store: Store, write: Write

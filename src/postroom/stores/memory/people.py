@@ -150,6 +150,7 @@ class Oversight:
         stored.row = original._replace(
             id=self._marker_id(stored),
             type=SKIPPED, payload=body, payload_bytes=None, content_type="application/json",
+            schema_version=1, occurred_us=self.now_us(),
             size=len(body) + len((original.headers or "").encode()),
         )  # fmt: skip
         self.data.ids[stored.row.id] = stored.seq

@@ -118,11 +118,13 @@ class Tables:
         return self.leases[stream]
 
     def block(self, record: Record) -> None:
-        """Hold a key at this event. A later one that held it until now waits behind it: else the
-        key would be open when this one ends, and overtake it.
+        """Hold a key at this event, unless an earlier one holds it. A later one that held it until
+        now waits behind it: else the key would be open when this one ends, and overtake it.
         """
         name = (record.stream, record.key_hash)
-        before = self.blocks.get(name)
+        before = None if self.is_broken(*name) else self.blocks.get(name)
+        if before is not None and before.barrier < record.seq:
+            return
         self.blocks[name] = BlockRow(record.lane, record.seq)
         if before is not None and before.barrier > record.seq:
             held = self.rows.get(before.barrier)
