@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 import signal
+from contextlib import suppress
 
 import pytest
 
 from postroom.cli import doctor, migrate, prune, replay
 from postroom.cli.app import execute
 from postroom.cli.exits import ExitCode
+from postroom.cli.options import opened
 from postroom.cli.progress import Stop
 from postroom.cli.selecting import Chosen, fetch
 from postroom.event import Event
@@ -110,3 +112,19 @@ def test_one_error_among_other_findings_fails_the_doctor(monkeypatch, capsys, le
     assert [level for level in ("error", "warning", "info") if f"this {level}" in shown] == [
         level for level in ("error", "warning", "info") if level in levels
     ]
+
+
+@pytest.mark.parametrize("error", [None, ValueError("no")])
+async def test_a_store_is_closed_however_the_command_ends(error):
+    class Closing(MemoryStore):
+        closed = 0
+
+        async def close(self):
+            self.closed += 1
+
+    store = Closing()
+    with suppress(ValueError):
+        async with opened(store):
+            if error is not None:
+                raise error
+    assert store.closed == 1

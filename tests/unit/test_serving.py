@@ -58,6 +58,11 @@ def test_a_probe_is_answered_beside_hundreds_of_idle_connections(server):  # X-M
             one.close()
 
 
+def test_one_probe_after_the_other_is_answered(server):
+    answers = [get(server) for _ in range(serving.MAX_CONNECTIONS + 5)]
+    assert set(answers) == {200}
+
+
 def test_an_idle_connection_ends_when_its_time_is_over(monkeypatch):  # X-M2
     monkeypatch.setattr(serving, "CONNECTION_SECONDS", 0.1)
     monkeypatch.setattr(serving._Handler, "timeout", None)
