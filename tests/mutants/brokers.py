@@ -273,7 +273,24 @@ def _rabbit_block_unseen():
     Link.is_blocked = lambda self: False
 
 
+def _kafka_key_by_two_sessions():
+    from postroom.brokers.kafka.sessions import Sessions
+
+    def careless(self, batch):
+        found = {}
+        for record in batch:
+            size = self._size_for(self._settings.topic_of(record))
+            found.setdefault(size, []).append(record)
+        return found
+
+    Sessions.share_out = careless
+
+
 BROKER_MUTANTS = {
+    "kafka-key-by-two-sessions": Mutant(
+        "G4", "a key whose topics have different limits is sent by two sessions at once",
+        _kafka_key_by_two_sessions, tests=("tests/unit/test_kafka_sessions.py",),
+    ),
     "kafka-gapless-off": Mutant(
         "K1", "what follows a failed message in its partition passes it", _kafka_gapless_off,
         tests=(KAFKA + "test_nothing_passes_a_refused_message_within_its_partition",),

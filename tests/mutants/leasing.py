@@ -103,7 +103,22 @@ def _strict_is_buried():
     Settler._bury = careless
 
 
+def _refused_without_a_pause():
+    from postroom.engine import settler
+
+    wait_for = settler.wait_for
+
+    async def impatient(event, seconds):
+        return await wait_for(event, 0.05)
+
+    settler.wait_for = impatient
+
+
 LEASING_MUTANTS = {
+    "refused-settle-without-a-pause": Mutant(
+        "F2", "what the store refuses for good is tried again twenty times a second",
+        _refused_without_a_pause, tests=("tests/unit/test_settler.py",),
+    ),
     "lease-without-horizon": Mutant(
         "L1", "a lease from before the clock was set back is live", _no_horizon, tests=(CLOCK,)
     ),
