@@ -12,7 +12,7 @@ from postroom import Consumer
 from postroom.envelope import ID
 from postroom.observer import Attempt, BreakerChanged, Trouble
 from postroom.wiring import load_source
-from tests.torture.doom import Doom, explain_on_signal
+from tests.torture.doom import Doom, explain_on_signal, plant_mutant
 from tests.torture.history import History
 from tests.torture.worlds import QUICK
 
@@ -86,6 +86,7 @@ class Recorder:
 
 def consume(source, store, path, *, name, lease, mode):
     logging.basicConfig(level=logging.INFO)
+    plant_mutant()
     history, doom = History(path, name), Doom()
     from tests.torture.effects import handlers
 

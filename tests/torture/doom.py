@@ -41,6 +41,14 @@ def set_clock(hours):
     time.time_ns = lambda: real_ns() + round(3600e9 * hours)
 
 
+def plant_mutant():
+    """Plant the bug that POSTROOM_MUTANT names, to see that the checker notices it."""
+    if name := os.environ.get("POSTROOM_MUTANT"):
+        from tests.mutants.catalog import MUTANTS
+
+        MUTANTS[name].plant()
+
+
 def die_with_parent():
     """Leave nothing behind when the cell itself is killed."""
     parent = os.getppid()

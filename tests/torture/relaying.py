@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 
 from postroom import Relay
 from postroom.observer import Attempt, BreakerChanged, Delivered, Lanes, Sent, Settled, Trouble
-from tests.torture.doom import Doom, explain_on_signal, set_clock
+from tests.torture.doom import Doom, explain_on_signal, plant_mutant, set_clock
 from tests.torture.history import History
 from tests.torture.worlds import QUICK
 
@@ -41,10 +40,7 @@ class Recorder:
 
 def relay(store, broker, path, *, name, lease, hours=0.0):
     logging.basicConfig(level=logging.INFO)
-    if mutant := os.environ.get("POSTROOM_MUTANT"):  # to see that the checker notices it
-        from tests.mutants.catalog import MUTANTS
-
-        MUTANTS[mutant].plant()
+    plant_mutant()
     history, doom = History(path, name), Doom()
     if hours:
         set_clock(hours)
