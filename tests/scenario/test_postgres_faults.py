@@ -330,6 +330,17 @@ async def test_connections_that_are_cut_anywhere_lose_and_invert_nothing(
     assert by_key(broker, keys) == expected(count, keys)
 
 
+async def test_one_lost_connection_has_the_idle_ones_tried_before_they_are_used(store, proxy):
+    """After a fail-over all of them are dead: one call pays for it, not as many as there are."""
+    async with store.database.change(), store.database.change(), store.database.change():
+        await store.streams()
+    proxy.cut()
+    with pytest.raises(StoreError):
+        await store.streams()
+    for _ in range(5):
+        assert await store.streams() == []
+
+
 @pytest.mark.slow
 @pytest.mark.req("S1.8")
 @pytest.mark.promise("G2", "G4")

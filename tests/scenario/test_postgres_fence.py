@@ -182,6 +182,23 @@ async def test_a_renewal_takes_no_lane_from_a_settle(url, store, other):
         stop.set()
 
 
+@pytest.mark.promise("L6")
+async def test_a_lane_that_is_locked_for_a_moment_is_renewed_by_the_same_beat(
+    url, store, monkeypatch
+):
+    anna = await Hand(store).take()
+    with psycopg.connect(url) as settling:
+        settling.execute("SELECT lane FROM postroom_lease WHERE lane = 7 FOR SHARE")
+
+        async def until_the_settle_has_ended(_):
+            settling.rollback()
+            return True
+
+        monkeypatch.setattr(leasing.Pauses, "next", until_the_settle_has_ended)
+        roster = await store.beat("main", Member("anna", healthy=True), FAR, anna.held)
+    assert roster.renewed == set(ALL)
+
+
 @pytest.mark.slow
 @pytest.mark.req("S2.3")
 @pytest.mark.promise("G5", "L1", "L2")
