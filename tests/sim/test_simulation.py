@@ -49,3 +49,20 @@ def test_what_is_set_aside_is_not_read_and_set_aside_again():
     found, _, world = simulate(134)
     assert world.refused
     assert not found
+
+
+def test_the_first_effect_of_handlers_in_transactions_of_their_own_is_lost():
+    """Nobody had found out yet that their notes are in the store."""
+    faults = (
+        "set_back",
+        "slow_broker",
+        "slow_store",
+        "pause",
+        "crash",
+        "killer",
+        "operator",
+        "delay",
+    )
+    found, _, world = simulate(9050, faults)
+    assert world.undone
+    assert not found

@@ -29,7 +29,7 @@ from postroom.brokers.handling import (
 )
 from postroom.brokers.heads import Company, Heads, Key
 from postroom.brokers.high_water import Gate, Start, gate_of
-from postroom.brokers.home import Home, proof_of
+from postroom.brokers.home import NOT_THERE, Home, proof_of
 from postroom.brokers.naming import UNNAMED, check_name, handler_of, name_in_relay, unbound
 from postroom.brokers.scope import Given, refuse_other_names, scope_of
 from postroom.brokers.together import HELD, Job, run_together, run_together_in_thread
@@ -313,8 +313,10 @@ class Handlers:
             else:
                 self._floor.parted.pop(records[0].id, None)
                 outcomes = [await self._handle(records[0], desk)]
+            pairs = zip(records, outcomes, strict=True)
+            outcomes = [await self._proved(record, outcome) for record, outcome in pairs]
             for record, outcome in zip(records, outcomes, strict=True):
-                desk.report(record, await self._proved(record, outcome))
+                desk.report(record, outcome)
         for key, outcome in zip(keys, outcomes, strict=True):
             if outcome.verdict is Verdict.OUTAGE:
                 heads.outage = True
@@ -408,7 +410,26 @@ class Handlers:
             proof = proof_of(self._mark_or_gate(handler, record))
             if own is None or await self._home.knows(handler.is_async, proof, self._source):
                 proofs.append(proof)
+            elif not self._home.is_known(handler.is_async) and await self._is_gone(handler, proof):
+                return NOT_THERE
         return outcome._replace(proofs=tuple(proofs)) if proofs else outcome
+
+    async def _is_gone(self, handler: Handler, proof: Proof) -> bool:
+        """Say whether the transactions of a handler do not find what one of them has committed."""
+        if self._source is None or not isinstance(proof, Mark):
+            return False
+        factory, sync_factory = self._factory(), self._sync_factory()
+        try:
+            if handler.is_async and factory:
+                found = await notes_in(factory, self._scope.prefix)("count_done", [proof])
+            elif not handler.is_async and sync_factory:
+                notes = notes_in_thread(sync_factory, self._sync_scope.prefix)
+                found = await notes("count_done", [proof])
+            else:
+                return False
+        except Exception:  # it is the user's, and cannot be asked now
+            return False
+        return not found
 
     async def _begin(self, record: Record, desk: Desk) -> Outcome | None:
         """Have the attempt counted (H1); returns why the handler must not run, if it must not."""

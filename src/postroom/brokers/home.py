@@ -10,11 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from postroom.broker import Outcome, Verdict
 from postroom.brokers.high_water import Gate
 from postroom.errors import StoreError
 from postroom.transaction import Counter, Mark, Proof
 
 _QUESTIONS = 3
+
+NOT_THERE = Outcome(
+    Verdict.UNKNOWN, "what its handler committed is not there any more: the database has lost it"
+)
 
 
 class Store(Protocol):
@@ -29,6 +34,10 @@ class Home:
     def __init__(self) -> None:
         self._known: dict[bool, bool] = {}
         self._asked: dict[bool, int] = {}
+
+    def is_known(self, is_async: bool) -> bool:
+        """Say whether nothing needs to be asked any more."""
+        return is_async in self._known
 
     async def knows(self, is_async: bool, proof: Proof, store: Store | None) -> bool:
         """Say whether the store holds what these handlers write; asks at most a few times."""
