@@ -34,6 +34,19 @@ class BlockContract:
         }
         assert (await store.stats("main")).blocked_keys == 1
 
+    @pytest.mark.promise("G4", "B2")
+    async def test_each_of_many_blocked_keys_is_read_with_its_barrier(
+        self, store: Store, add: Add
+    ) -> None:
+        keys = [f"k{n}" for n in range(130)]
+        await add(*(event(f"{key} head", key) for key in keys))
+        await add(*(event(f"{key} follower", key) for key in keys))
+        hand = await Hand(store).take()
+        heads = {r.key: r for r in await hand.read() if r.id.endswith("head")}
+        await hand.settle(failed=[Failure(r, 1, FAR, "boom") for r in heads.values()])
+        barriers = {r.key: r.barrier for r in await hand.read()}
+        assert barriers == {key: head.seq for key, head in heads.items()}
+
     @pytest.mark.req("S4.6")
     @pytest.mark.promise("G4", "B1")
     async def test_the_block_outlives_its_relay(
