@@ -36,11 +36,11 @@ def send_raw(
     """Send records as one batch and wait for the answer; `gzipped` is a level of compression."""
     batch = encode_batch(records, gzipped=gzipped)
     wait_until(
-        lambda: _produce(address, topic, partition, batch), within=30, what="a leader to send to"
+        lambda: send_once(address, topic, partition, batch), within=30, what="a leader to send to"
     )
 
 
-def _produce(address: str, topic: str, partition: int, batch: bytes) -> bool:
+def send_once(address: str, topic: str, partition: int, batch: bytes) -> bool:
     """Send a batch; False if the partition has no leader here yet."""
     host, _, port = address.partition(":")
     body = struct.pack(">hhi", -1, -1, 10_000)  # no transaction, acks=all, its timeout
