@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import aio_pika
 import pytest
 
-from postroom.broker import Verdict
+from postroom.broker import Outcome, Verdict
 from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
@@ -333,7 +333,7 @@ async def test_a_closed_broker_is_away_and_can_be_opened_again(rabbitmq_url, bro
     await broker.close()
     record = make_record()
     await broker.publish([record], desk)
-    assert desk.outcome(record) == (Verdict.OUTAGE, "the broker is closed", None)
+    assert desk.outcome(record) == Outcome(Verdict.OUTAGE, "the broker is closed")
     with pytest.raises(ConnectionError, match="the broker is closed"):
         await broker.health()
     await broker.open()
