@@ -52,9 +52,9 @@ class Desk:
 
 @pytest.fixture(
     params=[
-        pytest.param("sqlite_place", marks=pytest.mark.slow),
+        pytest.param("sqlite_place", marks=pytest.mark.nightly),
         pytest.param("postgres_place", marks=pytest.mark.slow),
-        pytest.param("mariadb_place", marks=pytest.mark.slow),
+        pytest.param("mariadb_place", marks=pytest.mark.nightly),
         pytest.param("mongo_place", marks=pytest.mark.slow),
     ]
 )

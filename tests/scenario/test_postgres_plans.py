@@ -93,7 +93,10 @@ def fill_blocked(connection, *, followers):
     connection.execute(BLOCKED)
 
 
-@pytest.fixture(scope="module", params=["postgres_url", "postgres18_url"])
+@pytest.fixture(
+    scope="module",
+    params=["postgres_url", pytest.param("postgres18_url", marks=pytest.mark.nightly)],
+)
 def outbox(request):
     """A large outbox, two lookers: one from before it was filled, and one from after."""
     with own_schema(request.getfixturevalue(request.param)) as url:
