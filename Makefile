@@ -10,7 +10,7 @@ WORKERS ?= 3
 # Its driver is built with the headers that come with the servers.
 NO_SERVERS := --ignore tests/contract/test_transactions_mysql.py
 
-.PHONY: help demo test nightly test-fast test-pythons check format mutants bench sim torture spec servers clean
+.PHONY: help demo test retest nightly test-fast test-pythons check format mutants bench sim torture spec servers clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -35,6 +35,9 @@ demo: $(VENV)/.demo  ## the main job on SQLite: orders, a relay killed half-way,
 
 test: $(VENV)/.dev servers check  ## lint, types, layers, and all tests, on real servers
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not nightly"
+
+retest: check  ## the tests that failed last, three at most: each must pass three times, alone
+	@$(BIN)/python -m tests.retest
 
 nightly: $(VENV)/.dev servers  ## what is long: a million rows, every mutant, an hour of simulation, all cells of the torture
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly

@@ -143,7 +143,7 @@ def test_metrics_and_health_of_a_busy_faulty_relay(busy):
         ["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, check=False
     )
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
-    for secret in (CANARY, "4711", '"g1"', '"k"'):
+    for secret in (CANARY, "4711-0815", '"g1"', '"k"'):
         assert secret not in metrics
 
     status, body = fetch(port, "/livez")
@@ -165,7 +165,7 @@ def test_metrics_and_health_of_a_busy_faulty_relay(busy):
     assert {line["verdict"] for line in attempts} == {"rejected", "failed", "misconfigured"}
     said = "".join(relay.lines)
     assert CANARY not in said
-    assert "4711" not in said
+    assert "4711-0815" not in said
     assert "\x1b" not in said
 
 
