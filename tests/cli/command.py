@@ -1,4 +1,7 @@
-"""The real command in a process of its own, as a user would call it."""
+"""The real command in a process of its own, as a user would call it.
+
+Most calls are forked from a process that has loaded postroom: see `tests/prepared.py`.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 import postroom
+from tests.prepared import Prepared
 
 SOURCE = Path(postroom.__file__).parents[1]
 PATIENCE_SECONDS = 30.0
@@ -27,11 +32,24 @@ def argv(*arguments):
     return [sys.executable, "-m", "postroom", *arguments]
 
 
+@cache
+def _prepared():
+    stores = [f"postroom.stores.{name}" for name in ("sqlite", "postgres", "mysql", "mongo")]
+    return Prepared("postroom.cli", *stores, env=environment())
+
+
 def call(*arguments, cwd, stdout=subprocess.PIPE, timeout=PATIENCE_SECONDS, **extra):
-    """Run a command to its end."""
+    """Run a command to its end, in a process that need not load postroom first."""
+    return _prepared().run(
+        "postroom", *arguments, cwd=cwd, env=environment(**extra), stdout=stdout, timeout=timeout
+    )
+
+
+def call_afresh(*arguments, cwd):
+    """Run a command to its end, in a process that begins with nothing."""
     return subprocess.run(
-        argv(*arguments), cwd=cwd, env=environment(**extra), stdout=stdout, stderr=subprocess.PIPE,
-        stdin=subprocess.DEVNULL, text=True, encoding="utf-8", timeout=timeout, check=False,
+        argv(*arguments), cwd=cwd, env=environment(), capture_output=True,
+        stdin=subprocess.DEVNULL, text=True, encoding="utf-8", timeout=PATIENCE_SECONDS, check=False,
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ from postroom._version import __version__
 from postroom.cli.app import cli
 from postroom.cli.exits import ExitCode, code_of, complain
 from postroom.errors import ConfigError, EventError, NotFoundError, SchemaError, StoreLostError
-from tests.cli.command import Running, call
+from tests.cli.command import Running, call, call_afresh
 
 
 def test_help_lists_the_commands_and_the_exit_codes(tmp_path):
@@ -51,11 +51,12 @@ def test_each_command_has_an_example():
         assert f"postroom {name} " in text.partition("Example")[2]
 
 
-def test_version(tmp_path):
-    done = call("version", cwd=tmp_path)
+@pytest.mark.parametrize("run", [call, call_afresh])
+def test_version(tmp_path, run):
+    done = run("version", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[0] == f"postroom {__version__}"
-    told = json.loads(call("version", "--json", cwd=tmp_path).stdout)
+    told = json.loads(run("version", "--json", cwd=tmp_path).stdout)
     assert set(told) == {"postroom", "python", "sqlite"}
     assert told["postroom"] == __version__
 

@@ -81,7 +81,7 @@ def test_a_hundred_thousand_interrupted_and_run_again(tmp_path, sqlite_place):
 @pytest.mark.promise("L7", "G4")
 @pytest.mark.parametrize("store", ["postgres", "mariadb", "mongo"])
 def test_a_replay_on_a_server_is_interrupted_and_run_again(tmp_path, request, store):
-    place, number = request.getfixturevalue(f"{store}_place"), 4_000
+    place, number = request.getfixturevalue(f"{store}_place"), 2_000
     place.migrate()
     place.add(*(Event("e", n, id=f"e{n}", key=f"k{n % 50}") for n in range(number)))
     assert place.deliver(broken={f"e{n}" for n in range(number)}) == []

@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 
 from pymongo.monitoring import CommandListener
+
+from tests.prepared import Prepared
 
 DIED = -signal.SIGKILL
 
@@ -39,13 +41,20 @@ class Dying(CommandListener):
     def failed(self, event): ...
 
 
+@cache
+def _prepared(module):
+    # A bug is planted before anything else is loaded.
+    modules = [] if os.environ.get("POSTROOM_MUTANT") else [module]
+    return Prepared(*modules, env=dict(os.environ))
+
+
 async def die_at(number, url, function):
     """Run the function in a process that dies before its n-th command; False if it lived."""
-    name = f"{function.__module__}:{function.__name__}"
-    command = [sys.executable, "-m", __name__, url, name, str(number)]
+    module = function.__module__
     done = await asyncio.to_thread(
-        subprocess.run, command, capture_output=True, text=True, timeout=60, check=False
-    )
+        _prepared(module).run, __name__, url, f"{module}:{function.__name__}", number,
+        env=dict(os.environ), timeout=60,
+    )  # fmt: skip
     assert done.returncode in (0, DIED), done.stderr
     return done.returncode == DIED
 

@@ -7,6 +7,7 @@ import sys
 
 from tests.servers.catalog import SERVERS
 from tests.servers.install import InstallError, install
+from tests.servers.kafka import keep_classes
 from tests.servers.process import ServerError
 
 
@@ -23,6 +24,7 @@ def main() -> int:
         match options.command:
             case "install":
                 install()
+                keep_classes()
             case "list":
                 for name, kind in SERVERS.items():
                     print(f"{name:18} {kind.about}")

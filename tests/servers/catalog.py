@@ -31,5 +31,5 @@ SERVERS = {
     ),
     "kafka": Kind(Kafka, "Apache Kafka 4.1, one broker"),
     "kafka_cluster": Kind(KafkaCluster, "Apache Kafka 4.1, three brokers"),
-    "rabbitmq": Kind(RabbitMQ, "RabbitMQ 3.10 with its management plugin"),
+    "rabbitmq": Kind(RabbitMQ, "RabbitMQ 3.10"),
 }
