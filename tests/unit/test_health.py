@@ -84,6 +84,7 @@ async def test_a_store_that_does_not_answer_is_a_problem(health, relay):
     ok, facts = health.ready()
     assert not ok
     assert facts["problems"] == ["the store does not answer the relay of main; see its log"]
+    assert facts["warnings"] == ["figures of stream main cannot be read; see the log"]
     relay._office.beat_at += 5.0
     assert health.ready().ok  # a beat or two late is no reason to restart
 

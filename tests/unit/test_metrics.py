@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +14,11 @@ from postroom.broker import Outcome, Verdict
 from postroom.brokers import MemoryBroker
 from postroom.clock import host_microseconds
 from postroom.engine.relay import Relay
-from postroom.errors import StoreLostError
+from postroom.errors import StoreError, StoreLostError
 from postroom.event import Event
 from postroom.observer import Attempt, Delivered, Sent, Settled
 from postroom.outbox import Outbox
+from postroom.record import short_error
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Stats
 from postroom.stores.memory import MemoryStore
@@ -24,6 +26,7 @@ from postroom.telemetry import sampling
 from postroom.telemetry.metrics import RelayMetrics, Tally
 from postroom.telemetry.sampling import Sample, Sampler
 from postroom.testing.desk import make_record
+from tests.sim.loop import SimClock, virtual_time
 
 
 @pytest.fixture
@@ -172,6 +175,40 @@ async def test_a_store_that_hangs_is_told_as_one_that_is_away(relay, monkeypatch
     sampler = Sampler([relay])
     await sampler.look(relay)
     assert sampler.errors == {"main": "TimeoutError"}
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize(
+    "error", [StoreError("no"), KeyError("no"), asyncio.CancelledError("no")], ids=repr
+)
+def test_no_error_ends_the_sampler_and_one_line_tells_of_it(error, caplog):
+    async def story(loop):
+        relay = Relay(MemoryStore(), MemoryBroker(), clock=SimClock(loop))
+        stats, asked = relay.store.stats, []
+
+        async def fail(stream):
+            asked.append(loop.time())
+            raise error
+
+        sampler = Sampler([relay])
+        async with relay:
+            relay.store.stats = fail
+            sampler.start()
+            await asyncio.sleep(3600)
+            assert sampler.errors == {"main": short_error(error)}
+            assert 350 < len(asked) < 370  # growing pauses, up to 10 s
+            relay.store.stats = stats
+            await asyncio.sleep(11)
+            assert not sampler.errors
+            assert sampler.samples["main"].relays == 1
+            await sampler.stop()
+
+    with virtual_time() as loop, caplog.at_level(logging.INFO, "postroom.metrics"):
+        loop.run_until_complete(story(loop))
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("WARNING", f"figures of stream main cannot be read and grow old: {short_error(error)}"),
+        ("INFO", "figures of stream main are read again"),
+    ]
 
 
 def test_what_failed_and_will_be_tried_again_is_pending(relay):

@@ -145,6 +145,8 @@ class Health:
         return Answer(not problems, {"ready": not problems, **facts, **more})
 
     def _sampled(self, stream: str, told: dict[str, Any], warnings: list[str]) -> None:
+        if stream in self._sampler.errors:
+            warnings.append(f"figures of stream {stream} cannot be read; see the log")
         sample = self._sampler.samples.get(stream)
         if sample is None:
             return
