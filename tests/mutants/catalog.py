@@ -4,6 +4,7 @@ A mutant patches the package in a process of its own. `sim` is the simulation wi
 faults given (None: all); a test is run by pytest in that process.
 """
 
+from tests.mutants.again import AGAIN_MUTANTS
 from tests.mutants.blocks import BLOCK_MUTANTS
 from tests.mutants.brokers import BROKER_MUTANTS
 from tests.mutants.leasing import LEASING_MUTANTS
@@ -402,6 +403,7 @@ MUTANTS = {
         "L4", "a relay that gave its lanes back never asks whether the broker is there again",
         _unhealthy_for_ever, sim=("outage", "join"),
     ),
+    **AGAIN_MUTANTS,
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
     **LEASING_MUTANTS,

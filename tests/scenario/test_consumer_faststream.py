@@ -14,8 +14,9 @@ from faststream.exceptions import RejectMessage
 from faststream.rabbit import RabbitBroker, RabbitQueue
 
 from postroom.errors import ConfigError
-from postroom.integrations import faststream
+from postroom.integrations import faststream, faststream_runs
 from postroom.integrations.faststream import check_policies, inbox_middleware
+from postroom.source import Incoming
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_kafka import KafkaWire
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
@@ -185,7 +186,7 @@ async def test_a_repeat_publishes_nothing(rabbitmq_url, ledger, middleware, send
 async def test_a_message_without_an_id_is_rejected_once(
     rabbitmq_url, ledger, sender, monkeypatch, caplog
 ):  # R-D8
-    monkeypatch.setattr(faststream, "_REJECT_SECONDS", 0.0)
+    monkeypatch.setattr(faststream_runs, "REJECT_SECONDS", 0.0)
 
     @asynccontextmanager
     async def transaction():
@@ -206,6 +207,54 @@ async def test_a_message_without_an_id_is_rejected_once(
     told = [r.message for r in caplog.records if r.name == "postroom.integrations.faststream"]
     assert len(told) == 1
     assert "is rejected: event.id is missing" in told[0]
+
+
+@pytest.mark.promise("F4", "G6")
+@pytest.mark.parametrize("wired", ["rabbitmq", "kafka"])
+async def test_a_schema_and_the_headers_of_foreign_senders_can_be_named(
+    request, postgres_url, ledger, wired
+):
+    """As a Consumer's source and an Inbox take them."""
+    [(schema,)] = ledger.run("SELECT current_schema()")
+
+    @asynccontextmanager
+    async def transaction():
+        async with await psycopg.AsyncConnection.connect(postgres_url) as conn, conn.transaction():
+            yield conn
+
+    middleware = inbox_middleware(
+        "payments", transaction, schema=schema, id_header="eventId", type_header="eventType"
+    )
+    url = request.getfixturevalue(f"{wired}_url")
+    seen, same = [], {"eventId": "e-1", "eventType": "paid"}
+    sent = [
+        Sent(None, b'{"n": %d}' % n, type=None, headers=headers)
+        for n, headers in ((1, same), (2, same), (3, {"eventId": "e-2"}))
+    ]
+
+    async def handled(broker, wire, *where, **options):
+        @broker.subscriber(*where, ack_policy=AckPolicy.NACK_ON_ERROR, **options)
+        async def pay(body: dict, tx: Tx):
+            seen.append(body["n"])
+
+        await wire.send(*sent)
+        async with broker:
+            await broker.start()
+            await until(lambda: len(seen) >= 2 and len(ledger.inbox()) >= 2)
+
+    if wired == "kafka":
+        wire = KafkaWire(url, partitions=1)
+        broker = KafkaBroker(url.removeprefix("kafka://"), middlewares=[middleware], logger=None)
+        options = {"group_id": wire.group, "auto_offset_reset": "earliest"}
+        await handled(broker, wire, wire.topic, **options)
+    else:
+        async with Sender(url) as sender:
+            [queue] = await queues(sender, "named")
+            broker = RabbitBroker(url, middlewares=[middleware], logger=None)
+            await handled(broker, RabbitWire(url, sender, queue), quorum(queue))
+    assert seen in ([1, 3], [3, 1], [2, 3], [3, 2])  # RabbitMQ's are handled side by side
+    assert ledger.inbox() == ["e-1", "e-2"]
+    assert ("paid",) in ledger.run("SELECT type FROM postroom_inbox")
 
 
 @pytest.mark.promise("G6")
@@ -258,10 +307,8 @@ async def test_a_message_without_an_id_is_rejected_after_a_pause(monkeypatch, ca
     async def sleep(seconds):
         rests.append(seconds)
 
-    monkeypatch.setattr(faststream, "asyncio", SimpleNamespace(sleep=sleep))
-    names = ("message_id", "type", "correlation_id", "content_type", "headers")
-    raw = SimpleNamespace(routing_key="orders", body=b"{}", **dict.fromkeys(names))
+    monkeypatch.setattr(faststream_runs, "asyncio", SimpleNamespace(sleep=sleep))
     with pytest.raises(RejectMessage):
-        await faststream._read(SimpleNamespace(raw_message=raw), "reject")
+        await faststream._read(Incoming("orders", b"{}", {}), "reject")
     assert rests == [1.0]  # a flood of them must not fill the log
     assert "a message of 'orders' is rejected" in caplog.text

@@ -13,9 +13,11 @@ its topics and group: each subscriber of a broker sees every message. A repeat i
 goes nowhere else: a `@broker.publisher` publishes nothing for it. FastStream publishes after the
 commit, so a crash in between loses what a publisher would have sent; add it to the outbox instead.
 
-A message that has no id (with missing_id="reject"), or that cannot be read, is rejected without
-being requeued, after a pause and with an error in the log: give a RabbitMQ queue a dead-letter
-exchange, or it is gone. On Kafka its offset is committed.
+A message that fails is nacked after a pause that grows with each of its failures. A message is
+rejected without being requeued, with an error in the log, if it has no id (with
+missing_id="reject"), cannot be read, or its subscriber has ended the transaction in a way that a
+second run could repeat (see `faststream_runs`): give a RabbitMQ queue a dead-letter exchange, or it
+is gone. On Kafka its offset is committed.
 
 Its defaults lose messages. Kafka's acknowledges first; RabbitMQ's rejects on an error, for good.
 Both are refused (I5): call `check_policies(broker)` when the application starts.
@@ -23,19 +25,14 @@ Both are refused (I5): call `check_policies(broker)` when the application starts
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from postroom import transactions
-from postroom.brokers.standing import may_commit
 from postroom.consumers.letter import to_record
 from postroom.errors import ConfigError, EventError, MissingExtraError
 from postroom.event import MAX_NAME_BYTES
-from postroom.foreign import NO_NAMES
+from postroom.foreign import Names
 from postroom.inbox import Inbox
 from postroom.message_id import MissingId
 from postroom.record import Record
@@ -45,7 +42,9 @@ from postroom.transactions.sql import DEFAULT_PREFIX, qualify
 
 try:
     from faststream import AckPolicy, BaseMiddleware
-    from faststream.exceptions import AckMessage, RejectMessage
+    from faststream.exceptions import AckMessage
+
+    from postroom.integrations.faststream_runs import Factory, Failures, Run, rejection
 except ImportError as error:
     raise MissingExtraError("faststream", "faststream") from error
 
@@ -53,11 +52,6 @@ if TYPE_CHECKING:
     from faststream._internal.basic_types import AsyncFuncAny
     from faststream._internal.context.repository import ContextRepo
     from faststream.message import StreamMessage
-
-Factory = Callable[[], AbstractAsyncContextManager[Any]]
-
-_log = logging.getLogger(__name__)
-_REJECT_SECONDS = 1.0  # a flood of messages without ids must not fill the log
 
 
 def inbox_middleware(
@@ -67,6 +61,9 @@ def inbox_middleware(
     name: str = "tx",
     missing_id: MissingId = "hash",
     prefix: str = DEFAULT_PREFIX,
+    schema: str | None = None,
+    id_header: str = "",
+    type_header: str = "",
 ) -> Callable[..., BaseMiddleware[Any, Any]]:
     """Return a middleware that runs subscribers in transactions, each message once.
 
@@ -76,9 +73,11 @@ def inbox_middleware(
                   clean exit and roll back on an exception
     name          under which a subscriber finds the transaction: `Context("tx")`
     missing_id    as in ConsumerSettings
+    prefix, schema    of the inbox table, as in Inbox
+    id_header, type_header    headers in which foreign senders put the id and the type of a message
     """
-    Inbox(consumer, prefix=prefix)  # refuses a name that makes no sense
-    scoped = qualify(prefix, None)
+    Inbox(consumer, prefix=prefix, schema=schema)  # refuses a name that makes no sense
+    scoped, names, failures = qualify(prefix, schema), Names(id_header, type_header), Failures()
 
     class InboxMiddleware(BaseMiddleware[Any, Any]):
         """Accepts a message in the transaction of its subscriber."""
@@ -86,21 +85,24 @@ def inbox_middleware(
         async def consume_scope(self, call_next: AsyncFuncAny, msg: StreamMessage[Any]) -> Any:
             subscriber = self.context.get("handler_")
             _refuse_policy(subscriber)
-            record = await _read(msg, missing_id)
+            message = _incoming(msg, names)
+            record = await _read(message, missing_id)
             known_as = inbox_name(consumer, subscriber)
-            mark = Mark(known_as, record.id, record.type, record.correlation_id)
-            async with transaction() as tx:
-                adapter = transactions.resolve(tx, scoped)
-                adapter.check()
-                is_new = await adapter.accept(mark)
-                if is_new:
-                    await adapter.hold()
-                    with self.context.scope(name, tx):
-                        result = await call_next(msg)
-                    may_commit(await adapter.standing([mark]), [known_as])
-            if is_new:
-                return result
-            raise AckMessage  # a repeat; a result, even None, would be published
+            run = Run(Mark(known_as, record.id, record.type, record.correlation_id))
+
+            async def call(tx: Any) -> Any:
+                with self.context.scope(name, tx):
+                    return await call_next(msg)
+
+            try:
+                await run.go(transaction, scoped, call)
+            except Exception as error:
+                await failures.judge(run, message, error)
+                raise
+            failures.done(run)
+            if run.is_repeat:
+                raise AckMessage  # a result, even None, would be published
+            return run.result
 
     def make(msg: Any, /, *, context: ContextRepo) -> InboxMiddleware:
         return InboxMiddleware(msg, context=context)
@@ -141,21 +143,18 @@ def inbox_name(consumer: str, subscriber: Any) -> str:
     return f"{consumer[:100]}/{sha256(name.encode()).hexdigest()}"
 
 
-async def _read(message: StreamMessage[Any], missing_id: MissingId) -> Record:
+async def _read(message: Incoming, missing_id: MissingId) -> Record:
     """Return the event of a message; reject one that has no id or makes no sense."""
-    incoming = _incoming(message)
-    problem = incoming.problem
+    problem = message.problem
     if not problem:
         try:
-            return to_record(incoming, missing_id)
+            return to_record(message, missing_id)
         except EventError as error:
             problem = str(error)
-    _log.error("a message of %r is rejected: %s", incoming.topic, problem)
-    await asyncio.sleep(_REJECT_SECONDS)
-    raise RejectMessage
+    raise await rejection(message, problem)
 
 
-def _incoming(message: StreamMessage[Any]) -> Incoming:
+def _incoming(message: StreamMessage[Any], names: Names) -> Incoming:
     """Read the driver's own message: FastStream makes up ids where there are none."""
     raw = message.raw_message
     if isinstance(raw, (list, tuple)):
@@ -165,7 +164,7 @@ def _incoming(message: StreamMessage[Any]) -> Incoming:
 
         return with_properties(
             Incoming(raw.routing_key or "", raw.body, to_text(raw.headers or {})),
-            NO_NAMES,
+            names,
             message_id=raw.message_id,
             kind=raw.type,
             correlation_id=raw.correlation_id,
@@ -173,4 +172,4 @@ def _incoming(message: StreamMessage[Any]) -> Incoming:
         )
     from postroom.consumers.kafka_message import incoming
 
-    return incoming(raw)
+    return incoming(raw, names)

@@ -1,0 +1,147 @@
+"""One message, one run of a FastStream subscriber in a transaction; and what follows if it fails.
+
+Believe the database, not the subscriber (see `postroom.brokers.standing`). A message that fails is
+nacked, and RabbitMQ and FastStream deliver it again at once. So:
+
+    the subscriber raises, or the        nacked after a pause that grows with each failure of this
+    database is unreachable              message, up to LONGEST_PAUSE
+    its transaction was rolled back,     nacked in the same way; rejected at the fifth time, because
+    or it swallowed an error             it may have committed something in between
+    its transaction was rolled back,     rejected at once: what it did after that may be committed,
+    and none is open                     so a second run could repeat it
+    it committed by itself               done, or rejected if something failed after that
+
+Failures are counted in this process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from faststream.exceptions import HandlerException, RejectMessage
+
+from postroom import transactions
+from postroom.brokers.standing import (
+    AFTERWARDS,
+    LooseError,
+    RolledBackError,
+    is_loose,
+    loose_error,
+    may_commit,
+    tell_committed,
+)
+from postroom.errors import TransactionEndedError, TransactionError
+from postroom.record import short_error
+from postroom.retry import RetryPolicy
+from postroom.source import Incoming
+from postroom.transaction import AsyncTransaction, Mark
+
+Factory = Callable[[], AbstractAsyncContextManager[Any]]
+
+_log = logging.getLogger("postroom.integrations.faststream")
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # a subscriber with a small prefetch count waits meanwhile
+REJECT_SECONDS = 1.0  # a flood of messages that are rejected must not fill the log
+_MOST_TRIES = RetryPolicy().max_attempts
+_MOST_REMEMBERED = 10_000
+_LEAVE = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
+
+
+class Run:
+    """Runs a subscriber in a transaction, if the message is new."""
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
+        self.is_repeat = False
+        self.is_committing = False
+        self.result: Any = None
+
+    async def go(
+        self, transaction: Factory, prefix: str, call: Callable[[Any], Awaitable[Any]]
+    ) -> None:
+        """Accept the message, call the subscriber with the transaction, and commit."""
+        committed_itself = False
+        try:
+            async with transaction() as tx:
+                adapter = transactions.resolve(tx, prefix)
+                adapter.check()
+                self.is_repeat = not await adapter.accept(self.mark)
+                if not self.is_repeat:
+                    await adapter.hold()
+                    self.result = await self._called(adapter, call, tx)
+                    committed_itself = await self._look_back(adapter)
+                self.is_committing = True
+        except Exception as error:
+            if not committed_itself:
+                raise
+            if not isinstance(error, TransactionEndedError):  # else nothing was left to commit
+                raise LooseError(AFTERWARDS.format(error=short_error(error))) from error
+
+    async def _called(
+        self, adapter: AsyncTransaction, call: Callable[[Any], Awaitable[Any]], tx: Any
+    ) -> Any:
+        try:
+            return await call(tx)
+        except _LEAVE:
+            raise
+        except BaseException as error:  # also what a Rust extension raises when it panics
+            if is_loose(adapter, error):
+                found = await adapter.standing([self.mark])
+                raise loose_error(found, [self.mark.consumer], error) from error
+            if isinstance(error, Exception):
+                raise
+            # FastStream's own loop would end by it.
+            raise RuntimeError(f"the subscriber raised {type(error).__qualname__}") from error
+
+    async def _look_back(self, adapter: AsyncTransaction) -> bool:
+        """Ask the database whether this may be committed; True: the subscriber has done so."""
+        try:
+            return not may_commit(await adapter.standing([self.mark]), [self.mark.consumer])
+        except LooseError:
+            raise
+        except TransactionError as error:  # PostgreSQL does nothing more after a failed statement
+            raise RolledBackError(str(error)) from error
+
+
+class Failures:
+    """Counts failures of messages, and decides what becomes of a message that has failed."""
+
+    def __init__(self) -> None:
+        # Subscriber and id → how often, and whether it was before the commit the last time.
+        self._failed: dict[tuple[str, str], tuple[int, bool]] = {}
+
+    def done(self, run: Run) -> None:
+        """Forget a message that is done."""
+        _, before_commit = self._failed.pop(run.mark[:2], (0, False))
+        if run.is_repeat and before_commit:  # it was committed all the same, by the subscriber
+            tell_committed([run.mark.consumer])
+
+    async def judge(self, run: Run, message: Incoming, error: Exception) -> None:
+        """Return after a pause if the message may be delivered again; else raise RejectMessage."""
+        key = run.mark[:2]
+        tries = self._failed.pop(key, (0, False))[0] + 1
+        if isinstance(error, LooseError):
+            raise await rejection(message, str(error), run.mark.id)
+        if isinstance(error, RolledBackError) and tries >= _MOST_TRIES:
+            raise await rejection(message, f"{error} (attempts: {tries})", run.mark.id)
+        if isinstance(error, HandlerException):
+            return  # the subscriber has said what is to become of it
+        self._failed[key] = tries, not run.is_committing
+        if len(self._failed) > _MOST_REMEMBERED:
+            del self._failed[next(iter(self._failed))]
+        await asyncio.sleep(min(FIRST_PAUSE * 2 ** min(tries - 1, 10), LONGEST_PAUSE))
+
+
+async def rejection(message: Incoming, why: str, message_id: str = "") -> RejectMessage:
+    """Log that a message is rejected; return what to raise, after a pause."""
+    if message.offset is None:
+        where = "It goes to the dead-letter exchange of its queue; without one it is gone"
+    else:
+        where = f"Its offset is committed; it stays in the topic, at {message.offset}"
+    name = f" {message_id}" if message_id else ""
+    _log.error("a message%s of %r is rejected: %s. %s", name, message.topic, why, where)
+    await asyncio.sleep(REJECT_SECONDS)
+    return RejectMessage()
