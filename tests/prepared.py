@@ -7,9 +7,11 @@ start of Python is a process of its own from the beginning.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import json
 import os
+import select
 import signal
 import socket
 import subprocess
@@ -23,46 +25,107 @@ _LARGEST = 1_000_000
 
 
 class Prepared:
-    """Holds the process; it ends when its socket closes, and so with the tests."""
+    """Holds the process; it ends when its socket closes, and so with the tests.
 
-    def __init__(self, *modules, env):
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    `options` are Python's own; `env` decides about what Python itself looks at.
+    """
+
+    def __init__(self, *modules, env, options=()):
+        self._socket, theirs = _pair()
+        command = [sys.executable, *options, "-m", "tests.prepared", str(theirs.fileno())]
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.prepared", str(theirs.fileno()), *modules],
-                env=env, cwd=ROOT, pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                [*command, *modules], env=env, cwd=ROOT, pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, start_new_session=True,
             )  # fmt: skip
-        self._turn = threading.Lock()
         atexit.register(self.end)
 
     def end(self):
         self._socket.close()
         self._process.wait()
 
+    def start(self, module, *arguments, env, stdout, stderr, cwd=ROOT, own_session=False):
+        """Run a module as a process; its output goes into these handles."""
+        words = [str(argument) for argument in arguments]
+        order = {
+            "module": module, "arguments": words, "cwd": str(cwd), "env": env,
+            "own_session": own_session,
+        }  # fmt: skip
+        ours, theirs = _pair()
+        with theirs, Path(os.devnull).open("rb") as nothing:
+            handles = [nothing.fileno(), stdout, stderr, theirs.fileno()]
+            socket.send_fds(self._socket, [json.dumps(order).encode()], handles)
+        return Started(ours)
+
     def run(self, module, *arguments, env, timeout, cwd=ROOT, stdout=subprocess.PIPE):
         """Run a module to its end, as `subprocess.run` does with `text` and `capture_output`."""
-        words = [str(argument) for argument in arguments]
-        order = {"module": module, "arguments": words, "cwd": str(cwd), "env": env}
-        with (
-            self._turn,
-            tempfile.TemporaryFile() as out,
-            tempfile.TemporaryFile() as err,
-            Path(os.devnull).open("rb") as nothing,
-        ):
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
             into = out.fileno() if stdout is subprocess.PIPE else stdout
-            handles = [nothing.fileno(), into, err.fileno()]
-            self._socket.settimeout(timeout)
-            socket.send_fds(self._socket, [json.dumps(order).encode()], handles)
-            pid = int(self._socket.recv(64))
+            started = self.start(
+                module, *arguments, env=env, stdout=into, stderr=err.fileno(), cwd=cwd
+            )
             try:
-                code = int(self._socket.recv(64))
-            except TimeoutError:
-                os.kill(pid, signal.SIGKILL)
-                self._socket.recv(64)
-                raise subprocess.TimeoutExpired([module, *words], timeout) from None
+                code = started.wait(timeout)
+            finally:
+                started.kill()
+                started.wait()
             said = [_text(out) if stdout is subprocess.PIPE else None, _text(err)]
-        return subprocess.CompletedProcess([module, *words], code, *said)
+        return subprocess.CompletedProcess([module, *arguments], code, *said)
+
+
+class Started:
+    """A process, with what tests need of `subprocess.Popen`."""
+
+    def __init__(self, news):
+        self._news = news
+        self._looking = threading.Lock()
+        self.pid = int(news.recv(64))
+        self.returncode = None
+
+    def __del__(self):
+        self._news.close()
+
+    def poll(self):
+        """Return the exit code, None while it runs."""
+        with self._looking:
+            if self.returncode is None and self._is_told(0):
+                self.returncode = int(self._news.recv(64))
+            return self.returncode
+
+    def wait(self, timeout=None):
+        if self.returncode is None:
+            self._is_told(timeout)
+        if self.poll() is None:
+            raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return self.returncode
+
+    def _is_told(self, seconds):
+        return bool(select.select([self._news], [], [], seconds)[0])
+
+    def send_signal(self, number):
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self):
+        self.send_signal(signal.SIGKILL)
+
+
+async def lines_of(handle):
+    """Yield the lines that a process writes into a pipe; `handle` is where they come out."""
+    reader = asyncio.StreamReader()
+    with open(handle, "rb", buffering=0) as pipe:
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), pipe
+        )
+        try:
+            async for line in reader:
+                yield line.decode().strip()
+        finally:
+            transport.close()
+
+
+def _pair():
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
 def _text(file):
@@ -71,22 +134,37 @@ def _text(file):
 
 
 def _serve(ours):
-    """Fork for each order; returns the order in the child."""
+    """Fork for each order; returns the order in the process that is to become it."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
-        message, handles, *_ = socket.recv_fds(ours, _LARGEST, 3)
+        message, handles, *_ = socket.recv_fds(ours, _LARGEST, 4)
         if not message:
             os._exit(0)
-        child = os.fork()
-        if child == 0:
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            ours.close()
+            *handles, news = handles
+            _watch(handles, socket.socket(fileno=news))
             return json.loads(message), handles
         for handle in handles:
             os.close(handle)
-        ours.send(str(child).encode())
+
+
+def _watch(handles, news):
+    """Fork once more; returns in the child, and tells of the child's end in the parent."""
+    if child := os.fork():
+        for handle in handles:
+            os.close(handle)
+        news.send(str(child).encode())
         _, status = os.waitpid(child, 0)
-        ours.send(str(os.waitstatus_to_exitcode(status)).encode())
+        news.send(str(os.waitstatus_to_exitcode(status)).encode())
+        os._exit(0)
+    news.close()
 
 
 def _become(order, handles):
+    if order["own_session"]:
+        os.setsid()
     for number, handle in enumerate(handles):
         os.dup2(handle, number)
         os.close(handle)
@@ -102,12 +180,12 @@ if __name__ == "__main__":
     import importlib
     import runpy
 
-    for _name in sys.argv[2:]:
+    _number, *_names = sys.argv[1:]
+    for _name in _names:
         importlib.import_module(_name)
     gc.collect()
     gc.freeze()  # a child that looked through them all would have to copy them
-    with socket.socket(fileno=int(sys.argv[1])) as _ours:
-        _order, _handles = _serve(_ours)
+    _order, _handles = _serve(socket.socket(fileno=int(_number)))
     _become(_order, _handles)
     _name = _order["module"]
     if not hasattr(sys.modules.get(_name), "__path__"):  # a package stays, its __main__ is run

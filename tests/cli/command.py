@@ -53,28 +53,37 @@ def call_afresh(*arguments, cwd):
     )  # fmt: skip
 
 
+def _start(arguments, cwd, extra, **output):
+    env = environment(**extra)
+    if any(name.startswith("PYTHON") for name in extra):  # Python itself must see it
+        return subprocess.Popen(
+            argv(*arguments), cwd=cwd, env=env, stdin=subprocess.DEVNULL, start_new_session=True,
+            **output,
+        )  # fmt: skip
+    return _prepared().start("postroom", *arguments, cwd=cwd, env=env, own_session=True, **output)
+
+
 class Running:
     """A command that goes on; its stderr is read line by line, its stdout at the end."""
 
     def __init__(self, *arguments, cwd, **extra):
-        self.process = subprocess.Popen(
-            argv(*arguments), cwd=cwd, env=environment(**extra), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8",
-            start_new_session=True,
-        )  # fmt: skip
+        out, err = os.pipe(), os.pipe()
+        self.process = _start(arguments, cwd, extra, stdout=out[1], stderr=err[1])
+        os.close(out[1])
+        os.close(err[1])
         self.lines = []
         self.out = []
         self._spoke = threading.Event()
         self._heard = queue.SimpleQueue()
         self._threads = [
-            threading.Thread(target=self._read, args=(self.process.stderr, self._heard)),
-            threading.Thread(target=self._read, args=(self.process.stdout, None)),
+            threading.Thread(target=self._read, args=(err[0], self._heard)),
+            threading.Thread(target=self._read, args=(out[0], None)),
         ]
         for thread in self._threads:
             thread.start()
 
-    def _read(self, stream, heard):
-        with stream:
+    def _read(self, handle, heard):
+        with open(handle, encoding="utf-8") as stream:
             for line in stream:
                 if heard is None:
                     self.out.append(line)

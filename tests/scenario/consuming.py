@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from contextlib import asynccontextmanager
+from functools import cache
 
 import psycopg
 
 from postroom.stores.postgres import PostgresStore
 from postroom.testing.consumer import Sent
+from tests.prepared import Prepared, lines_of
 from tests.scenario.place import until
-
-ROOT = Path(__file__).parents[2]
 
 
 class Ledger:
@@ -60,15 +58,15 @@ class Ledger:
 class Process:
     """A consumer in a process; `said` is what it has told so far."""
 
-    def __init__(self, process):
+    def __init__(self, process, output):
         self._process = process
         self.pid = process.pid
         self.said = []
-        self._listening = asyncio.create_task(self._listen())
+        self._listening = asyncio.create_task(self._listen(output))
 
-    async def _listen(self):
-        async for line in self._process.stdout:
-            self.said.append(line.decode().strip())
+    async def _listen(self, output):
+        async for line in lines_of(output):
+            self.said.append(line)
 
     async def runs(self):
         await until(lambda: "running" in self.said)
@@ -78,10 +76,9 @@ class Process:
 
     async def ended(self, seconds=40.0):
         """Wait for its end; returns the exit code."""
-        async with asyncio.timeout(seconds):
-            code = await self._process.wait()
-            await self._listening
-            return code
+        await until(lambda: self._process.poll() is not None, seconds)
+        await self._listening
+        return self._process.returncode
 
     async def stop(self):
         self.signal(signal.SIGTERM)
@@ -91,18 +88,26 @@ class Process:
 @asynccontextmanager
 async def consumer(ledger, source_url, *options):
     """Start a consumer process; it is gone afterwards."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-W", "error", "-m", "tests.scenario.consumer_process", ledger.url,
-        source_url, *options, cwd=ROOT, stdout=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    ours, theirs = os.pipe()
+    process = _prepared().start(
+        "tests.scenario.consumer_process", ledger.url, source_url, *options,
+        env=dict(os.environ), stdout=theirs, stderr=2,
     )  # fmt: skip
-    started = Process(process)
+    os.close(theirs)
+    started = Process(process, ours)
     try:
         yield started
     finally:
-        with suppress(ProcessLookupError):
-            process.kill()
+        process.kill()
         await started.ended()
+
+
+@cache
+def _prepared():
+    return Prepared(
+        "tests.scenario.consumer_process", "postroom.stores.postgres", "postroom.consumers.kafka",
+        "postroom.consumers.rabbitmq", env=dict(os.environ), options=["-W", "error"],
+    )  # fmt: skip
 
 
 def orders(keys, each, start=1):

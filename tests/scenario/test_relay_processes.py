@@ -5,36 +5,31 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections import Counter
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
-import postroom
 from postroom.event import Event
+from tests.prepared import Prepared, lines_of
 from tests.scenario.place import SqlitePlace, until
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-SOURCE = Path(postroom.__file__).parents[1]
 KEYS = [f"k{n}" for n in range(12)]
 
 
 class Process:
     """A relay in a process; `said` is what it has told so far."""
 
-    def __init__(self, process):
+    def __init__(self, process, output):
         self._process = process
         self.pid = process.pid
         self.said = []
-        self._listening = asyncio.create_task(self._listen())
+        self._listening = asyncio.create_task(self._listen(output))
 
-    async def _listen(self):
-        async for line in self._process.stdout:
-            self.said.append(line.decode().strip())
+    async def _listen(self, output):
+        async for line in lines_of(output):
+            self.said.append(line)
 
     async def hears(self, word):
         await until(lambda: word in self.said)
@@ -44,14 +39,12 @@ class Process:
 
     async def ended(self, seconds=10.0):
         """Wait for its end; returns the exit code."""
-        async with asyncio.timeout(seconds):
-            code = await self._process.wait()
-            await self._listening
-            return code
+        await until(lambda: self._process.poll() is not None, seconds)
+        await self._listening
+        return self._process.returncode
 
     async def close(self):
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        self._process.kill()
         await self.ended()
 
 
@@ -68,17 +61,25 @@ def tap(tmp_path):
     return tmp_path / "tap.txt"
 
 
+@pytest.fixture(scope="module")
+def prepared():
+    made = Prepared("tests.scenario.relay_process", "postroom.stores.sqlite", env=dict(os.environ))
+    yield made
+    made.end()
+
+
 @pytest.fixture
-async def spawn(place, tap):
+async def spawn(place, tap, prepared):
     started = []
 
     async def spawn(*options):
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "tests.scenario.relay_process", place.store.url, tap, *options,
-            cwd=ROOT, env={**os.environ, "PYTHONPATH": f"{SOURCE}:{ROOT}"},
-            stdout=asyncio.subprocess.PIPE,
+        ours, theirs = os.pipe()
+        process = prepared.start(
+            "tests.scenario.relay_process", place.store.url, tap, *options,
+            env=dict(os.environ), stdout=theirs, stderr=2,
         )  # fmt: skip
-        started.append(Process(process))
+        os.close(theirs)
+        started.append(Process(process, ours))
         return started[-1]
 
     yield spawn
