@@ -360,7 +360,16 @@ class Writer:
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.req("S2.6", "S1.8")
 @pytest.mark.promise("G1", "G2", "G4")
-async def test_embedded_events_go_on_over_elections(own_server):
+@pytest.mark.parametrize(
+    "harms",
+    [
+        pytest.param([kill_primary], id="kill"),
+        pytest.param(
+            [step_down, freeze_primary], id="step down, freeze", marks=pytest.mark.nightly
+        ),
+    ],
+)
+async def test_embedded_events_go_on_over_elections(own_server, harms):
     cluster = await asyncio.to_thread(own_server, "mongo_cluster")
     url = f"{cluster.url}&{FAST}"
     broker = MemoryBroker()
@@ -382,7 +391,7 @@ async def test_embedded_events_go_on_over_elections(own_server):
         stores = [MongoStore(url, embedded=["pages"]) for _ in range(2)]
         async with Relay(stores[0], broker, **relay), Relay(stores[1], broker, **relay):
             tasks = [asyncio.create_task(write(writer)) for writer in writers]
-            for harm in (step_down, kill_primary, freeze_primary):
+            for harm in harms:
                 goal = max(writer.revision for writer in writers) + 10
                 await until(written(goal), PATIENCE)
                 await asyncio.to_thread(harm, cluster)

@@ -19,6 +19,7 @@ from postroom.stores.mongo import MongoStore, connection, leasing
 from postroom.stores.mongo.waking import Ear
 from postroom.testing.store_hand import ALL, FAR, Hand, event, names
 from postroom.transactions.pymongo import without_transaction
+from tests.contract.mongo_database import url_of
 from tests.scenario.mongo_harm import (
     FAST,
     freeze_primary,
@@ -30,6 +31,7 @@ from tests.scenario.mongo_harm import (
 from tests.scenario.mongo_place import MongoPlace
 from tests.scenario.mongo_traffic import Traffic, check
 from tests.scenario.place import QUICK, until
+from tests.servers.mongo import MongoCluster
 from tests.servers.proxy import Proxy
 
 # pymongo leaves sockets to the garbage collector whose connecting was cut short by a close.
@@ -41,14 +43,30 @@ pytestmark = [
 RELAY = {**QUICK, "lease_seconds": 4.0, "batch_size": 5, "max_batch_size": 20}
 
 
+@pytest.fixture(scope="module")
+def cluster():
+    """Three members of this module alone."""
+    with MongoCluster() as started:
+        yield started
+
+
 @pytest.mark.slow
+@pytest.mark.server
 @pytest.mark.req("S1.4", "S1.8", "S2.6")
 @pytest.mark.promise("G1", "G2", "G4", "L5", "W6", "W8")
-@pytest.mark.parametrize("harm", [step_down, kill_primary, freeze_primary, freeze_secondary])
-async def test_traffic_goes_on_over_two_elections(own_server, harm):
+@pytest.mark.parametrize(
+    "harm",
+    [
+        step_down,
+        kill_primary,
+        freeze_primary,
+        pytest.param(freeze_secondary, marks=pytest.mark.nightly),
+    ],
+)
+async def test_traffic_goes_on_over_two_elections(cluster, harm):
     """Adds, reads, settles and renewals are all under way when the primary goes, twice."""
-    cluster = await asyncio.to_thread(own_server, "mongo_cluster")
-    url = f"{cluster.url}&{FAST}"
+    await asyncio.to_thread(make_whole, cluster)
+    url = f"{url_of(cluster.url, harm.__name__)}&{FAST}"
     await MongoStore(url).migrate()
     broker = MemoryBroker()
     async with Traffic(url) as traffic:
