@@ -9,6 +9,7 @@ import ast
 import re
 import sys
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -34,21 +35,31 @@ _ROW = re.compile(r"^\| ((?:S\d\.|G|F)\d+) \|.*\|$", re.MULTILINE)
 def marks(name):
     """Return id → the files whose tests carry it, from `pytest.mark.<name>(…)` anywhere in them."""
     found = defaultdict(set)
-    for folder in MARKED:
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                if _is_mark(node, name):
-                    shown = path.relative_to(ROOT).as_posix().removeprefix("src/postroom/")
-                    for argument in node.args:
-                        found[ast.literal_eval(argument)].add(shown.removeprefix("tests/"))
+    for shown, mark, identity in _all_marks():
+        if mark == name:
+            found[identity].add(shown)
     return {identity: sorted(files) for identity, files in found.items()}
 
 
-def _is_mark(node, name):
+@cache
+def _all_marks():
+    """Return (file, mark, id) for each; to read all files takes seconds."""
+    return [
+        (shown.removeprefix("tests/"), node.func.attr, ast.literal_eval(argument))
+        for folder in MARKED
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for shown in [path.relative_to(ROOT).as_posix().removeprefix("src/postroom/")]
+        for node in ast.walk(ast.parse(path.read_text()))
+        if _is_mark(node)
+        for argument in node.args
+    ]
+
+
+def _is_mark(node):
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
-        and node.func.attr == name
+        and node.func.attr in ("req", "promise")
         and isinstance(node.func.value, ast.Attribute)
         and node.func.value.attr == "mark"
     )

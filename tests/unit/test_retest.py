@@ -25,6 +25,7 @@ def test_red_the_third_time():
 @pytest.fixture
 def failed(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # to load them takes longer than all
     (tmp_path / "test_sample.py").write_text(TESTS)
 
     def write(*names):
