@@ -51,10 +51,14 @@ class Connection:
 
     trouble     why the broker cannot be reached; empty while the source is connected or closed
     losses      how often the broker became unreachable since the source was made
+    refusal     why the broker refuses acknowledgements; empty while it takes them
+    refusals    how many acknowledgements it refused since the source was made
     """
 
     trouble: str = ""
     losses: int = 0
+    refusal: str = ""
+    refusals: int = 0
 
     def lost(self, why: str) -> bool:
         """Note that the broker cannot be reached; True if that is new."""
@@ -67,6 +71,17 @@ class Connection:
         """Note that the broker answers, or is not wanted any more; True if that is new."""
         was_lost, self.trouble = bool(self.trouble), ""
         return was_lost
+
+    def refused(self, why: str) -> bool:
+        """Note that the broker refused an acknowledgement; True if that is new."""
+        is_new, self.refusal = not self.refusal, why or "it does not say why"
+        self.refusals += 1
+        return is_new
+
+    def accepted(self) -> bool:
+        """Note that the broker takes acknowledgements, or none are due; True if that is new."""
+        was_refused, self.refusal = bool(self.refusal), ""
+        return was_refused
 
 
 class Delivery(Protocol):

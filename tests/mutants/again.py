@@ -2,6 +2,8 @@
 
 from tests.mutants.mutant import Mutant
 
+LANES = "tests/unit/test_kafka_lanes.py::"
+SOURCE = "tests/unit/test_kafka_source.py::"
 FASTSTREAM = "tests/scenario/test_faststream_misbehaviour.py::"
 
 
@@ -28,7 +30,40 @@ def _faststream_without_a_pause():
     faststream_runs.FIRST_PAUSE = 0.0
 
 
+def _refused_offsets_at_once():
+    from postroom.consumers.commits import Commits
+
+    Commits.may_be_offered = lambda _self, _place: True
+
+
+def _partly_refused_is_taken():
+    from postroom.consumers.commits import Commits
+
+    answered = Commits.answered
+    Commits.answered = lambda self, error, partitions: (
+        answered(self, error, partitions) if error else []
+    )
+
+
+def _steps_without_a_pause():
+    from postroom.brokers.kafka import lanes
+
+    lanes._FIRST_PAUSE = 0.0
+
+
 AGAIN_MUTANTS = {
+    "in-refused-offsets-at-once": Mutant(
+        "F2", "offsets that Kafka refuses are offered with every poll", _refused_offsets_at_once,
+        tests=(f"{SOURCE}test_offsets_that_are_always_refused_are_offered_ever_less_often",),
+    ),
+    "in-partly-refused-is-taken": Mutant(
+        "F1", "only the error of a whole request is looked at", _partly_refused_is_taken,
+        tests=(f"{SOURCE}test_a_partition_whose_offsets_are_refused_costs_no_other",),
+    ),
+    "kafka-steps-without-a-pause": Mutant(
+        "F2", "a step of a transaction is repeated at once", _steps_without_a_pause,
+        tests=(f"{LANES}test_a_step_that_may_be_repeated_is_repeated_with_growing_pauses",),
+    ),
     "fs-loose-is-delivered-again": Mutant(
         "F3", "a subscriber that rolled back and committed is run again",
         _faststream_loose_is_delivered_again,

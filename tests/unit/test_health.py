@@ -136,6 +136,19 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     assert "secret" not in str(facts)
 
 
+def test_a_broker_that_refuses_acknowledgements_is_a_warning(pulse):
+    consumer = Consuming()
+    health = Health([], Sampler([]), pulse, [consumer])
+    consumer.connection.refused("Kafka: the group secret may not commit")
+    ok, facts = health.ready()
+    assert (ok, facts["warnings"]) == (
+        True,
+        ["the broker refuses acknowledgements of the consumer payments; see its log"],
+    )
+    consumer.connection.accepted()
+    assert health.ready().facts["warnings"] == []
+
+
 def test_a_reconciler_that_has_ended_is_a_problem(pulse):
     reconciler = SimpleNamespace(name="shop.pages", is_running=True)
     health = Health([], Sampler([]), pulse, reconcilers=[reconciler])

@@ -68,6 +68,35 @@ def test_what_fails_is_undone_at_once_and_the_next_one_begins_afresh(producers, 
     assert len(producers.made) == 2
 
 
+class Clock:
+    """A time that passes only while somebody sleeps."""
+
+    def __init__(self, monkeypatch):
+        self.now, self.pauses = 0.0, []
+        monkeypatch.setattr(lanes, "monotonic", lambda: self.now)
+        monkeypatch.setattr(lanes, "sleep", self.sleep)
+
+    def sleep(self, seconds):
+        self.pauses.append(seconds)
+        self.now += seconds
+        assert len(self.pauses) < 100
+
+
+@pytest.mark.promise("F2", "K6")
+@pytest.mark.parametrize("step", ["init_transactions", "commit_transaction"])
+def test_a_step_that_may_be_repeated_is_repeated_with_growing_pauses(producers, monkeypatch, step):
+    clock = Clock(monkeypatch)
+    producers.fails_at = step
+    monkeypatch.setattr(
+        producers, "error", KafkaError(KafkaError._FAIL, "try again", retriable=True)
+    )
+    losses = LaneProducer({}).send(MESSAGES, 1_000, 10.0)
+    assert [loss.error for loss in losses] == ["try again", "try again"]
+    assert clock.pauses[:7] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0])
+    assert sum(clock.pauses) == pytest.approx(10.0)
+    assert producers.made[0].count(step) == len(clock.pauses) + 1 == 11
+
+
 @pytest.mark.promise("K6")
 def test_what_could_not_be_begun_has_not_left(producers):
     producers.fails_at = "init_transactions"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from postroom.consumers import kafka_poller
+from postroom.consumers.commits import Commits
 from postroom.consumers.kafka import KafkaSource
 from postroom.consumers.kafka_poller import Arrivals, Poller
 from postroom.consumers.offsets import Partition
@@ -71,7 +73,8 @@ def test_what_every_consumer_has_whatever_is_configured():
         assert client["allow.auto.create.topics"] is False
 
 
-async def test_a_client_that_fails_at_once_is_made_again_with_growing_pauses(monkeypatch):
+@pytest.mark.promise("F2")
+async def test_a_client_that_fails_at_once_is_made_again_with_growing_pauses(monkeypatch, caplog):
     source = KafkaSource(URL.format(port=1))
     poller, waits = Poller(source.options, Arrivals(), source.connection, print), []
 
@@ -88,6 +91,131 @@ async def test_a_client_that_fails_at_once_is_made_again_with_growing_pauses(mon
     poller.run()
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
     assert source.connection.losses == 1
+    assert len(caplog.records) == 1
+    assert "a new one is made, with pauses" in caplog.text
+
+
+@pytest.mark.promise("F2")
+def test_brokers_that_answer_clients_which_fail_at_once_are_not_said_to_be_back(
+    monkeypatch, caplog
+):
+    """Else each new client has two log lines."""
+    source, client = KafkaSource(URL.format(port=1)), Client()
+    poller, now = Poller(source.options, Arrivals(), source.connection, print), [100.0]
+    monkeypatch.setattr(kafka_poller, "monotonic", lambda: now[0])
+    monkeypatch.setattr(kafka_poller, "Client", lambda config, logger: client)
+    client.is_back, client.lives = True, []
+
+    def poll(seconds):
+        poller._look_for_brokers(client)
+        client.lives.append(now[0])
+        if len(client.lives) == 10:
+            now[0] += 5.0
+            poller._look_for_brokers(client)
+            poller.ending.set()
+        raise KafkaException(KafkaError(KafkaError._FATAL))
+
+    client.poll, client.subscribe = poll, lambda topics, **callbacks: None
+    client.close = lambda: None
+    monkeypatch.setattr(poller.ending, "wait", lambda seconds: now.append(now.pop() + seconds))
+    source.connection.lost("a client before")
+    poller._told = "a client before"
+    poller.run()
+    assert len(client.lives) == 10
+    assert [r.getMessage().partition(" (")[0] for r in caplog.records] == [
+        "the Kafka consumer failed",
+        "Kafka can be reached again",  # the last one has lived for a while
+        "the Kafka consumer failed",
+    ]
+
+
+class Group:
+    """Refuses the offsets of these partitions; of `None`, all of them, as a group may not commit."""
+
+    def __init__(self, poller, refuses, how="answer"):
+        self.poller, self.refuses, self.how, self.offered = poller, refuses, how, []
+
+    def commit(self, offsets, asynchronous):
+        self.offered.append([(each.partition, each.offset) for each in offsets])
+        error = KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, "not authorized")
+        if self.refuses is None and self.how == "raise":
+            raise KafkaException(error)
+        if self.refuses is None:
+            self.poller._committed(error, offsets)
+            return
+        answers = [
+            SimpleNamespace(
+                topic=each.topic, partition=each.partition,
+                error=error if each.partition in self.refuses else None,
+            ) for each in offsets
+        ]  # fmt: skip
+        self.poller._committed(None, answers)
+
+
+def polling(refuses, how="answer"):
+    source, now = KafkaSource(URL.format(port=1)), [0.0]
+    poller = Poller(source.options, Arrivals(), source.connection, print)
+    poller._commits = Commits(source.connection, lambda: now[0])
+    for number in (1, 2):
+        found = poller._partitions["orders", number] = Partition("orders", number)
+        for offset in range(2_000):
+            found.arrived(offset)
+    return poller, Group(poller, refuses, how), now
+
+
+def poll_for(seconds, poller, group, now):
+    """A message of each partition is done with each poll."""
+    end = now[0] + seconds
+    while now[0] < end:
+        for partition in poller._partitions.values():
+            partition.done(partition.finished)
+            partition.finished += 1
+        poller._commit(group, wait=False)
+        now[0] += 0.05
+
+
+@pytest.mark.promise("F2")
+@pytest.mark.parametrize("how", ["answer", "raise"])
+def test_offsets_that_are_always_refused_are_offered_ever_less_often(monkeypatch, caplog, how):
+    monkeypatch.setattr(Partition, "finished", 0, raising=False)
+    poller, group, now = polling(None, how)
+    poll_for(60.0, poller, group, now)
+    assert len(group.offered) <= 13  # and not 1,200
+    connection = poller._connection
+    assert (connection.refusal, connection.trouble) == ("Kafka: not authorized", "")
+    assert connection.refusals == 2 * len(group.offered)
+    group.refuses = ()
+    poll_for(11.0, poller, group, now)
+    assert connection.refusal == ""
+    assert group.offered[-1][0][1] == poller._partitions["orders", 1].finished
+    refused, taken = [record.getMessage() for record in caplog.records]
+    assert refused.startswith("Kafka refuses the offsets of this consumer")
+    assert taken == "Kafka takes the offsets of this consumer again"
+
+
+@pytest.mark.promise("F1", "F2")
+def test_a_partition_whose_offsets_are_refused_costs_no_other(monkeypatch, caplog):
+    monkeypatch.setattr(Partition, "finished", 0, raising=False)
+    poller, group, now = polling({1})
+    poll_for(30.0, poller, group, now)
+    offered = [partition for offsets in group.offered for partition, _ in offsets]
+    assert offered.count(1) <= 10
+    assert offered.count(2) == 600
+    assert len(caplog.records) == 1
+    poller._taken(group, [TopicPartition("orders", 1)])
+    poll_for(0.1, poller, group, now)
+    assert [record.getMessage() for record in caplog.records][1:] == [
+        "Kafka takes the offsets of this consumer again"
+    ]
+
+
+def test_a_rebalance_that_refuses_an_offset_is_no_trouble(caplog):
+    source = KafkaSource(URL.format(port=1))
+    poller = Poller(source.options, Arrivals(), source.connection, print)
+    error = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
+    poller._committed(error, [TopicPartition("orders", 1)])
+    assert source.connection.refusal == ""
+    assert not [record for record in caplog.records if record.levelname != "DEBUG"]
 
 
 @pytest.mark.promise("G6")

@@ -63,7 +63,7 @@ def test_counts_of_a_consumer_and_of_its_backlog_are_added_up():
         "ignored": 2, "lost": 1, "hashed_ids": 6, "batched": 9, "split": 8,
     }  # fmt: skip
     assert {f"postroom_messages_{name}" for name in expected} == {
-        name for name in MESSAGE_COUNTERS if name != "postroom_consumer_connections_lost"
+        name for name in MESSAGE_COUNTERS if not name.startswith("postroom_consumer_")
     }
     for name, number in expected.items():
         assert of(found, name) == number, name
@@ -101,6 +101,19 @@ async def test_the_backlog_is_seen_among_the_streams_of_the_store():
         place = 'destination="handlers",stream="inbox.payments"'
         assert found[f"postroom_events_dead_total{{{place}}}"] == 0
     await sampler.stop()
+
+
+async def test_a_broker_that_refuses_acknowledgements_is_shown():
+    consumer = make()
+    metrics = ConsumerMetrics()
+    metrics.watch(consumer)
+    connection = consumer.source.connection
+    assert [connection.refused("not authorized") for _ in range(3)] == [True, False, False]
+    found = read(metrics)
+    assert found['postroom_consumer_acknowledgements_refused_total{consumer="payments"}'] == 3
+    assert connection.refusal == "not authorized"
+    assert [connection.accepted(), connection.accepted()] == [True, False]
+    assert connection.refusal == ""
 
 
 async def test_a_broker_that_cannot_be_reached_is_shown():

@@ -85,6 +85,7 @@ class KafkaSource:
             thread.ending.set()
             await asyncio.to_thread(thread.join)
         self.connection.restored()  # nobody wants it any more
+        self.connection.accepted()
 
     async def health(self) -> None:
         """Ask the brokers for their topics; raises ConnectionError otherwise."""

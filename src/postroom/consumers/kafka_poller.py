@@ -12,6 +12,7 @@ from time import monotonic
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
+from postroom.consumers.commits import Commits
 from postroom.consumers.kafka_cluster import Cluster
 from postroom.consumers.kafka_message import incoming
 from postroom.consumers.kafka_options import KafkaSourceOptions
@@ -27,9 +28,9 @@ _ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not yet asked for: par
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _LONG_LIFE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
+_STEADY_SECONDS = 5.0
 _UNREACHABLE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION}
 _UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}
-_REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
 
 
 class KafkaDelivery:
@@ -98,7 +99,10 @@ class Poller(threading.Thread):
         self._connection = connection
         self._tell = tell
         self._cluster = Cluster(options)
+        self._commits = Commits(connection)
         self._partitions: dict[tuple[str, int], Partition] = {}
+        self._told = ""  # the failure that was logged last
+        self._looks_from = 0.0
         self._held_back: bool | None = False  # None: some are paused and some are not
 
     def run(self) -> None:
@@ -108,8 +112,7 @@ class Poller(threading.Thread):
             try:
                 self._live()
             except Exception as error:  # a fatal error of the client: only a new one helps
-                _log.warning("the Kafka consumer failed (a new one is made): %s", error)
-                self._connection.lost(str(error))
+                self._broken(str(error))
                 self._lose(list(self._partitions))
                 if monotonic() - began > _LONG_LIFE_SECONDS:
                     pause = _FIRST_PAUSE
@@ -123,6 +126,7 @@ class Poller(threading.Thread):
             "error_cb": self._failed,
         }
         client = Client(config, logger=_LogLines(self._options))
+        self._looks_from = monotonic() + _STEADY_SECONDS if self._told else 0.0
         try:
             client.subscribe(
                 list(self._options.topic),
@@ -145,16 +149,28 @@ class Poller(threading.Thread):
                 client.close()
 
     # -- the connection -----------------------------------------------------------------------
+    def _broken(self, why: str) -> None:
+        """Note that the client has failed; the log hears of it once for each reason."""
+        if self._connection.lost(why) or why != self._told:
+            _log.warning("the Kafka consumer failed (a new one is made, with pauses): %s", why)
+        self._told = why
+
     def _failed(self, error: KafkaError) -> None:
         """Hear from librdkafka what is wrong; it says so again and again."""
         if error.code() in _UNREACHABLE and self._connection.lost(f"Kafka: {error.str()}"):
             _log.warning("Kafka cannot be reached (postroom goes on trying): %s", error.str())
 
     def _look_for_brokers(self, client: Client) -> None:
-        """Ask whether the brokers are back: librdkafka does not tell."""
+        """Ask whether the brokers are back: librdkafka does not tell.
+
+        Not of a client that has just been made after another: what ended that one may end it, too.
+        """
+        if monotonic() < self._looks_from:
+            return
         with suppress(KafkaException):
             client.list_topics(self._options.topic[0], timeout=_LOOK_SECONDS)
             self._connection.restored()
+            self._told = ""
             _log.warning("Kafka can be reached again")
 
     # -- messages -----------------------------------------------------------------------------
@@ -227,26 +243,23 @@ class Poller(threading.Thread):
     def _commit(self, client: Client, *, wait: bool) -> None:
         due = [
             TopicPartition(partition.topic, partition.number, offset)
-            for partition in self._partitions.values()
-            if (offset := partition.to_commit()) is not None
+            for place, partition in self._partitions.items()
+            if (wait or self._commits.may_be_offered(place))
+            and (offset := partition.to_commit()) is not None
         ]
         if not due:
             return
         try:
             if wait:
-                client.commit(offsets=due, asynchronous=False)
+                self._committed(None, client.commit(offsets=due, asynchronous=False) or due)
             else:
                 client.commit(offsets=due, asynchronous=True)
         except KafkaException as error:
             self._committed(error.args[0], due)
 
     def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        if error is None:
-            return
-        level = logging.DEBUG if error.code() in _REBALANCING else logging.WARNING
-        _log.log(level, "Kafka did not take an offset (it is offered again): %s", error.str())
-        for each in partitions:
-            found = self._partitions.get((each.topic, each.partition))
+        for place in self._commits.answered(error, partitions):
+            found = self._partitions.get(place)
             if found is not None:
                 found.not_committed()
 
@@ -287,6 +300,7 @@ class Poller(threading.Thread):
         self._lose([(each.topic, each.partition) for each in partitions])
 
     def _lose(self, partitions: Sequence[tuple[str, int]]) -> None:
+        self._commits.forget(partitions)
         for each in partitions:
             found = self._partitions.pop(each, None)
             if found is not None:

@@ -137,6 +137,11 @@ class Health:
             for told in consumers
             if told["running"] and not told["connected"]
         ]
+        warnings += [
+            f"the broker refuses acknowledgements of the consumer {one.name}; see its log"
+            for one in self._consumers
+            if one.is_running and one.connection.refusal
+        ]
         for one in self._consumers:
             if (backlog := one.backlog_relay) is not None:
                 self._sampled(backlog.settings.stream, {}, warnings)

@@ -120,6 +120,9 @@ MESSAGE_COUNTERS: Final[Mapping[str, str]] = {
     "postroom_consumer_connections_lost": (
         "How often the broker became unreachable for this consumer."
     ),
+    "postroom_consumer_acknowledgements_refused": (
+        "Acknowledgements of this consumer that the broker refused: offsets of Kafka."
+    ),
     "postroom_messages_hashed_ids": (
         "Messages without an id that this consumer knew by their body alone."
     ),

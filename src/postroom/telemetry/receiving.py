@@ -147,6 +147,7 @@ def _counts(consumer: Consumes, backlog: _Backlog) -> dict[str, float]:
         "batched": own.batched,
         "split": own.split,
         "postroom_consumer_connections_lost": consumer.connection.losses,
+        "postroom_consumer_acknowledgements_refused": consumer.connection.refusals,
     }
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -30,6 +30,7 @@ ABORT_SECONDS = 5.0
 SMALL_SECONDS = 60.0
 _GRAVE = 2  # of librdkafka's log: nobody listens to a lane that has nothing to send
 _ROOM_SECONDS = 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _TELLING = REFUSED | WRONG_TOPIC
 
 
@@ -177,7 +178,12 @@ def _abort(producer: Producer, error: Exception) -> None:
 
 
 def _repeat(step: Callable[[float], None], deadline: float) -> None:
-    """Take a step of a transaction; as long as there is time, again if it may be repeated."""
+    """Take a step of a transaction; as long as there is time, again if it may be repeated.
+
+    The pauses in between grow. The last one ends before the deadline, so that the step is tried
+    once more.
+    """
+    pause = _FIRST_PAUSE
     while True:
         try:
             step(max(0.1, deadline - monotonic()))
@@ -185,6 +191,8 @@ def _repeat(step: Callable[[float], None], deadline: float) -> None:
             problem: KafkaError = error.args[0]
             if not problem.retriable() or monotonic() >= deadline:
                 raise
+            sleep(max(0.0, min(pause, deadline - monotonic())))
+            pause = min(pause * 2, _LONGEST_PAUSE)
         else:
             return
 
