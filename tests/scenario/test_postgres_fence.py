@@ -281,7 +281,7 @@ async def test_events_are_settled_once_under_hand_over(url, store):
 @pytest.mark.promise("G5", "L7")
 async def test_a_skip_waits_for_a_settle_under_way_and_finds_the_event_done(
     url, store, other, settle
-):  # P5
+):
     await add(url, event("e", KEY))
     anna = await Hand(store).take([7])
     records = await anna.read([7])

@@ -22,7 +22,7 @@ MARKED = ("tests", "src/postroom/testing")
 # How many requirements each document has, and how many rules each letter of the protocol.
 DOCUMENTS = {"S1": 10, "S2": 8, "S3": 7, "S4": 10, "S5": 7}
 RULES = {
-    "G": 7, "W": 10, "L": 7, "R": 6, "B": 6, "P": 4, "H": 4, "I": 6, "K": 7, "Q": 4, "D": 7,
+    "G": 7, "W": 10, "L": 8, "R": 6, "B": 6, "P": 4, "H": 5, "I": 6, "K": 7, "Q": 4, "D": 7,
     "F": 4,
 }  # fmt: skip
 IDS = [f"{document}.{n}" for document, last in DOCUMENTS.items() for n in range(1, last + 1)]

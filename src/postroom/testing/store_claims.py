@@ -37,7 +37,7 @@ async def accept(store: Store, *marks: Mark) -> None:
 class ClaimContract:
     """A settle finds the effects that it ends, or changes nothing in their lanes."""
 
-    @pytest.mark.promise("G2", "G6")
+    @pytest.mark.promise("G2", "G6", "H5")
     @pytest.mark.parametrize("keep_done", [True, False])
     async def test_an_effect_that_is_there_is_settled(
         self, store: Store, add: Add, keep_done: bool
@@ -52,7 +52,7 @@ class ClaimContract:
         assert held == set(ALL)
         assert await hand.read() == []
 
-    @pytest.mark.promise("G2", "G6")
+    @pytest.mark.promise("G2", "G6", "H5")
     @pytest.mark.parametrize("keep_done", [True, False])
     async def test_an_effect_that_was_lost_is_not_settled(
         self, store: Store, add: Add, keep_done: bool
@@ -67,7 +67,7 @@ class ClaimContract:
         assert held == set(ALL) - {records["lost"].lane}
         assert [record.id for record in await hand.read()] == ["lost"]
 
-    @pytest.mark.promise("G4")
+    @pytest.mark.promise("G4", "H5")
     async def test_nothing_is_begun_in_a_lane_that_has_lost_an_effect(
         self, store: Store, add: Add
     ) -> None:

@@ -40,7 +40,7 @@ class NamingContract:
         assert (await store.stats()).blocked_keys == 0
 
     # E-1
-    @pytest.mark.promise("G2")
+    @pytest.mark.promise("G2", "L8")
     @pytest.mark.parametrize("kind", KINDS)
     async def test_another_event_under_the_same_number_is_left_alone(
         self, store: Store, add: Add, kind: str
@@ -59,7 +59,7 @@ class NamingContract:
         expected = [] if kind == "parked" else ["lost"]
         assert [missing.record.id for missing in settlement.missing] == expected
 
-    @pytest.mark.promise("G2")
+    @pytest.mark.promise("G2", "L8")
     @pytest.mark.parametrize("kind", KINDS)
     async def test_an_event_that_was_written_again_under_another_number_is_left_alone(
         self, store: Store, add: Add, kind: str
@@ -73,7 +73,7 @@ class NamingContract:
         before = again._replace(seq=again.seq - (1 << 64 if again.seq >> 64 else 1))
         await self.untouched(store, again, hand.settlement(**outcome(kind, before)))
 
-    @pytest.mark.promise("G2", "G5")
+    @pytest.mark.promise("G2", "G5", "L8")
     @pytest.mark.parametrize("kind", KINDS)
     async def test_the_lane_of_the_row_must_be_held_too(
         self, store: Store, add: Add, kind: str
