@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import json
 from datetime import UTC, datetime
 
@@ -32,11 +34,13 @@ from postroom.stores.mongo import MongoStore
 from postroom.stores.mongo.address import read_address
 from postroom.stores.mongo.blocks import block_of
 from postroom.stores.mongo.collecting import _found
+from postroom.stores.mongo.connection import UNKNOWN_COMMIT, commit
 from postroom.stores.mongo.documents import Place
 from postroom.stores.mongo.embedded import _BOUNDS, element_of, row_of
 from postroom.stores.mongo.troubles import is_transient, translate
 from postroom.transactions.pymongo import document, place_numbers
 from postroom.wiring import load_store
+from tests.sim.loop import virtual_time
 
 URL = "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&prefix=billing_&w=majority"
 
@@ -218,3 +222,23 @@ def test_an_embedded_event_with_a_number_out_of_bounds_is_none():
     for name, (low, high) in _BOUNDS.items():
         for wrong in (low - 1, high + 1):
             assert row_of({**element, name: wrong}) is None, name
+
+
+@pytest.mark.promise("F2")
+def test_a_commit_that_stays_unknown_is_asked_for_with_growing_pauses():
+    asked = []
+
+    class Session:
+        async def commit_transaction(self):
+            asked.append(asyncio.get_running_loop().time())
+            raise OperationFailure("who knows", details={"errorLabels": [UNKNOWN_COMMIT]})
+
+    async def story():
+        with pytest.raises(StoreLostError, match="the commit was not confirmed"):
+            await commit(Session())
+
+    with virtual_time() as loop:
+        loop.run_until_complete(story())
+    gaps = [b - a for a, b in itertools.pairwise(asked)]
+    assert gaps[:4] == pytest.approx([0.002, 0.004, 0.008, 0.016])
+    assert 90 < len(asked) < 115  # in ten seconds

@@ -10,11 +10,6 @@ class Pauses:
         self._first, self._longest = first_seconds, longest_seconds
         self._next = first_seconds
 
-    @property
-    def is_fresh(self) -> bool:
-        """Say whether nothing has failed since the last success."""
-        return self._next == self._first
-
     def grow(self) -> float:
         """Return the seconds to pause after one more failure."""
         pause, self._next = self._next, min(self._next * 2, self._longest)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from postroom.engine.office import Office, wait_for
+from postroom.engine.pauses import Pauses
 from postroom.engine.service import Service
 from postroom.errors import StoreError
 from postroom.observer import Alarm, Woke
@@ -13,7 +14,7 @@ _STEP = 1_000
 _SHORTEST = 0.005
 _SLOWEST = 0.1  # looks that take long make it no slower than this
 _PART = 20  # one part in so many of the time may go into looking
-_WATCH_AGAIN = 1.0
+_WATCH_AGAIN, _WATCH_LATER = 1.0, 10.0  # after an error, and after many
 
 
 class Stager(Service):
@@ -71,12 +72,13 @@ class Watcher(Service):
         self._office = office
 
     async def loop(self) -> None:
-        office = self._office
+        office, pauses = self._office, Pauses(_WATCH_AGAIN, _WATCH_LATER)
         while True:
             try:
                 if await office.store.wait_for_change(60.0):
                     office.tell(Woke(office.stream, "change"))
                     office.wake()
+                pauses.reset()
             except StoreError as error:
                 office.trouble("waiting for changes", error)
-                await asyncio.sleep(_WATCH_AGAIN)
+                await asyncio.sleep(pauses.grow())

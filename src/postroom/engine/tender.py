@@ -8,6 +8,7 @@ from math import inf
 
 from postroom.clock import Clock
 from postroom.engine.office import Office, wait_for
+from postroom.engine.pauses import Pauses
 from postroom.engine.service import Service
 from postroom.errors import StoreConflictError, StoreError
 from postroom.observer import Alarm, Lanes
@@ -59,20 +60,24 @@ class Tender(Service):
     async def loop(self) -> None:
         office = self._office
         lease = office.settings.lease_seconds
+        longest = min(lease / 10, 1.0)  # many attempts within a lease, however long it fails
+        pauses = Pauses(min(_FIRST_PAUSE, longest), longest)
         while True:
             office.hurry.clear()
             began = office.clock.monotonic()
             try:
                 await self.beat()
                 office.beat_at, self.error = office.clock.monotonic(), None
+                pauses.reset()
                 # From beginning to beginning: a lease counts from when it was asked for.
                 rest = lease / 3 - (office.beat_at - began)
                 pause = lease / 10 if office.keeper.hungry else max(rest, lease / 10)
             except StoreError as error:
                 self.error = error
                 office.trouble("renewing leases", error)
-                pause = min(lease / 10, 1.0)
-            await wait_for(office.hurry, pause)
+                await asyncio.sleep(pauses.grow())  # nobody makes it fail more often by a hurry
+            else:
+                await wait_for(office.hurry, pause)
 
     async def beat(self) -> None:
         """Show up, renew, look around, act."""

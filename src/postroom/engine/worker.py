@@ -17,6 +17,7 @@ from postroom.engine.allotment import Depths
 from postroom.engine.blocks import Judge
 from postroom.engine.flight import Flight
 from postroom.engine.office import Office, is_cancelled, wait_for
+from postroom.engine.pauses import Pauses
 from postroom.engine.service import Service, end
 from postroom.engine.settler import Settler
 from postroom.errors import StoreError
@@ -27,6 +28,7 @@ from postroom.store import Read
 _lane = attrgetter("lane")
 _SHORTEST_PAUSE = 0.05
 _SHORTEST_REST = 0.0005
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # after reads that fail
 _EVERYTHING = 1 << 62
 _STUCK_SECONDS = 1.0  # after which work that hangs no longer counts against what may be read
 _DOUBT_SECONDS = 1.0  # no sooner after a beat: what another group has in flight looks the same
@@ -107,6 +109,7 @@ class Worker(Service):
         self._stirred = asyncio.Event()
         self._publishing: set[asyncio.Task[None]] = set()
         self._restraint = Restraint()
+        self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._again_at: float | None = None
         self._depths = Depths(is_apart=group == office.settings.groups)
         self.found_nothing = False  # by the last read
@@ -147,7 +150,7 @@ class Worker(Service):
                 went_on = await self._turn()
             except StoreError as error:
                 office.trouble("reading events", error)
-                await asyncio.sleep(_SHORTEST_PAUSE * 4)
+                await asyncio.sleep(self._pauses.grow())
                 continue
             if not went_on:
                 await self._rest()
@@ -233,6 +236,7 @@ class Worker(Service):
         except StoreError:
             office.breaker.untried(self._group)
             raise
+        self._pauses.reset()
         self.found_nothing = not found
         if office.stopping:  # what is sent now might not be settled any more
             return False

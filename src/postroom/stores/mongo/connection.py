@@ -18,6 +18,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
+from postroom.engine.pauses import Pauses
 from postroom.errors import StoreConflictError, StoreLostError
 from postroom.stores.mongo.documents import CODEC, Document
 from postroom.stores.mongo.troubles import (
@@ -239,6 +240,7 @@ async def commit(session: AsyncClientSession) -> None:
 
     Raises StoreLostError if it stays unknown.
     """
+    pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
     deadline = asyncio.get_running_loop().time() + _COMMIT_SECONDS
     while True:
         try:
@@ -248,6 +250,6 @@ async def commit(session: AsyncClientSession) -> None:
                 raise
             if asyncio.get_running_loop().time() > deadline:
                 raise StoreLostError(f"MongoDB: the commit was not confirmed: {error}") from error
-            await asyncio.sleep(_FIRST_PAUSE)
+            await asyncio.sleep(pauses.grow())
         else:
             return

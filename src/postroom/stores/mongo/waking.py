@@ -18,6 +18,7 @@ from bson.int64 import Int64
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
+from postroom.engine.pauses import Pauses
 from postroom.engine.service import end
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import Document
@@ -126,7 +127,7 @@ class Ear:
 
     # -- the task -----------------------------------------------------------------------------
     async def _run(self) -> None:
-        pause = _FIRST_PAUSE
+        pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         while True:
             try:
                 with translated(harmless=True):
@@ -134,14 +135,12 @@ class Ear:
                     await self._open()
                     self._wake()  # what was committed before the cursor stood is not heard by it
                     self._tried.set()
-                    pause = _FIRST_PAUSE
-                    await self._listen_until_load()
+                    await self._listen_until_load(pauses)
             except Exception as error:  # whatever it is, relays poll meanwhile
                 self._fail(error)
                 self._tried.set()
                 await self._drop()
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                await asyncio.sleep(pauses.grow())
             else:
                 await self._drop()
 
@@ -165,9 +164,10 @@ class Ear:
         )
         self._cursor = reply["cursor"]["id"]
 
-    async def _listen_until_load(self) -> None:
+    async def _listen_until_load(self, pauses: Pauses) -> None:
         while self._cursor:
             news = await self._listen(_LONGEST_AWAIT)
+            pauses.reset()  # a cursor that is opened and never answers is no success
             many = len(news) >= _MANY
             if any(self._held.values()):
                 news = list(filter(self._concerns, news))

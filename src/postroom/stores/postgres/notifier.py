@@ -10,13 +10,14 @@ from contextlib import suppress
 
 import psycopg
 
+from postroom.engine.pauses import Pauses
 from postroom.stores.postgres.connecting import Connector
 from postroom.stores.postgres.failures import first_line
 from postroom.stores.postgres.options import Options
 from postroom.url import Url
 
 _GAP_SECONDS = 0.005  # kicks within this time of one NOTIFY are told by the next
-_RETRY_SECONDS = 1.0
+_RETRY_SECONDS, _LONGEST_RETRY = 1.0, 10.0  # after an error, and after many
 _CLOSE_SECONDS = 5.0
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')"
 _log = logging.getLogger(__name__)
@@ -73,17 +74,20 @@ class PostgresNotifier:
 
     def _run(self) -> None:
         connection: psycopg.Connection[tuple[object, ...]] | None = None
-        told = False
+        told, pauses = False, Pauses(_RETRY_SECONDS, _LONGEST_RETRY)
         while True:
             self._stirred.wait()
             closing = self._closed.is_set()
             self._stirred.clear()
-            wanted, self._wanted = self._wanted, False
+            wanted, self._wanted, pause = self._wanted, False, _GAP_SECONDS
             try:
                 if wanted:
                     connection = connection or self._connector.connect_sync()
                     connection.execute(_NOTIFY, (self._channel,))
+                    if told:
+                        _log.info("relays elsewhere are woken again")
                     told = False
+                    pauses.reset()
             except Exception as error:
                 if not told:
                     _log.warning("relays elsewhere are not woken; they poll: %s", first_line(error))
@@ -92,11 +96,12 @@ class PostgresNotifier:
                     with suppress(psycopg.Error):
                         connection.close()
                 connection = None
+                pause = pauses.grow()
                 self._wanted = True
                 self._stirred.set()
             if closing:
                 break
-            self._closed.wait(_GAP_SECONDS if connection is not None else _RETRY_SECONDS)
+            self._closed.wait(pause)
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
