@@ -40,6 +40,7 @@ retest: check  ## the tests that failed last, three at most: each must pass thre
 	@$(BIN)/python -m tests.retest
 
 nightly: $(VENV)/.dev servers  ## what is long: a million rows, every mutant, an hour of simulation, all cells of the torture
+	@$(BIN)/python -m tests.servers install --nightly
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
 	@$(BIN)/python -m tests.mutants
 	@$(BIN)/python -m tests.sim.run $(or $(SEED),1) $(or $(SECONDS),3600)

@@ -87,7 +87,7 @@ class Broker(Protocol):
         """Let go of everything; twice is safe."""
 
     async def health(self) -> None:
-        """Return if the destination answers; raise what is wrong otherwise (S4.4)."""
+        """Return if the destination answers; raise an OSError otherwise (S4.4)."""
 
     async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
         """Send a batch. Each key's run goes in order and stops at its first event that is not

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import sys
 
 import pytest
+from click.testing import CliRunner
 
 from postroom.brokers.kafka.checks import Topic, judge_topic
+from postroom.cli.app import cli
 from postroom.cli.brokers import check_broker, judge_memory
 from postroom.cli.doctor import judge_poll, judge_stream
 from postroom.config import RelaySettings
@@ -192,6 +195,19 @@ def test_it_runs_no_code_that_only_the_current_folder_asks_for(tmp_path, sqlite_
         (tmp_path / "ran").unlink()
         call("doctor", *store, cwd=tmp_path, POSTROOM_BROKER=broker)
         assert (tmp_path / "ran").exists()
+
+
+def test_it_imports_no_handlers_that_only_the_current_folder_names(
+    tmp_path, monkeypatch, sqlite_place
+):  # X-M6
+    sqlite_place.migrate()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "evil_here.py").write_text("open('ran', 'w').close()\nh = 1\n")
+    (tmp_path / "postroom.toml").write_text('broker = "handlers:evil_here:h"\n')
+    done = CliRunner().invoke(cli, ["doctor", "--store", sqlite_place.url])
+    assert "was not checked" in done.output
+    assert not (tmp_path / "ran").exists()
 
 
 def test_health_finds_the_relay_of_this_host(tmp_path, sqlite_place):

@@ -336,7 +336,7 @@ async def test_an_add_after_a_deadlock_without_autocommit_is_in_a_new_transactio
     assert "A" not in await bench.orders()
 
 
-@pytest.mark.promise("G6", "W4")
+@pytest.mark.promise("G6", "W4", "F3")
 @pytest.mark.parametrize("explicit", [False, True], ids=["no autocommit", "own BEGIN"])
 @pytest.mark.parametrize("driver", ["pymysql", "mysqlclient", "asyncmy"])
 async def test_a_handler_that_swallows_a_deadlock_has_no_effect_or_one(database, driver, explicit):

@@ -286,7 +286,39 @@ def _kafka_key_by_two_sessions():
     Sessions.share_out = careless
 
 
+def _kafka_caution_for_all():
+    from time import monotonic
+
+    from postroom.brokers.kafka import sessions
+
+    size_for = sessions.Sessions._size_for
+
+    def careless(self, topic):
+        if any(monotonic() < caution.until for caution in self._caution.values()):
+            return sessions.ONE_BY_ONE
+        return size_for(self, topic)
+
+    sessions.Sessions._size_for = careless
+
+
+def _kafka_caution_without_end():
+    from math import inf
+
+    from postroom.brokers.kafka.sessions import Caution
+
+    Caution.again = lambda self, now: Caution(inf)
+
+
 BROKER_MUTANTS = {
+    "kafka-caution-for-all": Mutant(
+        "P1", "a topic that refused a batch slows all others", _kafka_caution_for_all,
+        tests=(f"{KAFKA_QUEUE}test_a_topic_that_refused_a_batch_slows_no_other",),
+    ),
+    "kafka-caution-without-end": Mutant(
+        "P1", "a topic that refused one batch is served message by message for ever",
+        _kafka_caution_without_end,
+        tests=(f"{KAFKA_QUEUE}test_caution_grows_while_a_topic_goes_on_refusing",),
+    ),
     "kafka-key-by-two-sessions": Mutant(
         "G4", "a key whose topics have different limits is sent by two sessions at once",
         _kafka_key_by_two_sessions, tests=("tests/unit/test_kafka_sessions.py",),

@@ -7,8 +7,11 @@ faults given (None: all); a test is run by pytest in that process.
 from tests.mutants.again import AGAIN_MUTANTS
 from tests.mutants.blocks import BLOCK_MUTANTS
 from tests.mutants.brokers import BROKER_MUTANTS
+from tests.mutants.codec import CODEC_MUTANTS
+from tests.mutants.effects import EFFECT_MUTANTS
 from tests.mutants.leasing import LEASING_MUTANTS
 from tests.mutants.mongo import MONGO_MUTANTS
+from tests.mutants.mongo_costs import MONGO_COST_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mysql import MYSQL_MUTANTS
 from tests.mutants.operations import OPERATIONS_MUTANTS
@@ -417,4 +420,7 @@ MUTANTS = {
     **SET_BACK_MUTANTS,
     **ROW_MUTANTS,
     **SCOPE_MUTANTS,
+    **CODEC_MUTANTS,
+    **MONGO_COST_MUTANTS,
+    **EFFECT_MUTANTS,
 }  # fmt: skip

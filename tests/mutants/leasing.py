@@ -7,6 +7,9 @@ CLOCK = "tests/contract/test_store_memory.py"
 SET_BACK = "tests/scenario/test_server_clock.py::test_set_back_by_an_hour"
 MEMBER = "tests/scenario/test_locked_lane.py::test_a_locked_member_costs_no_lane"
 LANES = "tests/unit/test_lanes.py"
+SQLITE = "tests/contract/test_store_sqlite.py::TestSqliteStore::"
+MONGO = "tests/contract/test_store_mongo.py::TestReplicaSetOfOne::"
+DRAIN = "tests/unit/test_drain.py::"
 _REFUSED = "tests/scenario/test_refused_settle.py"
 REFUSED = f"{_REFUSED}::test_it_becomes_a_dead_letter_and_its_neighbours_are_done[sqlite]"
 STRICT = f"{_REFUSED}::test_a_strict_event_is_not_given_up_for_it[sqlite]"
@@ -114,7 +117,102 @@ def _refused_without_a_pause():
     settler.wait_for = impatient
 
 
+def _replay_takes_lanes():
+    import json
+
+    from postroom.stores.sqlite import people
+
+    choose = people._choose
+
+    def careless(db, ids, *, over, now):
+        chosen = choose(db, ids, over=over, now=now)
+        db.run("fence_lanes", seqs=json.dumps([event.seq for event in chosen]))
+        return chosen
+
+    people._choose = careless
+
+
+def _replay_takes_lanes_mongo():
+    from postroom.stores.mongo import people
+
+    people.tell_replayed = people.depose
+
+
+def _replay_untold():
+    from postroom.stores.sqlite.statements import load_queries
+
+    queries = load_queries("postroom_")
+    assert "replayed_at = :now" in queries["replayed"]
+    queries["replayed"] = queries["replayed"].replace("= :now", "= 0 * :now")
+
+
+def _drain_without_patience():
+    from postroom.engine.tender import Patience
+
+    async def once(self, question):
+        return await question()
+
+    Patience.ask = once
+
+
+def _drain_without_growing_pauses():
+    from postroom.engine.tender import Patience
+
+    Patience._pause = property(lambda self: 0.01, lambda self, pause: None)
+
+
+def _first_lane_first():
+    """The old way: one lane after the other, each as far as the limit goes."""
+    from postroom.store import Staged
+    from postroom.stores.sqlite import events
+
+    def stage(db, stream, lanes, limit):
+        moved = 0
+        with db.change() as now:
+            for lane in sorted(lanes):
+                most = limit - moved
+                moved += db.run("stage", stream=stream, lane=lane, now=now, most=most).rowcount
+        return Staged(moved, None, bool(moved))
+
+    events.stage = stage
+
+
+def _nothing_apart():
+    from postroom.engine.allotment import Depths
+
+    Depths._leave = lambda self, lanes, now, took: None
+
+
 LEASING_MUTANTS = {
+    "replay-takes-lanes": Mutant(
+        "L7", "a replay takes the lanes from their owners, in SQLite", _replay_takes_lanes,
+        tests=(f"{SQLITE}test_a_replay_leaves_the_lanes_to_their_owners",),
+    ),
+    "replay-takes-lanes-mongo": Mutant(
+        "L7", "a replay takes the lanes from their owners, in MongoDB", _replay_takes_lanes_mongo,
+        tests=(f"{MONGO}test_a_replay_leaves_the_lanes_to_their_owners",),
+    ),
+    "replay-untold": Mutant(
+        "L5", "a lease does not say that an event of its lane was replayed", _replay_untold,
+        tests=(f"{SQLITE}test_a_settle_in_doubt_does_not_undo_a_replay",),
+    ),
+    "drain-without-patience": Mutant(
+        "L5", "a drain ends by the first error of the store", _drain_without_patience,
+        tests=(f"{DRAIN}test_a_drain_goes_on_when_its_look_fails",),
+    ),
+    "drain-without-growing-pauses": Mutant(
+        "F2", "a drain asks a store that fails a hundred times a second",
+        _drain_without_growing_pauses,
+        tests=(f"{DRAIN}test_a_drain_ends_by_the_error_after_a_whole_lease_with_growing_pauses",),
+    ),
+    "stage-lane-by-lane": Mutant(
+        "W7", "due events of one lane use up the limit of a stage, in SQLite", _first_lane_first,
+        tests=(f"{SQLITE}test_due_events_of_one_lane_do_not_hold_up_the_others",),
+    ),
+    "hot-lane-not-apart": Mutant(
+        "P1", "slow reads past a hot key hold up the other lanes of their worker", _nothing_apart,
+        tests=("tests/unit/test_allotment.py",),
+    ),
     "refused-settle-without-a-pause": Mutant(
         "F2", "what the store refuses for good is tried again twenty times a second",
         _refused_without_a_pause, tests=("tests/unit/test_settler.py",),

@@ -194,7 +194,68 @@ def _opened_by_each():
     MysqlStore._door = property(lambda self: nullcontext(), lambda self, door: None)
 
 
+def _unknown_is_pending():
+    from postroom.stores.mysql.adopt import Adoption
+
+    class Any(dict):
+        def __contains__(self, status):
+            return True
+
+        def __missing__(self, status):
+            return "pending"
+
+    meanings = Adoption.meanings.fget
+    Adoption.meanings = property(lambda self: Any(meanings(self)))
+
+
+def _aggregate_0_is_none():
+    text = "IF(NULLIF(CONVERT(t.aggregate_id USING utf8mb4), '') IS NULL,"
+    _rewrite("adopt", text, "IF(NULLIF(t.aggregate_id, '') IS NULL,")
+
+
+def _times_are_utc():
+    from postroom.stores.mysql import adopt
+
+    async def utc(session, adoption):
+        return adoption.time_zone or "+00:00"
+
+    adopt._time_zone = utc
+
+
+def _null_payloads():
+    _rewrite("adopt_unfit", "WHEN t.payload IS NULL THEN 'payload is NULL'", "")
+
+
+def _password_in_clear():
+    from postroom.stores.mysql import session
+
+    session._REFUSED_PLUGINS = {}
+
+
 MYSQL_MUTANTS = {
+    "my-password-in-clear": Mutant(
+        "S4.9", "a server that asks for the password in clear text is told it, over an open line",
+        _password_in_clear, tests=("tests/unit/test_mysql_clear_text.py",),
+    ),
+    "my-adopt-unknown-is-pending": Mutant(
+        "G3", "rows of a status that nobody explained are sent", _unknown_is_pending,
+        tests=(f"{ADOPT}::test_unknown_statuses_are_refused_before_anything_moves",),
+    ),
+    "my-adopt-aggregate-0": Mutant(
+        "W10", "adopted rows of aggregate 0 have a key without its hash", _aggregate_0_is_none,
+        tests=(f"{ADOPT}::test_aggregate_0_is_a_key_like_any_other",),
+    ),
+    "my-adopt-utc": Mutant(
+        "W10", "the times of adopted rows count as UTC", _times_are_utc,
+        tests=(
+            f"{ADOPT}::test_a_zone_that_the_server_does_not_know_is_refused",
+            f"{ADOPT}::test_times_are_those_of_the_old_writers",
+        ),
+    ),
+    "my-adopt-null-payload": Mutant(
+        "F1", "a row without a payload ends an adoption half-way", _null_payloads,
+        tests=(f"{ADOPT}::test_a_row_without_a_payload_is_named_before_anything_moves",),
+    ),
     "my-prune-any-state": Mutant(
         "G2", "an event that is replayed meanwhile is pruned", _prune_by_the_look, tests=(PRUNE,)
     ),

@@ -14,6 +14,7 @@ LOG = "tests/unit/test_log_observer.py"
 METRICS = "tests/unit/test_metrics.py"
 RECEIVING = "tests/unit/test_metrics_consumers.py"
 SHOW = "tests/cli/test_show.py"
+SERVING = "tests/unit/test_serving.py::"
 TRACING = "tests/unit/test_tracing.py"
 
 
@@ -150,7 +151,101 @@ def _terminal_obeys():
     show._readable = lambda character: character
 
 
+def _broker_never_lost():
+    from postroom.source import Connection
+
+    Connection.lost = lambda self, why: True
+
+
+def _broker_told_each_time():
+    from postroom.source import Connection
+
+    lost = Connection.lost
+
+    def careless(self, why):
+        lost(self, why)
+        return True
+
+    Connection.lost = careless
+
+
+def _mask_whole_words():
+    from postroom.telemetry import log
+
+    log._mask_url = lambda word: log._URL_PASSWORD.sub(r"\1***", word[0])
+
+
+def _any_number_of_connections():
+    from socketserver import ThreadingMixIn
+
+    from postroom.telemetry.serving import _Server
+
+    _Server.process_request = ThreadingMixIn.process_request
+    _Server.process_request_thread = ThreadingMixIn.process_request_thread
+
+
+def _connections_without_end():
+    from postroom.telemetry.serving import _Server
+
+    _Server.service_actions = lambda self: None
+
+
+def _accept_at_once():
+    from wsgiref.simple_server import WSGIServer
+
+    from postroom.telemetry import serving
+
+    serving._Server.get_request = lambda self: WSGIServer.get_request(self)
+
+
+def _any_host():
+    from postroom.telemetry.serving import MetricsServer
+
+    make = MetricsServer.__init__
+    MetricsServer.__init__ = lambda self, host, *others: make(self, host or "0.0.0.0", *others)
+
+
+def _code_of_any_folder():
+    from postroom.cli import doctor
+
+    doctor.refuse_code = lambda setting, unnamed_file: None
+
+
 OPERATIONS_MUTANTS = {
+    "ops-broker-never-lost": Mutant(
+        "G7", "a consumer without its broker looks well", _broker_never_lost,
+        tests=(f"{HEALTH}::test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning",),
+    ),
+    "ops-broker-told-each-time": Mutant(
+        "F2", "each failed attempt to reach a broker is a log line", _broker_told_each_time,
+        tests=("tests/unit/test_kafka_source.py::test_brokers_that_are_back_are_told_once",),
+    ),
+    "ops-mask-is-square": Mutant(
+        "D1", "the time to mask a text grows with the square of its length", _mask_whole_words,
+        tests=(f"{LOG}::test_every_search_of_the_mask_finds_its_end",),
+    ),
+    "ops-any-number-of-connections": Mutant(
+        "D1", "each connection to the metrics port has a thread, however many there are",
+        _any_number_of_connections,
+        tests=(f"{SERVING}test_a_probe_is_answered_beside_hundreds_of_idle_connections",),
+    ),
+    "ops-connections-without-end": Mutant(
+        "D1", "a connection to the metrics port that says nothing stays open",
+        _connections_without_end,
+        tests=(f"{SERVING}test_an_idle_connection_ends_when_its_time_is_over",),
+    ),
+    "ops-accept-at-once": Mutant(
+        "F2", "the metrics port spins without file descriptors", _accept_at_once,
+        tests=(f"{SERVING}test_without_file_descriptors_it_waits_instead_of_spinning",),
+    ),
+    "ops-any-host": Mutant(
+        "F4", "an empty metrics_host means every address", _any_host,
+        tests=(f"{SERVING}test_an_empty_host_is_refused",),
+    ),
+    "ops-code-of-any-folder": Mutant(
+        "F4", "the doctor runs code that only the current folder asks for", _code_of_any_folder,
+        tests=(f"{DOCTOR}::test_it_imports_no_handlers_that_only_the_current_folder_names",),
+    ),
     "ops-deeds-forgotten": Mutant(
         "L7", "what people do is not written down", _deeds_forgotten, tests=(CONTRACT,)
     ),

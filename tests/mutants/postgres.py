@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 FENCE = "tests/scenario/test_postgres_fence.py"
 WRITERS = "tests/scenario/test_postgres_writers.py"
 FLOOR = "tests/scenario/test_postgres_floor.py"
+SEQUENCE = "tests/scenario/test_postgres_sequence.py::"
 PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key"
 
 
@@ -92,7 +93,36 @@ def _host_clock():
     Session._execute = by_the_host
 
 
+def _any_conflict_is_a_duplicate():
+    from postroom import outbox
+    from postroom.errors import DuplicateEventError
+
+    def refuse(tx, ids):
+        raise DuplicateEventError(ids)
+        yield
+
+    outbox._refuse = refuse
+
+
+def _sequence_unseen():
+    from postroom.stores.postgres import schema
+
+    async def nothing(connection, options):
+        pass
+
+    schema._warn_of_sequence = nothing
+
+
 POSTGRES_MUTANTS = {
+    "pg-conflict-is-a-duplicate": Mutant(
+        "W5", "an event whose number is taken counts as added before",
+        _any_conflict_is_a_duplicate,
+        tests=(f"{SEQUENCE}test_a_number_that_is_taken_is_not_a_duplicate",),
+    ),
+    "pg-sequence-unseen": Mutant(
+        "W5", "a relay does not say that the sequence is behind its table", _sequence_unseen,
+        tests=(f"{SEQUENCE}test_open_and_the_doctor_say_how_to_repair_it",),
+    ),
     "pg-host-clock": Mutant(
         "L1", "leases are judged by the clock of the relay's host", _host_clock,
         tests=("tests/scenario/test_wrong_clock.py",),

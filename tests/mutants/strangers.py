@@ -44,7 +44,18 @@ def _no_limit():
     consumer.limited = lambda delivery, _: delivery
 
 
+def _never_enough():
+    from postroom.consumers.kafka_poller import Arrivals
+
+    Arrivals.are_enough = False
+
+
 STRANGER_MUTANTS = {
+    "in-kafka-never-enough": Mutant(
+        "D1", "messages are fetched without a bound while the event loop is blocked",
+        _never_enough,
+        tests=("tests/unit/test_consumer_parts.py::test_arrivals_are_enough_by_number_or_by_size",),
+    ),
     "in-no-limit": Mutant(
         "G7", "a message of any size is handled", _no_limit,
         tests=(f"{CONTRACT}test_a_message_that_is_too_large_costs_itself_alone",),

@@ -179,7 +179,7 @@ def legacy(shop):
     return transaction
 
 
-@pytest.mark.promise("G6", "G7")
+@pytest.mark.promise("G6", "G7", "F3")
 async def test_a_handler_that_rolls_back_takes_nothing_from_its_neighbours(shop, legacy):
     async def trouble(event, tx, call):
         if event.id == "b-1":
@@ -196,7 +196,7 @@ async def test_a_handler_that_rolls_back_takes_nothing_from_its_neighbours(shop,
     assert (consumer.counts.done, consumer.counts.dead) == (2, 1)  # R-B2: it is no success
 
 
-@pytest.mark.promise("G6", "G7")
+@pytest.mark.promise("G6", "G7", "F3")
 async def test_a_handler_that_commits_commits_nothing_that_has_not_happened(shop, legacy):
     async def trouble(event, tx, call):
         if event.id == "b-1":

@@ -257,7 +257,7 @@ async def test_a_schema_and_the_headers_of_foreign_senders_can_be_named(
     assert ("paid",) in ledger.run("SELECT type FROM postroom_inbox")
 
 
-@pytest.mark.promise("G6")
+@pytest.mark.promise("G6", "F3")
 async def test_a_swallowed_error_is_not_acknowledged(rabbitmq_url, ledger, middleware, sender):
     """PostgreSQL answers the COMMIT with a rollback, and the driver does not tell.  R-A1"""
     [queue] = await queues(sender, "swallow")
@@ -301,6 +301,7 @@ def test_each_subscriber_has_an_inbox_name_of_its_own():
     assert named(topics=["b", "a"]) == named(topics=["a", "b"])
 
 
+@pytest.mark.promise("F2")
 async def test_a_message_without_an_id_is_rejected_after_a_pause(monkeypatch, caplog):
     rests = []
 

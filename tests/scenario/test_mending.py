@@ -39,7 +39,7 @@ async def test_a_mend_that_hangs_holds_up_no_heartbeat(place):
         hangs.released.set()
 
 
-@pytest.mark.promise("B4")
+@pytest.mark.promise("B4", "F2")
 async def test_a_mend_that_fails_is_repeated_with_a_pause_and_then_left(place, notes, monkeypatch):
     reach, pauses, sleep = Reach(place.store), [], asyncio.sleep
 

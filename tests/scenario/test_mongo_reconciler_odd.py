@@ -103,6 +103,7 @@ async def test_an_error_of_the_users_function_costs_one_run(standalone, caplog):
 
 
 # T-A4
+@pytest.mark.promise("F2")
 async def test_the_pause_after_errors_grows(standalone, monkeypatch):
     reconciler = standalone.reconciler(every_seconds=300.0)
     pauses = []

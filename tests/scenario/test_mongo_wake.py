@@ -76,6 +76,7 @@ async def test_all_who_wait_are_told_and_each_hears_what_came_between_two_calls(
 
 
 # T-C1
+@pytest.mark.promise("F2")
 async def test_a_stream_that_fails_all_the_time_is_tried_ever_less_often(place, monkeypatch):
     pauses, sleep = [], asyncio.sleep
 

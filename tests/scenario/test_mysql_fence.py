@@ -309,6 +309,22 @@ async def test_members_that_are_long_gone_are_forgotten_without_a_deadlock(datab
         ]
 
 
+async def test_a_member_with_a_zero_date_stops_no_heartbeat(database, store):
+    """MariaDB keeps such dates, and computes nothing from them: what it computes is NULL."""
+    from postroom.store import Member
+
+    database.run(
+        "SET STATEMENT sql_mode = '' FOR INSERT INTO postroom_member "
+        "(stream, owner, name, healthy, length, until) "
+        "VALUES ('main', 'zero', 'zero', 1, 1000000, '0000-00-00')"
+    )
+    for _ in range(2):
+        roster = await store.beat("main", Member("anna", healthy=True), FAR, {})
+        assert [member.owner for member in roster.members] == ["anna"]
+    assert len(await store.take("main", "anna", ALL, FAR)) == LANES
+    assert database.run("SELECT owner FROM postroom_member") == [(b"anna",)]
+
+
 async def take(store, owner):
     """Take all lanes; after a deadlock, which has changed nothing, again as a relay does."""
     while True:

@@ -15,7 +15,10 @@ def main() -> int:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.servers", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("install", help="install every server that is missing")
+    installing = commands.add_parser("install", help="install every server that is missing")
+    installing.add_argument(
+        "--nightly", action="store_true", help="also those that only make nightly needs"
+    )
     commands.add_parser("list", help="list the servers that can be started")
     start = commands.add_parser("start", help="start one, print its URL, stop it on Ctrl-C")
     start.add_argument("server", choices=sorted(SERVERS))
@@ -23,7 +26,7 @@ def main() -> int:
     try:
         match options.command:
             case "install":
-                install()
+                install(nightly=options.nightly)
                 keep_classes()
             case "list":
                 for name, kind in SERVERS.items():

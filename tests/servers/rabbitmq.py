@@ -1,6 +1,7 @@
 """RabbitMQ, with an Erlang port mapper of its own."""
 
 import asyncio
+import os
 import subprocess
 import threading
 from collections.abc import Coroutine, Sequence
@@ -55,8 +56,12 @@ class RabbitMQ(Server):
             "ERL_EPMD_ADDRESS": "127.0.0.1",
         }
 
+    def programs(self) -> Path:
+        """Give the folder with RabbitMQ's own scripts."""
+        return programs.rabbitmq_bin()
+
     def command(self) -> Sequence[str | Path]:
-        return [programs.rabbitmq_bin() / "rabbitmq-server"]
+        return [self.programs() / "rabbitmq-server"]
 
     def answers(self) -> bool:
         if not listens(self.port):
@@ -67,7 +72,7 @@ class RabbitMQ(Server):
     def ctl(self, *words: str) -> str:
         """Run rabbitmqctl against this server and give what it printed."""
         done: subprocess.CompletedProcess[str] = subprocess.run(
-            [programs.rabbitmq_bin() / "rabbitmqctl", "--quiet", *words],
+            [self.programs() / "rabbitmqctl", "--quiet", *words],
             env=self.variables(),
             cwd=self.folder,
             capture_output=True,
@@ -76,6 +81,21 @@ class RabbitMQ(Server):
             **run_as(self.user),
         )
         return done.stdout
+
+
+class RabbitMQ4(RabbitMQ):
+    """RabbitMQ 4.0, in which a quorum queue drops what it has delivered 20 times by default."""
+
+    name = "rabbitmq4"
+    system_user = None  # the cache may lie in a folder that nobody else may enter
+
+    def programs(self) -> Path:
+        return programs.rabbitmq4_home() / "usr/lib/rabbitmq/bin"
+
+    def environment(self) -> dict[str, str]:
+        erlang = programs.rabbitmq4_home() / "usr/lib/erlang/bin"
+        path = f"{erlang}:{os.environ.get('PATH', os.defpath)}"
+        return {**super().environment(), "PATH": path}
 
 
 async def open_and_close(url: str) -> None:

@@ -77,7 +77,7 @@ def test_two_at_once_download_once(monkeypatch: pytest.MonkeyPatch, cache: Path)
     fetched: list[Path] = []
     both = threading.Barrier(2)
 
-    def missing_downloads() -> list[tuple[str, object]]:
+    def missing_downloads(*, nightly: bool = False) -> list[tuple[str, object]]:
         return [] if (cache / "thing-1").exists() else [("thing-1", fetched.append)]
 
     def missing_packages() -> list[str]:

@@ -58,6 +58,7 @@ def test_a_try_that_never_comes_back_is_not_the_last():
     assert made.room(100, 19.0, 0) == 1
 
 
+@pytest.mark.promise("F2")
 def test_pauses_grow_up_to_the_longest():
     made, now, pauses = breaker(first=1.0, longest=5.0), 0.0, []
     made.outage("refused", now)

@@ -18,6 +18,7 @@ from tests.servers.process import free_port
 URL = "kafka://127.0.0.1:{port}?topic=orders&group=payments"
 
 
+@pytest.mark.promise("F2")
 async def test_brokers_that_cannot_be_reached_are_told_once(caplog):
     """R-D1."""
     source = KafkaSource(URL.format(port=free_port()))

@@ -18,8 +18,8 @@ from postroom.observer import (
     Vanished,
     Woke,
 )
-from postroom.telemetry import LogObserver
-from postroom.telemetry.log import mask, ranges
+from postroom.telemetry import LogObserver, log
+from postroom.telemetry.log import _URL_PASSWORD, mask, ranges
 
 
 class Clock:
@@ -206,6 +206,23 @@ def test_secrets_are_masked(text, shown):
 def test_masking_takes_time_in_proportion_to_the_text(text):  # X-M1
     """Square, this megabyte took half an hour; the test's own limit is the judge."""
     assert mask(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["://:" * 50, "x@y " + "://:" * 50, "a://u:p@h/" + "://:" * 50, "no url"]
+)
+def test_every_search_of_the_mask_finds_its_end(text, monkeypatch):  # X-M1
+    """A search for an @ that is not there costs the whole text, at each of its places."""
+    searched = []
+
+    class Searching:
+        def sub(self, repl, string):
+            searched.append(string)
+            return _URL_PASSWORD.sub(repl, string)
+
+    monkeypatch.setattr(log, "_URL_PASSWORD", Searching())
+    mask(text)
+    assert all(part.endswith("@") for part in searched if part)
 
 
 def test_secrets_do_not_reach_the_log(told):

@@ -212,6 +212,7 @@ class HangsUp:
         writer.close()
 
 
+@pytest.mark.promise("F2")
 async def test_every_connection_to_a_server_that_hangs_up_is_followed_by_a_pause(caplog):
     async with HangsUp() as server:
         source = RabbitSource(f"amqp://{server.host}?queue=inbox&connect_seconds=5")
@@ -231,6 +232,7 @@ async def test_every_connection_to_a_server_that_hangs_up_is_followed_by_a_pause
     assert len(lines) == 1
 
 
+@pytest.mark.promise("F2")
 async def test_a_relays_broker_makes_one_attempt_for_each_host_and_call():
     """The pauses between calls are the relay's own: its breaker's."""
     async with HangsUp() as server:

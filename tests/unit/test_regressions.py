@@ -109,6 +109,7 @@ async def test_whoever_asks_a_destination_can_be_cancelled():
     assert asking.cancelled()
 
 
+@pytest.mark.promise("F2")
 async def test_the_watcher_does_not_spin_while_the_tender_is_asked_to_hurry():
     """It waited for an event that was set, and nothing else in the process ran any more."""
 

@@ -144,6 +144,7 @@ class Gone(MemoryStore):
     ],
     ids=["relay", "consumer"],
 )
+@pytest.mark.promise("F2")
 def test_a_store_that_is_away_for_long_is_asked_ever_less_often(make):
     async def story():
         store, asked = Gone(), asyncio.Event()

@@ -86,6 +86,7 @@ def test_clients_that_break_off_are_no_news(server, capfd):  # X-M2
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.promise("F2")
 def test_without_file_descriptors_it_waits_instead_of_spinning(monkeypatch):  # X-M2
     """A connection that cannot be accepted stays ready: the next look comes at once."""
     pauses = []

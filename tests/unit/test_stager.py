@@ -46,6 +46,7 @@ async def arrivals(broker, count):
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.promise("F2")
 @pytest.mark.req("S4.3")
 def test_an_idle_relay_looks_ever_less_often_up_to_the_poll_interval():
     async def story(loop):

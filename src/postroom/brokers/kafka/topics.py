@@ -33,7 +33,7 @@ _JUST_NOW_SECONDS = 0.5
 _MARGIN = 0.9  # what a batch may have of the topic's limit
 
 
-class AwayError(Exception):
+class AwayError(ConnectionError):
     """The cluster gives no answer."""
 
 

@@ -23,6 +23,7 @@ IDLE_SECONDS = 30
 that is frozen in the middle of a settle must not keep its lanes from the others."""
 SET_NAMES = "SET NAMES utf8mb4"
 _CLOSE_SECONDS = 1.0
+_CANNOT_LOAD = 2059  # an authentication plugin
 _TOGETHER_BYTES = 500_000  # longer statements travel alone: a server may take 1 MB at a time
 
 
@@ -54,6 +55,22 @@ class Tls(NamedTuple):
             files = [name for name in (self.ca, self.cert, self.key) if name]
             raise ConfigError(f"TLS: cannot use {', '.join(files)}: {error}") from error
         return context
+
+
+class ClearText:
+    """Stands in for the ways to log in that hand the password to whoever asks: it refuses.
+
+    Any server may ask for them. Over an open line everybody between would read the password.
+    """
+
+    def __init__(self, connection: asyncmy.Connection) -> None: ...
+
+    def authenticate(self, packet: object) -> None:  # noqa: ARG002 - the shape that asyncmy asks for
+        raise asyncmy.errors.OperationalError(
+            _CANNOT_LOAD,
+            "the server asks for the password in clear text, and the connection is not encrypted; "
+            "nothing was sent. Add ssl_mode=verify_identity to the URL",
+        )
 
 
 class Target(NamedTuple):
@@ -92,6 +109,7 @@ class Target(NamedTuple):
                     autocommit=autocommit,
                     connect_timeout=self.connect_seconds,
                     ssl=self.tls.context() if self.tls is not None else None,
+                    auth_plugin_map=None if self.tls or self.socket else _REFUSED_PLUGINS,
                 )
                 if names:
                     try:
@@ -102,6 +120,9 @@ class Target(NamedTuple):
                 return connection
         except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
             raise translate(error, self.database) from error
+
+
+_REFUSED_PLUGINS = dict.fromkeys(("mysql_clear_password", "dialog"), ClearText)
 
 
 def flavour_of(version: str) -> Flavour:
