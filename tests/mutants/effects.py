@@ -47,9 +47,10 @@ def _repeats_return():
 
 
 def _rejected_at_once():
-    from postroom.integrations import faststream
+    from postroom.integrations import faststream_runs
 
-    faststream._REJECT_SECONDS = 0.0
+    assert faststream_runs.REJECT_SECONDS
+    faststream_runs.REJECT_SECONDS = 0.0
 
 
 def _tombstones_are_empty():

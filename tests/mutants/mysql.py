@@ -232,7 +232,18 @@ def _password_in_clear():
     session._REFUSED_PLUGINS = {}
 
 
+def _replay_takes_lanes():
+    from postroom.stores.mysql.statements import load_queries
+
+    queries = load_queries("postroom_")
+    queries["replayed"] = queries["fence_lanes"]
+
+
 MYSQL_MUTANTS = {
+    "my-replay-takes-lanes": Mutant(
+        "L7", "a replay takes the lanes from their owners", _replay_takes_lanes,
+        tests=(f"{CONTRACT}::TestMysqlStore::test_a_replay_leaves_the_lanes_to_their_owners",),
+    ),
     "my-password-in-clear": Mutant(
         "S4.9", "a server that asks for the password in clear text is told it, over an open line",
         _password_in_clear, tests=("tests/unit/test_mysql_clear_text.py",),

@@ -5,6 +5,7 @@ from tests.mutants.mutant import Mutant
 FENCE = "tests/scenario/test_postgres_fence.py"
 WRITERS = "tests/scenario/test_postgres_writers.py"
 FLOOR = "tests/scenario/test_postgres_floor.py"
+CONTRACT = "tests/contract/test_store_postgres.py::TestPostgres15Store::"
 SEQUENCE = "tests/scenario/test_postgres_sequence.py::"
 PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key"
 
@@ -113,7 +114,34 @@ def _sequence_unseen():
     schema._warn_of_sequence = nothing
 
 
+def _replay_takes_lanes():
+    from postroom.stores.postgres.statements import load_queries
+
+    queries = load_queries("postroom_")
+    queries["replayed"] = queries["fence_lanes"]
+
+
+def _replay_above_the_floor():
+    _rewrite("replayed = least(f.replayed, c.lowest)", "replayed = NULL")
+
+
+def _first_lane_first():
+    _rewrite("LIMIT ceil(in_limit::float8 / busy)", "LIMIT in_limit")
+
+
 POSTGRES_MUTANTS = {
+    "pg-replay-takes-lanes": Mutant(
+        "L7", "a replay takes the lanes from their owners", _replay_takes_lanes,
+        tests=(f"{CONTRACT}test_a_replay_leaves_the_lanes_to_their_owners",),
+    ),
+    "pg-replay-above-the-floor": Mutant(
+        "R6", "reads begin above an event that was replayed", _replay_above_the_floor,
+        tests=(f"{FLOOR}::test_what_an_operator_brings_back_below_the_floor_is_read",),
+    ),
+    "pg-stage-lane-by-lane": Mutant(
+        "W7", "due events of one lane use up the limit of a stage", _first_lane_first,
+        tests=(f"{CONTRACT}test_due_events_of_one_lane_do_not_hold_up_the_others",),
+    ),
     "pg-conflict-is-a-duplicate": Mutant(
         "W5", "an event whose number is taken counts as added before",
         _any_conflict_is_a_duplicate,

@@ -9,6 +9,7 @@ import json
 import re
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -80,11 +81,34 @@ def test_the_unit_is_sound(tmp_path):
         assert [line for line in checked.stderr.splitlines() if "postroom" in line] == []
         assert checked.returncode == 0, checked.stderr
     lines = unit.splitlines()
-    for hardening in ("CapabilityBoundingSet=", "NoNewPrivileges=yes", "PrivateUsers=yes",
-                      "SystemCallFilter=@system-service", "ProtectSystem=strict", "UMask=0077"):  # fmt: skip
-        assert hardening in lines
+    hardening = {
+        "CapabilityBoundingSet=", "LockPersonality=yes", "NoNewPrivileges=yes", "PrivateDevices=yes",
+        "PrivateTmp=yes", "PrivateUsers=yes", "ProtectClock=yes", "ProtectControlGroups=yes",
+        "ProtectHome=yes", "ProtectHostname=yes", "ProtectKernelLogs=yes", "ProtectKernelModules=yes",
+        "ProtectKernelTunables=yes", "ProtectProc=invisible", "ProtectSystem=strict",
+        "RestrictNamespaces=yes", "RestrictRealtime=yes", "RestrictSUIDSGID=yes",
+        "SystemCallArchitectures=native", "SystemCallFilter=@system-service", "UMask=0077",
+    }  # fmt: skip
+    assert hardening - set(lines) == set()
     stop = int(re.search(r"TimeoutStopSec=(\d+)", unit)[1])
     assert stop > Configuration(Source(), {}).relays({})[0].settings.stop_seconds
+
+
+def test_the_image_has_the_versions_that_the_tests_ran_with():
+    dockerfile = (DEPLOY / "docker/Dockerfile").read_text().replace("\\\n", " ")
+    installs = re.findall(r"\bpip install ([^\n&]*)", dockerfile)
+    assert installs
+    assert all("-c /src/constraints.txt" in install for install in installs)
+    assert re.search(r"^COPY .*\bconstraints\.txt", dockerfile, re.MULTILINE)
+    assert re.findall(r"^USER (\S+)", dockerfile, re.MULTILINE)[-1] not in ("root", "0")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = re.search(r"^ARG EXTRAS=(\S+)", dockerfile, re.MULTILINE)[1].split(",")
+    needed = [*project["dependencies"]]
+    for extra in extras:
+        needed += project["optional-dependencies"][extra]
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.MULTILINE)
+    names = {re.match(r"[\w.-]+", one)[0].lower().replace("_", "-") for one in needed}
+    assert names <= {name.lower().replace("_", "-") for name in pinned}
 
 
 def manifests():
