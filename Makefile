@@ -39,7 +39,7 @@ test: $(VENV)/.dev servers check  ## lint, types, layers, and all tests, on real
 retest: check  ## the tests that failed last, three at most: each must pass three times, alone
 	@$(BIN)/python -m tests.retest
 
-nightly: $(VENV)/.dev servers  ## what is long: a million rows, every mutant, an hour of simulation, all cells of the torture
+nightly: $(VENV)/.dev servers  ## what is long: a million rows, rarer faults, every mutant, an hour of simulation, all cells of the torture
 	@$(BIN)/python -m tests.servers install --nightly
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m nightly
 	@$(BIN)/python -m tests.mutants

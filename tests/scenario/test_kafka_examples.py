@@ -51,6 +51,7 @@ def test_checkout():
     assert lines[-1] == "every order was shipped once"
 
 
+@pytest.mark.nightly
 @pytest.mark.req("S4.2", "S4.3", "S4.4", "S4.6", "S4.9", "S4.10")
 def test_orders_kafka():
     lines = play("orders_kafka")
