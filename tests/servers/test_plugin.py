@@ -28,12 +28,13 @@ class Suite:
             key: value for key, value in os.environ.items() if not key.startswith("PYTEST")
         }
         self.environment |= {"POSTROOM_TEST_DATA": str(data), "PYTHONPATH": str(ROOT)}
+        self.environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # they are slow, and of no use
         (folder / "pytest.ini").write_text("[pytest]\n")
 
     def command(self, source: str, *options: str) -> list[str]:
         (self.folder / "test_it.py").write_text(source)
         pytest_itself = [sys.executable, "-m", "pytest", "-p", "tests.servers.plugin"]
-        quiet = ["-q", "-p", "no:cacheprovider", "-W", "ignore", "--strict-markers"]
+        quiet = ["-p", "xdist", "-q", "-p", "no:cacheprovider", "-W", "ignore", "--strict-markers"]
         return [*pytest_itself, *quiet, *options, str(self.folder)]
 
     def run(self, source: str, *options: str) -> subprocess.CompletedProcess[str]:
