@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+import pymysql
 import pytest
 
 from postroom.store import Capabilities
 from postroom.testing.store import StoreContract
 from postroom.testing.store_flaws import FlawContract
+from postroom.testing.store_hand import Hand, event
+from postroom.testing.store_strays import StrayContract
 from tests.contract.mysql_database import own_database
 
+MEMBER = "REPLACE INTO postroom_member (stream, owner, name, healthy, until, length) VALUES"
+LEASE = "UPDATE postroom_lease SET {} WHERE stream = 'main' AND lane = {{lane}}"
+BLOCK = "INSERT INTO postroom_block (stream, key_hash, lane, barrier, since, `key`) VALUES"
+HASH = "UNHEX(REPEAT('{}', 16))"
+NOTE = (
+    "INSERT INTO postroom_inbox (consumer, id, type, state, received_at, processed_at)"
+    " VALUES ('payments', {}, 't', 'done', {}, {})"
+)
+SOON = "UTC_TIMESTAMP(6) + INTERVAL 1 SECOND"  # of a member that is alive
 
-class TestMysqlStore(FlawContract, StoreContract):
+
+class TestMysqlStore(FlawContract, StrayContract, StoreContract):
     capabilities = Capabilities(notify=False)
     odd_id = "id = x'6fff'"
     flaws = {
@@ -27,6 +40,52 @@ class TestMysqlStore(FlawContract, StoreContract):
     }
     waiting = ("next_attempt_at = '0000-00-00'", "next_attempt_at = '9999-12-31'")
     odd_ids = {"id = x'ff62'": "id is not UTF-8 text: \\xffb"}
+    odd_members = (
+        f"{MEMBER} ('main', x'6dff', x'ff', 77, {SOON}, 60000000)",
+        f"{MEMBER} ('main', x'6dfe', x'1b5b', -1, '0000-00-00', 60000000)",
+        f"{MEMBER} ('main', '', '', 0, '9999-12-31 23:59:59.999999', 0)",
+        f"{MEMBER} ('main', 'm1', '', 1, '1000-01-01', 4000000000000000)",
+    )
+    odd_leases = (
+        LEASE.format("token = 4611686018427387903, owner = NULL"),
+        LEASE.format(f"owner = x'ff', until = {SOON}, length = 60000000"),
+        LEASE.format("owner = '', until = '0000-00-00'"),
+        LEASE.format("owner = 'm', until = '9999-12-31 23:59:59.999999', length = 0"),
+        LEASE.format("replayed_at = '0000-00-00', settles = 4611686018427387903"),
+        LEASE.format("replayed_at = '9999-12-31 23:59:59.999999'"),
+        "DELETE FROM postroom_lease WHERE stream = 'main' AND lane = {lane}",
+    )
+    odd_blocks = (
+        f"{BLOCK} ('main', {HASH.format('07')}, 7, -9223372036854775808, '0000-00-00', x'ff')",
+        f"{BLOCK} ('main', {HASH.format('08')}, 8, 9223372036854775807, '9999-12-31', NULL)",
+    )
+    odd_done = {
+        "settled_at = '0000-00-00'": False,
+        "settled_at = '1000-01-01'": True,
+        "settled_at = '5000-01-01'": False,
+        "id = x'ff'": True,
+        "stream = x'ff'": True,
+        "stream = ''": False,  # nobody serves a stream without a name
+    }
+    odd_streams = ("stream = x'ff'", "stream = x'6dff'", "stream = x'1b5b33316d'", "stream = ''")
+    odd_notes = (
+        NOTE.format("x'ff'", "'0000-00-00'", "'1000-01-01'"),
+        NOTE.format("x'ff62'", "UTC_TIMESTAMP(6)", "'1000-01-01'"),
+        NOTE.format("''", "UTC_TIMESTAMP(6)", "'1000-01-01'"),
+        NOTE.format("'odd'", "UTC_TIMESTAMP(6)", "'0000-00-00'"),
+    )
+    refused = (
+        f"{MEMBER} ('main', 'm', '', 1, {SOON}, 9223372036854775807)",
+        f"{MEMBER} ('main', 'm', '', 1, {SOON}, -1)",
+        LEASE.format("length = 9223372036854775807"),
+        LEASE.format("length = -1"),
+        LEASE.format("token = 9223372036854775807"),
+        LEASE.format("token = -1"),
+        LEASE.format("settles = 9223372036854775807"),
+        f"{BLOCK} ('main', x'07', 7, 1, UTC_TIMESTAMP(6), '')",
+        f"{BLOCK} ('main', {HASH.format('07')}, 8, 1, UTC_TIMESTAMP(6), '')",
+    )
+    refusals = (pymysql.err.OperationalError,)
 
     @pytest.fixture
     def database(self, mariadb_url):
@@ -59,6 +118,23 @@ class TestMysqlStore(FlawContract, StoreContract):
             )
 
         return spoil
+
+    @pytest.fixture
+    def meddle(self, database):
+        async def meddle(statement):
+            database.run("SET sql_mode = ''", statement)
+
+        return meddle
+
+    @pytest.fixture
+    async def try_to(self, database, store, add):
+        await add(event("e", "k"))
+        await Hand(store).take()
+
+        async def try_to(statement):
+            database.run(statement)
+
+        return try_to
 
     @pytest.fixture
     def set_back(self, database):

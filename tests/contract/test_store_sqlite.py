@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import aiosqlite
@@ -11,9 +12,24 @@ from postroom.store import Capabilities
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store import StoreContract
 from postroom.testing.store_flaws import FlawContract
+from postroom.testing.store_hand import Hand, event
+from postroom.testing.store_strays import StrayContract
+
+NOT_TEXT = "CAST(x'6dff' AS TEXT)"
+MEMBER = (
+    "INSERT OR REPLACE INTO postroom_member (stream, owner, name, healthy, until, length) VALUES"
+)
+LEASE = "UPDATE OR IGNORE postroom_lease SET {} WHERE stream = 'main' AND lane = {{lane}}"
+BLOCK = "INSERT INTO postroom_block (stream, key_hash, lane, barrier, since, aggregate_type, key) VALUES"
+HASH = "x'07070707070707070707070707070707'"
+NOTE = (
+    "INSERT INTO postroom_inbox (consumer, id, type, state, received_at, processed_at)"
+    " VALUES ('payments', {}, 't', 'done', {}, {})"
+)
+SOON = "(strftime('%s') + 2) * 1000000"  # of a member that is alive
 
 
-class TestSqliteStore(FlawContract, StoreContract):
+class TestSqliteStore(FlawContract, StrayContract, StoreContract):
     capabilities = Capabilities(concurrent_writers=False, server_clock=False)
     odd_id = "id = CAST(x'6fff' AS TEXT)"
     flaws = {  # SQLite keeps any type of value in any column, and checks no text
@@ -39,6 +55,58 @@ class TestSqliteStore(FlawContract, StoreContract):
         "id = x'ff62'": "id is bytes, not str",
     }
     waiting = ("next_attempt_at = 9223372036854775807", "next_attempt_at = 'soon'")
+    odd_members = (
+        f"{MEMBER} ('main', x'6d', 'm', 1, {SOON}, 60000000)",
+        f"{MEMBER} ('main', {NOT_TEXT}, {NOT_TEXT}, 1, {SOON}, 60000000)",
+        f"{MEMBER} ('main', 'm1', x'ff', 'perhaps', {SOON}, 60000000)",
+        f"{MEMBER} ('main', 'm2', 'm', x'00', 'soon', 'long')",
+        f"{MEMBER} ('main', 'm3', 'm', 1, 9223372036854775807, 60000000)",
+        f"{MEMBER} ('main', 'm4', 'm', 1, 1.5, -1)",
+    )
+    odd_leases = (
+        "INSERT OR IGNORE INTO postroom_lease (stream, lane) VALUES ('main', {lane}.5)",
+        "INSERT OR IGNORE INTO postroom_lease (stream, lane) VALUES ('main', '{lane}!')",
+        "INSERT OR IGNORE INTO postroom_lease (stream, lane) VALUES ('main', 1{lane})",
+        LEASE.format("token = 'x', owner = 'x'"),
+        LEASE.format(f"owner = {NOT_TEXT}, until = {SOON}, length = 60000000"),
+        LEASE.format("owner = x'6d', until = 'soon'"),
+        LEASE.format("owner = 'm', until = 9223372036854775807, length = 9223372036854775807"),
+        LEASE.format("replayed_at = 'soon', length = 'long'"),
+    )
+    odd_blocks = (
+        f"{BLOCK} ('main', {HASH}, 7, -9223372036854775808, 'soon', {NOT_TEXT}, x'ff')",
+        f"{BLOCK} ('main', {HASH.replace('07', '08')}, 8, 9223372036854775807, 1.5, 7, NULL)",
+        f"{BLOCK} ('main', {HASH.replace('07', '09')}, 10, 1, 0, '', '')",
+    )
+    odd_done = {
+        "settled_at = 'long ago'": False,
+        "settled_at = 1.5": True,
+        "id = x'ff'": True,
+        "stream = x'ff'": True,
+    }
+    odd_streams = (f"stream = {NOT_TEXT}", "stream = x'ff'", "stream = 7")
+    odd_notes = (
+        NOTE.format("x'ff'", "0", "0"),
+        NOTE.format(NOT_TEXT, "0", "0"),
+        NOTE.format("7", "'x'", "0.5"),
+        NOTE.format("'odd'", "0", "'long ago'"),
+    )
+    refused = (
+        "INSERT INTO postroom_lease (stream, lane) VALUES ('main', {lane}.5)",
+        f"{MEMBER} ('main', x'6d', 'm', 1, 0, 0)",
+        f"{MEMBER} ('main', 'm', 'm', 1, 'soon', 0)",
+        f"{MEMBER} ('main', 'm', 'm', 1, 0, -1)",
+        f"{MEMBER} ('main', 'm', 'm', 1, 9223372036854775807, 9223372036854775807)",
+        f"{BLOCK} ('main', x'07', 7, 1, 0, '', '')",
+        f"{BLOCK} ('main', {HASH}, 7.5, 1, 0, '', '')",
+        f"{BLOCK} ('main', {HASH}, 7, 'x', 0, '', '')",
+        f"{BLOCK} ('main', {NOT_TEXT}, 7, 1, 0, '', '')",
+        "UPDATE postroom_lease SET token = 9223372036854775807",
+        "UPDATE postroom_lease SET length = 9223372036854775807",
+        "UPDATE postroom_lease SET length = -1, token = -1",
+        "UPDATE postroom_outbox SET lane = (lane + 1) % 64",
+    )
+    refusals = (sqlite3.IntegrityError,)
 
     @pytest.fixture
     async def another(self, tmp_path):
@@ -83,6 +151,28 @@ class TestSqliteStore(FlawContract, StoreContract):
                 await connection.commit()
 
         return spoil
+
+    @pytest.fixture
+    def meddle(self, store):
+        async def meddle(statement):
+            async with aiosqlite.connect(store.path) as connection:
+                await connection.execute("PRAGMA ignore_check_constraints = ON")
+                await connection.execute(statement)
+                await connection.commit()
+
+        return meddle
+
+    @pytest.fixture
+    async def try_to(self, store, add):
+        await add(event("e", "k"))
+        await Hand(store).take()
+
+        async def try_to(statement):
+            async with aiosqlite.connect(store.path) as connection:
+                await connection.execute(statement)
+                await connection.commit()
+
+        return try_to
 
     @pytest.fixture
     def set_back(self, store):

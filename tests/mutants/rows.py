@@ -54,10 +54,50 @@ def _session_bind_unseen():
     sqlalchemy._refuse_several_binds = lambda session: refuse(Unbound(session))
 
 
+def _notes_asked_for_again():
+    from postroom.engine import forgetting
+
+    forget = forgetting.forget
+
+    async def once_more(consumer, seconds, notes, store, kept_by):
+        async def from_the_beginning(method, *values):
+            return (
+                await notes(method, *values[:-1], 0)
+                if method == "done_before"
+                else await notes(method, *values)
+            )
+
+        return await forget(consumer, seconds, from_the_beginning, store, kept_by)
+
+    forgetting.forget = once_more
+
+
+def _any_lane_is_one():
+    from postroom.stores.sqlite import leasing
+
+    def trusting(members, leases):
+        return leasing.Roster(
+            tuple(leasing.Member(owner, bool(well), name) for owner, well, name in members),
+            tuple(leasing.Lease(*row) for row in leases),
+        )
+
+    leasing.make_roster = trusting
+
+
 FLAWED = "tests/contract/test_store_sqlite.py::TestSqliteStore::test_a_row_that_cannot_be"
+SQLITE = "tests/contract/test_store_sqlite.py::TestSqliteStore"
+NOTES = "tests/scenario/test_inbox_memory.py"
 SESSIONS = "tests/contract/test_transactions_sqlalchemy.py"
 
 ROW_MUTANTS = {
+    "notes-asked-for-again": Mutant(
+        "F1", "old notes that stay are asked for again and again", _notes_asked_for_again,
+        tests=(f"{NOTES}::test_notes_that_stay_although_they_should_go_are_told_and_passed",),
+    ),
+    "any-lane": Mutant(
+        "F1", "a row with half a lane in it is served in the place of a lane", _any_lane_is_one,
+        tests=(f"{SQLITE}::test_an_odd_lease_costs_its_lane_at_most",),
+    ),
     "flawed-rows-sent": Mutant(
         "G7", "rows that cannot be events are sent", _flawed_rows_are_sent,
         tests=("tests/unit/test_flawed.py",),

@@ -200,6 +200,50 @@ async def test_an_error_while_forgetting_does_not_end_the_relay():
     assert "the server has gone" in trouble.error
 
 
+@pytest.mark.promise("F1")
+async def test_a_handler_whose_notes_cannot_be_forgotten_costs_no_other():
+    """F1: the first handler's own database cannot be reached; the notes of the second go."""
+    store = MemoryStore()
+
+    def unreachable():
+        raise ConnectionResetError("the server has gone")
+
+    handlers = Handlers(name="payments", sync_transaction=unreachable)
+
+    @handlers.on("order.created")
+    def mail(event, tx): ...
+
+    @handlers.on("order.created")
+    async def charge(event, tx): ...
+
+    await accept(store, "m-1")
+    with pytest.raises(ConnectionResetError):
+        await handlers.bind(store).forget_accepted(-1)
+    assert await accept(store, "m-1") == [True]
+
+
+@pytest.mark.promise("F1")
+@pytest.mark.parametrize("step", [1, 1_000])
+async def test_notes_that_stay_although_they_should_go_are_told_and_passed(
+    monkeypatch, caplog, step
+):
+    """F1: whatever the reason, the next page is asked for behind them: no endless loop."""
+    monkeypatch.setattr(forgetting, "STEP", step)
+    store, stubborn = MemoryStore(), "m-2"
+    await accept(store, "m-1", stubborn, "m-3")
+    inner = notes_in(store.transaction, "postroom_")
+
+    async def notes(method, consumer, *values):
+        if method == "forget":
+            values = ([each for each in values[0] if each != stubborn],)
+        return await inner(method, consumer, *values)
+
+    assert await forget("payments/charge", -1, notes, store, ()) == 2
+    assert await accept(store, "m-1", stubborn, "m-3") == [True, False, True]
+    (line,) = [record.message for record in caplog.records]
+    assert line.startswith("1 old notes of payments/charge in the inbox cannot be forgotten")
+
+
 @pytest.mark.promise("G6")
 async def test_a_dead_letter_that_is_replayed_late_does_again_only_what_was_not_done(store):
     """R-B3: two handlers, one done, the other rejected; the replay comes after the window."""

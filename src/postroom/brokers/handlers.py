@@ -476,9 +476,10 @@ class Handlers:
     async def forget_accepted(self, older_than_seconds: float) -> int:
         """Forget what these handlers did longer ago than that; returns how many notes went.
 
-        Notes of events that are unfinished or dead in the store stay.
+        Notes of events that are unfinished or dead in the store stay. An error of one handler's
+        notes is raised after the others have had their turn.
         """
-        forgotten = 0
+        forgotten, failed = 0, None
         if self._source is None or not self.name:
             return forgotten
         async_notes = sync_notes = None
@@ -489,10 +490,15 @@ class Handlers:
         for handler in chain(self._default, *self._by_type.values()):
             if notes := async_notes if handler.is_async else sync_notes:
                 name = inbox_name(self.name, handler.name)
-                async with self._turn_of_store():
-                    forgotten += await forget(
-                        name, older_than_seconds, notes, self._source, [self._kept_by]
-                    )
+                try:
+                    async with self._turn_of_store():
+                        forgotten += await forget(
+                            name, older_than_seconds, notes, self._source, [self._kept_by]
+                        )
+                except Exception as error:  # also the driver's own
+                    failed = failed or error
+        if failed is not None:
+            raise failed
         return forgotten
 
     def _factory(self) -> AsyncFactory | Literal[False] | None:

@@ -8,6 +8,7 @@ again from the store: while it waits in a backlog, or is a dead letter that may 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol
@@ -17,6 +18,8 @@ from postroom.engine.service import Service
 from postroom.record import State, row_id
 from postroom.store import Standing
 from postroom.transactions import resolve, resolve_sync
+
+_log = logging.getLogger(__name__)
 
 STEP = 1_000
 
@@ -61,18 +64,32 @@ async def forget(
 ) -> int:
     """Forget what this consumer did longer ago than that, in small steps; returns how many.
 
-    `kept_by` are the names under which its messages may be kept in the store.
+    `kept_by` are the names under which its messages may be kept in the store. A note that no
+    consumer can have written, such as one whose id is no text, is left where it is: it costs no
+    other note its turn, and a line in the log tells of it.
     """
-    forgotten = skipped = 0
+    forgotten = skipped = left = 0
     while True:
         found = await notes("done_before", consumer, older_than_seconds, STEP, skipped)
         stay = await _may_come_again(found, store, kept_by) if found else set()
-        if gone := [each for each in found if each not in stay]:
-            forgotten += await notes("forget", consumer, gone)
-        skipped += len(stay)
+        gone = [each for each in found if each not in stay]
+        done = await notes("forget", consumer, gone) if gone else 0
+        forgotten += done
+        left += len(gone) - done
+        skipped += len(found) - done
         if len(found) < STEP:
+            _tell_left(consumer, left)
             return forgotten
         await asyncio.sleep(0)  # let others in between
+
+
+def _tell_left(consumer: str, left: int) -> None:
+    if left:
+        _log.warning(
+            "%d old notes of %s in the inbox cannot be forgotten. If this comes again, look at its "
+            "oldest rows: an id that is no text was not written by a consumer, and can be deleted",
+            left, consumer,
+        )  # fmt: skip
 
 
 async def _may_come_again(ids: Sequence[str], store: Lookup, kept_by: Sequence[str]) -> set[str]:

@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from postroom.errors import PayloadError, TransactionError
+from postroom.flawed import decode
 from postroom.transaction import Counter, Mark, Row
 from postroom.transactions.dialects import Old, Savepoint, all_or_none, portions
 from postroom.transactions.driver import Driver, MysqlDriver
@@ -173,7 +174,7 @@ class Mysql(Savepoint):
     def done_before(self, driver: Driver, old: Old) -> Steps[list[str]]:
         values = self._old(old._replace(seconds=int(old.seconds)))
         found = yield driver.fetch(self._done_before.sql, values)
-        return [row[0].decode() if isinstance(row[0], bytes) else row[0] for row in found]
+        return [decode(row[0]) if isinstance(row[0], bytes) else row[0] for row in found]
 
     def forget(self, driver: Driver, consumer: str, ids: Sequence[str]) -> Steps[int]:
         if not ids:

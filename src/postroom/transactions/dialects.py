@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any, NamedTuple, Protocol
 
 from postroom.clock import host_microseconds
+from postroom.flawed import decode
 from postroom.transaction import Counter, Mark, Proof, Row, Standing
 from postroom.transactions.driver import Driver, SqliteDriver
 from postroom.transactions.sql import Style, load
@@ -216,7 +217,7 @@ class Sqlite(Savepoint):
         before = host_microseconds() - int(old.seconds * 1_000_000)
         values = (old.consumer, before, old.limit, old.skip)
         found = yield driver.fetch(self._done_before.sql, values)
-        return [row[0] for row in found]
+        return [decode(row[0]) for row in found]
 
     def forget(self, driver: SqliteDriver, consumer: str, ids: Sequence[str]) -> Steps[int]:
         values = [(consumer, each) for each in ids]

@@ -22,6 +22,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from bson.codec_options import CodecOptions
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
@@ -46,6 +47,9 @@ MAJORITY = WriteConcern("majority", wtimeout=10_000)
 _DURABLE = WriteConcern("majority", wtimeout=10_000, j=True)  # a standalone's majority is memory
 CLUSTER_TIME = "$$CLUSTER_TIME"
 NEVER = 0  # `awaits` of an event that waits for nothing
+_ANY_TEXT: CodecOptions[dict[str, Any]] = CodecOptions(
+    unicode_decode_error_handler="backslashreplace"
+)
 _FRESH = {"$eq": [{"$type": "$ct"}, "missing"]}
 
 _LAST_MS = 253_402_300_799_999  # of the year 9999
@@ -257,8 +261,14 @@ class _Writes:
     ) -> Steps[list[str]]:
         """Ask by the host's clock: a little early or late makes no difference here."""
         before = from_microseconds(host_microseconds() - int(seconds * 1_000_000))
-        old = {"_id.consumer": consumer, "status": "done", "processed_at": {"$lt": before}}
-        found = self._collection("inbox").find(old, {"_id": 1}, session=self.session)
+        old = {
+            "_id.consumer": consumer,
+            "_id.id": {"$type": "string"},
+            "status": "done",
+            "processed_at": {"$lt": before},
+        }
+        inbox = self._collection("inbox").with_options(codec_options=_ANY_TEXT)
+        found = inbox.find(old, {"_id": 1}, session=self.session)
         page = found.sort("processed_at").skip(skip).limit(limit)
         return [each["_id"]["id"] for each in (yield page.to_list())]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from pymongo import DeleteMany, UpdateMany, UpdateOne
 
@@ -53,10 +54,15 @@ class Blocks:
         self._gone: dict[bytes, None] = {}
         self._parked: dict[bytes, dict[str, int]] = {}
         self._moved: list[str] = []
+        self._strays: list[Any] = []
         self._behind: dict[str, bytes] = {}
 
     def add(self, block: Block) -> None:
         self._there[block.key_hash] = block
+
+    def remove_stray(self, ident: Any) -> None:
+        """Remove a document that is no block of the key in it: no relay has written it."""
+        self._strays.append(ident)
 
     def end(self, ids: Collection[str]) -> None:
         """These events are over with this settle."""
@@ -170,6 +176,8 @@ class Blocks:
         if self._gone:
             ids = [key_id(self._stream, key_hash) for key_hash in self._gone]
             changes.append(DeleteMany({"_id": {"$in": ids}}))
+        if self._strays:
+            changes.append(DeleteMany({"_id": {"$in": self._strays}}))
         return changes
 
     def _fields(self, block: Block) -> Document:
@@ -234,7 +242,7 @@ def block_of(found: Document) -> Block:
     heads = found.get("heads", ())
     live = any(head.get("stage") in LIVE and seq_of(head) == barrier for head in heads)
     parked = [(seq_of(one), one["_id"]) for one in found.get("parked", ())]
-    return Block(found["key_hash"], barrier, found["head"], live, parked)
+    return Block(found["key_hash"], barrier, found.get("head", ""), live, parked)
 
 
 async def lanes_with_blocks(db: Connection, stream: str, lanes: Collection[int]) -> list[list[int]]:
@@ -261,8 +269,11 @@ async def lanes_with_blocks(db: Connection, stream: str, lanes: Collection[int])
 
 async def load_broken(
     db: Connection, session: Session, stream: str, lanes: Collection[int], limit: int
-) -> tuple[Blocks, list[bytes]]:
-    """Read blocks of these lanes whose head has ended, gone or been parked (B4)."""
+) -> tuple[Blocks, list[bytes], int]:
+    """Read blocks of these lanes whose head has ended, gone or been parked (B4).
+
+    Returns them, their keys, and the number of documents that only look like one: they go, too.
+    """
     blocks = Blocks(stream)
     head, followers = _lookups(db)
     same = {
@@ -272,21 +283,27 @@ async def load_broken(
             {"$eq": ["$$head.n", "$n"]},
         ]
     }
+    own = {"stream": "$stream", "key_hash": "$key_hash"}
     alive = {"$filter": {"input": "$heads", "as": "head", "cond": same}}
     cursor = await db.block.aggregate(
         [
             {"$match": {"stream": stream, "lane": {"$in": sorted(lanes)}}},
             head,
-            {"$match": {"$expr": {"$eq": [alive, []]}}},
+            {"$match": {"$expr": {"$or": [{"$eq": [alive, []]}, {"$ne": ["$_id", own]}]}}},
             {"$limit": limit},
             followers,
         ],
         session=session,
     )
-    broken = [block_of(found) for found in await cursor.to_list()]
-    for block in broken:
-        blocks.add(block)
-    return blocks, [block.key_hash for block in broken]
+    keys: list[bytes] = []
+    found = await cursor.to_list()
+    for one in found:
+        if isinstance(key := one.get("key_hash"), bytes) and one["_id"] == key_id(stream, key):
+            blocks.add(block_of(one))
+            keys.append(key)
+        else:
+            blocks.remove_stray(one["_id"])
+    return blocks, keys, len(found) - len(keys)
 
 
 async def write(

@@ -19,7 +19,7 @@ from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
 from postroom.clock import to_microseconds
-from postroom.record import UNREADABLE, Record, Stage, State, key_hash, short_error
+from postroom.record import UNREADABLE, Record, Stage, State, key_hash, lane_of, short_error
 
 Document = dict[str, Any]
 
@@ -36,6 +36,7 @@ finds it.
 FIRST_US = to_microseconds(datetime.min.replace(tzinfo=UTC))
 LAST_US = to_microseconds(datetime.max.replace(tzinfo=UTC))
 
+HASH_BYTES = 16
 DEAD = "dead"  # `awaits` of a dead letter
 FLAW = "\0flaw"  # in memory only: what is wrong with a document
 
@@ -134,12 +135,12 @@ def sound(document: Document) -> Document:
     """
     try:
         shape = tuple(map(type, _values(document)))
-        if shape in _known_shapes and _is_utf8(document):
+        if shape in _known_shapes and _is_utf8(document) and not _lane_complaint(document):
             return document
     except KeyError:
         pass
     wrong = [_complaint(document, name) for name in _FIELDS]
-    wrong = [complaint for complaint in wrong if complaint]
+    wrong = [complaint for complaint in (*wrong, _lane_complaint(document)) if complaint]
     if not wrong:
         _known_shapes.add(tuple(map(type, _values(document))))
         return document
@@ -182,6 +183,18 @@ def _complaint(document: Document, name: str) -> str:
         return f"{name} is {type(value).__name__}, not {wanted}"
     if isinstance(value, str) and not is_encodable(value):
         return f"{name} is not UTF-8"
+    return ""
+
+
+def _lane_complaint(document: Document) -> str:
+    """Return what is wrong if an event is in another lane than its key: out of order (W10)."""
+    hashed, lane = document.get("key_hash"), document.get("lane")
+    if not isinstance(hashed, bytes) or not isinstance(lane, int):
+        return ""  # that is said of the field itself
+    if len(hashed) != HASH_BYTES:
+        return f"key_hash is of {len(hashed)} bytes, not {HASH_BYTES}"
+    if lane_of(hashed) != lane:
+        return f"lane is {lane}, and that of its key is {lane_of(hashed)}"
     return ""
 
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Any
 from uuid import uuid4
 
+from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from pymongo import UpdateOne
@@ -24,20 +25,40 @@ from postroom.store import Lease, Member, Roster
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.documents import Document, lane_id, milliseconds
 from postroom.stores.mongo.troubles import DUPLICATE, TOO_LATE, translated
+from postroom.stores.roster import make_roster
 from postroom.transactions.pymongo import MAJORITY
 
 _FORGOTTEN_AFTER_LEASES = 10
 _PATIENCE_MS = 1_500
 _SHORTEST_MS = 100
 _AT_ONCE = 16
+_UUID = 16  # bytes
 _SLACK_MS = 10_000  # $$NOW is when a command began: a lease may have been given since
+_LONGEST_MS = Int64(4_000_000_000_000)
+_LAST_TOKEN = Int64(2**62)
 FREE: Document = {"owner": None, "until": DatetimeMS(0)}
+
+
+def _whole_number(field: str) -> Document:
+    """Return an expression for a field; 0 if something else was put into it."""
+    return {"$cond": [{"$in": [{"$type": field}, ["int", "long"]]}, field, Int64(0)]}
 
 
 def _ahead_by(lengths: int) -> Document:
     """Say whether an end lies further ahead than so many lengths of its lease."""
-    far = {"$multiply": [lengths, {"$ifNull": ["$length", 0]}]}
+    length = {"$max": [0, {"$min": [_whole_number("$length"), _LONGEST_MS]}]}
+    far = {"$multiply": [lengths, length]}
     return {"$gt": ["$until", {"$add": ["$$NOW", far, _SLACK_MS]}]}
+
+
+# What is written with every change of a lease: one that was edited by hand would be refused by the
+# validator, and with it the change of all the other lanes.
+_SOUND: Document = {
+    "stream": "$_id.stream",
+    "lane": {"$toInt": "$_id.lane"},
+    "token": {"$toLong": _whole_number("$token")},
+    "settles": {"$toLong": _whole_number("$settles")},
+}
 
 
 # An end that lies further ahead was written before the server's clock was set back.
@@ -88,7 +109,8 @@ async def _renew(
     that takes long, each lane is renewed by itself.
     """
     patience_ms = _patience_ms(lease_seconds)
-    renewal = [{"$set": {"until": _later(lease_seconds), "length": _length(lease_seconds)}}]
+    end = {"until": _later(lease_seconds), "length": _length(lease_seconds)}
+    renewal = [{"$set": {**_SOUND, **end}}]
     if await _change(db, {"owner": owner, **_tokens(stream, held)}, renewal, patience_ms):
         return set()
     mine = {lane: {"owner": owner, "token": Int64(token)} for lane, token in held.items()}
@@ -191,8 +213,9 @@ def _given(owner: str, lease_seconds: float) -> list[Document]:
     A command that changes many does not say which: each leaves a mark of its own.
     """
     fields = {
+        **_SOUND,
         "owner": {"$literal": owner},
-        "token": {"$add": ["$token", Int64(1)]},
+        "token": {"$add": [{"$mod": [_whole_number("$token"), _LAST_TOKEN]}, Int64(1)]},
         "until": _later(lease_seconds),
         "length": _length(lease_seconds),
         "taken": str(uuid4()),
@@ -220,20 +243,23 @@ async def _end_sessions_of_the_dead(db: Connection, stream: str) -> None:
     MongoDB would keep such a transaction, and the lanes in it, for a minute.
     """
     dead = db.member.find({"stream": stream, "$expr": {"$not": [_LIVE]}})
-    sessions = [one async for member in dead for one in member.get("sessions", ())]
-    await db.end_sessions(sessions)
+    listed = [member.get("sessions") async for member in dead]
+    found = [one for sessions in listed if isinstance(sessions, list) for one in sessions]
+    await db.end_sessions([one for one in found if isinstance(one, Binary) and len(one) == _UUID])
 
 
 async def release(db: Connection, stream: str, owner: str, held: Mapping[int, int]) -> None:
     if not held:
         return
     with translated(harmless=False):
-        await db.lease.update_many({"owner": owner, **_tokens(stream, held)}, {"$set": FREE})
+        freed = [{"$set": {**_SOUND, **FREE}}]
+        await db.lease.update_many({"owner": owner, **_tokens(stream, held)}, freed)
 
 
 async def leave(db: Connection, stream: str, owner: str) -> None:
     with translated(harmless=False):
-        await db.lease.update_many({"stream": stream, "owner": owner}, {"$set": FREE})
+        freed = [{"$set": {**_SOUND, **FREE}}]
+        await db.lease.update_many({**_lanes_of(stream), "owner": owner}, freed)
         await db.member.delete_one({"_id": {"stream": stream, "owner": owner}})
 
 
@@ -293,6 +319,11 @@ def _tokens(stream: str, held: Mapping[int, int]) -> Document:
     return parts[0] if len(parts) == 1 else {"$or": parts}
 
 
+def _lanes_of(stream: str) -> Document:
+    """Return a filter for the leases of a stream: by their ids, which nobody can edit."""
+    return {"_id": {"$in": [lane_id(stream, lane) for lane in range(LANES)]}}
+
+
 def _later(seconds: float) -> Any:
     return {"$add": ["$$NOW", Int64(milliseconds(seconds))]}
 
@@ -337,20 +368,32 @@ async def _look(db: Connection, stream: str, long_ago: Any) -> tuple[Roster, lis
     ]
     cursor = await db.lease.aggregate(
         [
-            {"$match": {"stream": stream}},
-            {"$project": {"_id": 0, "lane": 1, "owner": 1, "token": 1, "live": _LIVE}},
+            {"$match": _lanes_of(stream)},
+            {
+                "$project": {
+                    "_id": 0,
+                    "lane": {"$toInt": "$_id.lane"},
+                    "owner": 1,
+                    "token": 1,
+                    "live": _LIVE,
+                }
+            },
             {"$unionWith": {"coll": db.member.name, "pipeline": of_members}},
         ]
     )
     seen = await cursor.to_list()
     lanes = [
-        Lease(s["lane"], s.get("owner"), int(s["token"]), s["live"]) for s in seen if "lane" in s
+        (s["lane"], s.get("owner"), _number(s.get("token")), s["live"]) for s in seen if "lane" in s
     ]
-    alive = [s for s in seen if s.get("member") and s["live"]]
-    roster = Roster(
-        tuple(
-            sorted(Member(s["member"], s.get("healthy", True), s.get("name", "")) for s in alive)
-        ),
-        tuple(sorted(lanes)),
-    )
+    alive = [
+        (s["member"], s.get("healthy", True), s.get("name", ""))
+        for s in seen
+        if s.get("member") and s["live"]
+    ]
+    roster = make_roster(alive, lanes)
+    roster = roster._replace(members=tuple(sorted(roster.members)))
     return roster, [s["_id"] for s in seen if s.get("gone")]
+
+
+def _number(value: Any) -> int | None:
+    return int(value) if isinstance(value, (int, Int64)) and not isinstance(value, bool) else None

@@ -23,6 +23,7 @@ from postroom.stores.mongo.documents import (
     FLAW,
     Document,
     Place,
+    is_encodable,
     lane_id,
     seq_of,
     shown,
@@ -166,10 +167,17 @@ def _as_date(field: str) -> Document:
 async def streams(db: Connection) -> list[str]:
     """Return the streams with leases or events. What is done has been leased."""
     with translated(harmless=True):
-        names = set(await db.lease.distinct("stream"))
+        found = await db.lease.distinct("stream")
         for stage in (*_OPEN, "over"):
-            names |= set(await db.outbox.distinct("stream", {"stage": stage}))
-    return sorted(names)
+            found += await db.outbox.distinct("stream", {"stage": stage})
+    return sorted({_name(one) for one in found})
+
+
+def _name(stream: Any) -> str:
+    """Return the name of a stream; what stands in its place, if it is none."""
+    if isinstance(stream, str) and is_encodable(stream):
+        return stream
+    return repr(stream).encode(errors="backslashreplace").decode()
 
 
 # -- ordering --------------------------------------------------------------------------------------

@@ -106,7 +106,8 @@ async def _outline(db: Connection, question: Read, session: Session) -> _Outline
             if outline.held is not None and question.tokens.get(found["lane"]) == found["token"]:
                 outline.held.add(found["lane"])
         elif "key_hash" in found:
-            outline.blocks.append(found)
+            if isinstance(found["key_hash"], bytes):
+                outline.blocks.append(found)
         elif "_id" in found:
             outline.lanes.append(int(found["_id"]))
     if outline.held is not None:
@@ -362,7 +363,9 @@ class _Outlook:
 
 
 def _waiting(stream: str, lanes: Iterable[int]) -> Document:
-    return {"stage": "waiting", "stream": stream, "lane": {"$in": sorted(lanes)}}
+    """Return a filter for what waits for a time; what awaits something else holds up nobody."""
+    lane = {"$in": sorted(lanes)}
+    return {"stage": "waiting", "stream": stream, "lane": lane, "awaits": {"$type": "date"}}
 
 
 async def _look(db: Connection, stream: str, lanes: Sequence[int]) -> _Outlook:
@@ -415,7 +418,12 @@ async def prune(
 
 async def _old(db: Connection, stream: str, seconds: float, limit: int) -> list[str]:
     """Return the ids of the oldest done events, by the clock of the server."""
-    done: Document = {"stage": "over", "stream": stream, "awaits": {"$type": "date"}}
+    done: Document = {
+        "stage": "over",
+        "stream": stream,
+        "awaits": {"$type": "date"},
+        "status": "done",
+    }
     lanes = await lanes_with(db, done)
     if not lanes:
         return []

@@ -269,8 +269,8 @@ async def mend(
     mended = 0
     for lanes in await lanes_with_blocks(db, stream, leases):
         async with db.snapshot() as session:
-            _, broken = await load_broken(db, session, stream, lanes, 1)
-        if broken:
+            _, broken, strays = await load_broken(db, session, stream, lanes, 1)
+        if broken or strays:
             held = {lane: leases[lane] for lane in lanes}
             mended += await _mend(db, stream, owner, held, limit - mended)
         if mended >= limit:
@@ -285,9 +285,9 @@ async def _mend(
         lanes = await fence(db, session, stream, owner, leases)
         if not lanes:
             return 0
-        blocks, keys = await load_broken(db, session, stream, lanes, limit)
+        blocks, keys, strays = await load_broken(db, session, stream, lanes, limit)
         advanced = sum(blocks.advance(key) for key in keys)
         await write(db, session, blocks)
-        return advanced
+        return advanced + strays
 
     return await db.transact(work)

@@ -194,7 +194,7 @@ async def mend(
 async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
     """Delete old done events, a stream after the other; within each the oldest first."""
     older, removed = microseconds(older_than_seconds), 0
-    for stream in await streams(session):
+    for stream in await _streams(session):
         found = await session.rows("prune_old", stream=stream, older=older, limit=limit - removed)
         if found:
             async with session.change():
@@ -206,13 +206,18 @@ async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
 
 
 async def streams(session: Session) -> list[str]:
-    """Return the names that are in use, from one to the next over the index."""
-    found: list[str] = []
+    """Return the names that are in use."""
+    return [decode(name) for name in await _streams(session)]
+
+
+async def _streams(session: Session) -> list[bytes]:
+    """Walk from name to name over the index."""
+    found: list[bytes] = []
     while True:
-        ((name,),) = await session.rows("streams_next", after=found[-1] if found else "")
+        ((name,),) = await session.rows("streams_next", after=found[-1] if found else b"")
         if name is None:
             return found
-        found.append(name)
+        found.append(bytes(name))
 
 
 def _json(rows: Sequence[object]) -> str:

@@ -11,13 +11,15 @@ from contextlib import suppress
 from typing import Any
 
 from postroom.errors import StoreConflictError, StoreError
+from postroom.flawed import decode
 from postroom.record import LANES
 from postroom.store import Lease, Member, Roster
 from postroom.stores.mysql.session import Session
 from postroom.stores.pausing import Pauses
+from postroom.stores.roster import make_roster
 
 _FORGOTTEN_AFTER_LEASES = 10
-_NO_DOUBT = -86_400_000_000  # whatever was replayed lies before tomorrow
+_NO_DOUBT = -1  # whatever was replayed, and whenever
 _ALL = json.dumps(list(range(LANES)))
 
 
@@ -186,17 +188,17 @@ def pairs(held: Mapping[int, int]) -> dict[str, Any]:
     return {"lanes": tuple(lane for lane, _ in ordered), "held": tuple(ordered)}
 
 
-async def _look(session: Session, stream: str, long_ago: int = 0) -> tuple[Roster, list[str]]:
+async def _look(session: Session, stream: str, long_ago: int = 0) -> tuple[Roster, list[bytes]]:
     """Return who is there, and the members that nobody needs to remember."""
     members = await session.rows("leases_members", stream=stream)
     lanes = await session.rows("leases", stream=stream)
-    roster = Roster(
-        tuple(
-            Member(owner, bool(healthy), name)
-            for owner, healthy, name, live, _, _ in members
+    roster = make_roster(
+        (
+            (decode(owner), healthy, decode(name))
+            for owner, healthy, name, live, *_ in members
             if live
         ),
-        tuple(Lease(lane, owner, token, bool(live)) for lane, owner, token, live in lanes),
+        ((lane, owner and decode(owner), *rest) for lane, owner, *rest in lanes),
     )
     gone = [
         owner

@@ -10,6 +10,7 @@ from postroom.store import Lease, Member, Roster
 from postroom.stores.pausing import Pauses
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.statements import numbers
+from postroom.stores.roster import make_roster
 
 _FORGOTTEN_AFTER_LEASES = 10
 
@@ -150,7 +151,4 @@ async def _lock(
 async def _look(session: Session | Database, stream: str) -> Roster:
     members = await session.rows("leases_members", stream=stream)
     lanes = await session.rows("leases", stream=stream)
-    return Roster(
-        tuple(Member(owner, healthy, name) for owner, healthy, name in members),
-        tuple(Lease(*row) for row in lanes),
-    )
+    return make_roster(members, lanes)

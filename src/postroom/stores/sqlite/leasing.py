@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from postroom.record import LANES
 from postroom.store import Lease, Member, Roster
+from postroom.stores.roster import make_roster
 from postroom.stores.sqlite.thread import Database
 
 _FORGOTTEN_AFTER_LEASES = 10
@@ -118,10 +119,7 @@ def held_lanes(
 def _look(db: Database, stream: str, now: int) -> Roster:
     members = db.rows("leases_members", stream=stream, now=now)
     lanes = db.rows("leases", stream=stream, now=now)
-    return Roster(
-        tuple(Member(owner, bool(healthy), name) for owner, healthy, name in members),
-        tuple(Lease(lane, owner, token, bool(live)) for lane, owner, token, live in lanes),
-    )
+    return make_roster(members, lanes)
 
 
 def _pairs(held: Mapping[int, int]) -> str:

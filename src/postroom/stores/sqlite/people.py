@@ -10,7 +10,7 @@ from postroom.codec import encode_json
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
-from postroom.flawed import to_record, to_records
+from postroom.flawed import decode, to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
 from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.sqlite.events import advance
@@ -72,7 +72,8 @@ def stats(db: Database, stream: str | None) -> Stats:
 
 
 def streams(db: Database) -> list[str]:
-    return [name for (name,) in db.rows("streams")]
+    found = [name for (name,) in db.rows("streams")]
+    return [decode(name) if isinstance(name, bytes) else str(name) for name in found]
 
 
 def identity(db: Database) -> str:

@@ -85,7 +85,11 @@ CREATE TABLE IF NOT EXISTS postroom_lease (
     replayed_at DATETIME(6)  NOT NULL DEFAULT '1970-01-01', -- when an event of the lane was last replayed
     settles BIGINT           NOT NULL DEFAULT 0,
     PRIMARY KEY (stream, lane),
-    CONSTRAINT postroom_lease_lane CHECK (lane < 64)
+    CONSTRAINT postroom_lease_lane   CHECK (lane < 64),
+    -- Beats, takes and settles compute with these, with those of all lanes together.
+    CONSTRAINT postroom_lease_token  CHECK (token BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT postroom_lease_length CHECK (length BETWEEN 0 AND 4000000000000000),
+    CONSTRAINT postroom_lease_writes CHECK (settles BETWEEN 0 AND 4611686018427387904)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The relays that serve a stream, those without a lane included.
@@ -96,7 +100,8 @@ CREATE TABLE IF NOT EXISTS postroom_member (
     healthy BOOLEAN        NOT NULL DEFAULT TRUE,
     until   DATETIME(6)    NOT NULL,
     length  BIGINT         NOT NULL,
-    PRIMARY KEY (stream, owner)
+    PRIMARY KEY (stream, owner),
+    CONSTRAINT postroom_member_length CHECK (length BETWEEN 0 AND 4000000000000000)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- A key held by its failed head: its events up to `barrier` may go, later ones wait.
@@ -110,7 +115,8 @@ CREATE TABLE IF NOT EXISTS postroom_block (
     since          DATETIME(6)      NOT NULL,
     PRIMARY KEY (stream, key_hash),
     KEY postroom_block_lane (stream, lane),
-    CONSTRAINT postroom_block_lane CHECK (lane = ASCII(key_hash) % 64)
+    CONSTRAINT postroom_block_lane     CHECK (lane = ASCII(key_hash) % 64),
+    CONSTRAINT postroom_block_key_hash CHECK (OCTET_LENGTH(key_hash) = 16)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- Strict order: the last number given to a key. Never pruned.

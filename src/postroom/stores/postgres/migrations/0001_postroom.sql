@@ -70,7 +70,10 @@ CREATE TABLE postroom_lease (
     length  interval NOT NULL DEFAULT '0',
     replayed_at timestamptz NOT NULL DEFAULT '-infinity', -- when an event of the lane was last replayed
     replayed    bigint, -- the lowest number that was replayed since the token was given: reads begin no higher
-    PRIMARY KEY (stream, lane)
+    PRIMARY KEY (stream, lane),
+    -- Beats and takes compute with these, with those of all lanes together.
+    CHECK (token BETWEEN 0 AND 4611686018427387904),
+    CHECK (length BETWEEN interval '0' AND interval '200 years')
 ) WITH (fillfactor = 50); -- room for the next version of each row on its own page: a renewal touches no index
 
 -- The relays that serve a stream, those without a lane included.
@@ -81,7 +84,8 @@ CREATE TABLE postroom_member (
     healthy boolean  NOT NULL DEFAULT true,
     until   timestamptz NOT NULL,
     length  interval NOT NULL,
-    PRIMARY KEY (stream, owner)
+    PRIMARY KEY (stream, owner),
+    CHECK (length BETWEEN interval '0' AND interval '200 years')
 ) WITH (fillfactor = 50);
 
 -- A key held by its failed head: its events up to `barrier` may go, later ones wait.
@@ -93,7 +97,9 @@ CREATE TABLE postroom_block (
     aggregate_type text COLLATE "C",
     key            text COLLATE "C",
     since          timestamptz NOT NULL,
-    PRIMARY KEY (stream, lane, key_hash)
+    PRIMARY KEY (stream, lane, key_hash),
+    CHECK (octet_length(key_hash) = 16),
+    CHECK (lane = get_byte(key_hash, 0) % 64) -- else no step of a key's way on would find it
 );
 
 -- Strict order: the last number given to a key. Never pruned.

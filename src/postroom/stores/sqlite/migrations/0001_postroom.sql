@@ -35,7 +35,10 @@ CREATE TABLE postroom_outbox (
     -- A read is bounded by `size`, in bytes; the length of text is counted in characters, of up to four bytes.
     CHECK (size BETWEEN coalesce(length(payload), length(payload_bytes)) + coalesce(length(headers), 0)
         AND 4 * (coalesce(length(payload), length(payload_bytes)) + coalesce(length(headers), 0))),
-    CHECK (typeof(lane) = 'integer'), -- else no read would find it
+    CHECK (typeof(stream) = 'text' AND typeof(lane) = 'integer'), -- else no read would find it
+    -- Its first byte decides about the lane of a key; SQLite has no function for the number of a byte.
+    CHECK (typeof(key_hash) = 'blob' AND lane = (instr('0123456789ABCDEF', substr(hex(key_hash), 1, 1)) - 1) % 4 * 16
+        + instr('0123456789ABCDEF', substr(hex(key_hash), 2, 1)) - 1),
     CHECK (stage <> 'waiting' OR typeof(next_attempt_at) = 'integer'),
     CHECK ((settled_at IS NOT NULL) = (stage = 'over')),
     CHECK (CASE state
@@ -64,7 +67,10 @@ CREATE TABLE postroom_lease (
     until   INTEGER NOT NULL DEFAULT 0,
     length  INTEGER NOT NULL DEFAULT 0,
     replayed_at INTEGER NOT NULL DEFAULT 0, -- when an event of the lane was last replayed
-    PRIMARY KEY (stream, lane)
+    PRIMARY KEY (stream, lane),
+    CHECK (typeof(lane) = 'integer' AND typeof(until) = 'integer'),
+    CHECK (typeof(token) = 'integer' AND token BETWEEN 0 AND 4611686018427387904), -- a take adds one
+    CHECK (typeof(length) = 'integer' AND length BETWEEN 0 AND 4000000000000000)
 ) WITHOUT ROWID;
 
 -- The relays that serve a stream, those without a lane included.
@@ -75,7 +81,9 @@ CREATE TABLE postroom_member (
     healthy INTEGER NOT NULL DEFAULT 1,
     until   INTEGER NOT NULL,
     length  INTEGER NOT NULL,
-    PRIMARY KEY (stream, owner)
+    PRIMARY KEY (stream, owner),
+    CHECK (typeof(owner) = 'text' AND typeof(until) = 'integer'),
+    CHECK (typeof(length) = 'integer' AND length BETWEEN 0 AND 4000000000000000)
 ) WITHOUT ROWID;
 
 -- A key held by its failed head: its events up to `barrier` may go, later ones wait.
@@ -87,7 +95,9 @@ CREATE TABLE postroom_block (
     aggregate_type TEXT,
     key            TEXT,
     since          INTEGER NOT NULL,
-    PRIMARY KEY (stream, key_hash)
+    PRIMARY KEY (stream, key_hash),
+    CHECK (typeof(lane) = 'integer' AND typeof(barrier) = 'integer'), -- the barrier is a part of each event read
+    CHECK (typeof(key_hash) = 'blob' AND length(key_hash) = 16)
 ) WITHOUT ROWID;
 CREATE INDEX postroom_block_lane ON postroom_block (stream, lane);
 

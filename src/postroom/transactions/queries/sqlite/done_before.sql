@@ -1,3 +1,5 @@
-SELECT id FROM postroom_inbox
-WHERE consumer = :consumer AND state = 'done' AND processed_at < :before
+-- The id as bytes: SQLite takes text that is not UTF-8, and one such row would end the whole question. A blob with the
+-- bytes of a text is another id.
+SELECT CAST(id AS BLOB) FROM postroom_inbox
+WHERE consumer = :consumer AND state = 'done' AND processed_at < :before AND typeof(id) = 'text'
 ORDER BY processed_at LIMIT :limit OFFSET :skip
