@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 import pytest
@@ -238,7 +239,8 @@ async def test_notes_that_stay_although_they_should_go_are_told_and_passed(
             values = ([each for each in values[0] if each != stubborn],)
         return await inner(method, consumer, *values)
 
-    assert await forget("payments/charge", -1, notes, store, ()) == 2
+    async with asyncio.timeout(10):
+        assert await forget("payments/charge", -1, notes, store, ()) == 2
     assert await accept(store, "m-1", stubborn, "m-3") == [True, False, True]
     (line,) = [record.message for record in caplog.records]
     assert line.startswith("1 old notes of payments/charge in the inbox cannot be forgotten")
