@@ -3,6 +3,8 @@
 from tests.mutants.mutant import Mutant
 
 LANES = "tests/unit/test_kafka_lanes.py::"
+PAUSES = "tests/unit/test_consumer_pauses.py::"
+STRANGERS = "tests/scenario/test_kafka_strangers.py::"
 SOURCE = "tests/unit/test_kafka_source.py::"
 FASTSTREAM = "tests/scenario/test_faststream_misbehaviour.py::"
 
@@ -51,7 +53,38 @@ def _steps_without_a_pause():
     lanes._FIRST_PAUSE = 0.0
 
 
+def _keeping_without_a_pause():
+    from postroom.consumers import consumer, detours, trial
+
+    consumer._FIRST_PAUSE = detours._FIRST_PAUSE = trial._FIRST_PAUSE = 0.0
+
+
+def _topics_are_not_looked_at():
+    from postroom.consumers.kafka_cluster import Generations
+
+    Generations.look = lambda _self, _topics: {}
+
+
+def _old_topics_count():
+    from postroom.consumers.kafka_poller import Poller
+
+    Poller._begin_topic_again = lambda _self, _client, _topic, _topic_id: None
+
+
 AGAIN_MUTANTS = {
+    "in-keeping-without-a-pause": Mutant(
+        "F2", "a store that fails is asked at once again", _keeping_without_a_pause,
+        tests=(f"{PAUSES}test_a_store_that_fails_without_end_is_asked_ever_less_often",),
+    ),
+    "in-topics-are-not-looked-at": Mutant(
+        "G2", "a topic that is made again is read from where the old one was",
+        _topics_are_not_looked_at,
+        tests=(f"{STRANGERS}test_a_topic_that_is_made_again_under_a_consumer_is_read_from_its_start",),
+    ),
+    "in-old-topics-count": Mutant(
+        "G2", "a topic that is made again is noticed, and nothing follows", _old_topics_count,
+        tests=(f"{STRANGERS}test_a_topic_that_is_made_again_under_a_consumer_is_read_from_its_start",),
+    ),
     "in-refused-offsets-at-once": Mutant(
         "F2", "offsets that Kafka refuses are offered with every poll", _refused_offsets_at_once,
         tests=(f"{SOURCE}test_offsets_that_are_always_refused_are_offered_ever_less_often",),

@@ -15,11 +15,11 @@ from confluent_kafka.admin import AdminClient
 
 from postroom import Event, Handlers
 from postroom.brokers.kafka import KafkaBroker
-from postroom.consumers import Consumer
+from postroom.consumers import Consumer, kafka_cluster
 from postroom.consumers.kafka import KafkaSource
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
-from tests.contract.test_consumer_kafka import QUICK
+from tests.contract.test_consumer_kafka import QUICK, KafkaWire
 from tests.scenario.kafka_corpus import CORPUS, TYPE
 from tests.scenario.kafka_place import make_topic, servers
 from tests.scenario.place import MemoryPlace, until
@@ -98,7 +98,7 @@ async def test_odd_records_cost_only_themselves(kafka_url, store, handlers, hand
 CRASHING = """
 import asyncio, sys
 from postroom import Handlers
-from postroom.consumers import Consumer
+from postroom.consumers import Consumer, kafka_cluster
 from postroom.consumers.kafka import KafkaSource
 from postroom.stores.memory import MemoryStore
 
@@ -230,23 +230,21 @@ async def test_a_router_that_puts_the_id_into_a_header(kafka_url, store, handler
     assert ([e.id for e in handled], consumer.counts.repeats) == (["d-1", "d-2"], 1)
 
 
+def make_again(url, topic, partitions=1):
+    admin = AdminClient({"bootstrap.servers": servers(url), "log_level": 0})
+    admin.delete_topics([topic])[topic].result(30)
+    wait_until(lambda: topic not in admin.list_topics(timeout=10).topics, within=30, what="gone")
+    make_topic(url, partitions=partitions, name=topic)
+
+
 async def test_a_topic_that_is_made_again_has_other_messages(
     kafka_url, store, handlers, handled
 ):  # R-A9
     """Offsets begin at 0 again; `[1]` and `[3]` are at the same place."""
     topic = make_topic(kafka_url, partitions=1)
-    admin = AdminClient({"bootstrap.servers": servers(kafka_url), "log_level": 0})
-
-    def again():
-        admin.delete_topics([topic])[topic].result(30)
-        wait_until(
-            lambda: topic not in admin.list_topics(timeout=10).topics, within=30, what="gone"
-        )
-        make_topic(kafka_url, partitions=1, name=topic)
-
     for bodies in ([b"[1]", b"[2]"], [b"[3]", b"[4]"]):
         if handled:
-            await asyncio.to_thread(again)
+            await asyncio.to_thread(make_again, kafka_url, topic)
         records = [RawRecord(body, b"k", [TYPE]) for body in bodies]
         await asyncio.to_thread(send_raw, servers(kafka_url), topic, records)
         async with reading(
@@ -255,6 +253,52 @@ async def test_a_topic_that_is_made_again_has_other_messages(
             await until(lambda c=consumer: c.counts.done == 2, 30)
     assert [e.payload for e in handled] == [b"[1]", b"[2]", b"[3]", b"[4]"]
     assert len({e.id for e in handled}) == 4
+
+
+@pytest.mark.promise("G2", "F4")
+@pytest.mark.parametrize(
+    ("start", "count"), [("earliest", (2, 6)), ("earliest", (6, 6)), ("latest", (2, 6))]
+)
+async def test_a_topic_that_is_made_again_under_a_consumer_is_read_from_its_start(
+    kafka_url, store, monkeypatch, caplog, start, count
+):  # R-A9
+    """If it gets more than the old one had, librdkafka would go on behind the third."""
+    monkeypatch.setattr(kafka_cluster, "_LOOK_SECONDS", 0.2)
+    wire, seen, release = KafkaWire(kafka_url), [], asyncio.Event()
+    handlers = Handlers(name="payments")
+
+    @handlers.on("order.created")
+    async def charge(event, tx):  # noqa: ARG001
+        if event.payload == b"[0, 2]":
+            await release.wait()  # of the old topic: its end must not count in the new one
+        seen.append(event.payload)
+
+    async def send(count, first):
+        for partition, many in enumerate(count):
+            places = [(partition, first + n) for n in range(many)]
+            records = [RawRecord(b"[%d, %d]" % each, b"%d-%d" % each, [TYPE]) for each in places]
+            send = (send_raw, servers(kafka_url), wire.topic, records)
+            await asyncio.to_thread(*send, partition=partition)
+
+    source = KafkaSource(kafka_url, topic=wire.topic, group=wire.group, start=start, config=QUICK)
+    async with Consumer(source, store, handlers, missing_id="offset") as consumer:
+        await until(lambda: len(source._thread._partitions) == 2, 30)
+        await send((3, 3), 0)
+        await until(lambda: len(seen) == 5, 30)
+        await asyncio.to_thread(make_again, kafka_url, wire.topic, 2)
+        await send(count, 10)
+        new = {b"[%d, %d]" % (p, 10 + n) for p, many in enumerate(count) for n in range(many)}
+        await until(lambda: new <= set(seen), 30)
+        release.set()
+        await until(lambda: consumer.in_flight == 0)
+
+        async def all_are_committed():
+            return await wire.unacknowledged() == 0
+
+        await until(all_are_committed, 30)
+    assert "was deleted and created again: it is read from its start" in caplog.text
+    # Known by their places, those that came before it was noticed are handled twice.
+    assert len(seen) <= 6 + sum(count) + 6
 
 
 # -- in hand, and not done ------------------------------------------------------------------------

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
 from postroom.consumers import kafka_poller
 from postroom.consumers.commits import Commits
 from postroom.consumers.kafka import KafkaSource
+from postroom.consumers.kafka_cluster import Generations
 from postroom.consumers.kafka_poller import Arrivals, Poller
 from postroom.consumers.offsets import Partition
 from tests.servers.process import free_port
@@ -271,3 +273,71 @@ def test_the_last_offsets_are_waited_for_at_the_end(monkeypatch):
     monkeypatch.setattr(kafka_poller, "Client", Last)
     poller.run()
     assert commits == [(8, True), (9, False), "closed"]
+
+
+class Answers:
+    """Answers questions for topics when the test says so."""
+
+    def __init__(self):
+        self.asked = []
+
+    def ask_for_ids(self, topics):
+        self.asked.append({topic: Future() for topic in topics})
+        return self.asked[-1]
+
+    def answer(self, **ids):
+        for topic, future in self.asked[-1].items():
+            if ids[topic] is None:
+                future.set_exception(KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)))
+            else:
+                future.set_result(SimpleNamespace(topic_id=ids[topic]))
+
+
+@pytest.mark.promise("F1", "F2")
+def test_topics_are_looked_at_now_and_then_and_nobody_waits_for_the_answer():
+    cluster, now = Answers(), [0.0]
+    generations = Generations(cluster, lambda: now[0])
+    generations.note({"a": "one", "b": "two", "c": ""})
+    topics = ("a", "b", "c")
+    for _ in range(10):
+        assert generations.look(topics) == {}  # no answer yet
+        now[0] += 1.0
+    assert len(cluster.asked) == 1
+    cluster.answer(a="one", b=None, c="three")  # one is not there at the moment, one was not known
+    assert generations.look(topics) == {}
+    assert generations.look(topics) == {}
+    assert len(cluster.asked) == 2
+    cluster.answer(a="one", b="another", c="four")
+    assert generations.look(topics) == {"b": "another"}
+    generations.note({"b": "another"})
+    assert not generations.is_another("b", "another")
+    assert not generations.is_another("b", "")  # the broker does not tell
+    assert generations.look(topics) == {}
+    assert len(cluster.asked) == 2
+    generations.look_soon()
+    assert generations.look(topics) == {}
+    assert len(cluster.asked) == 3
+
+
+@pytest.mark.promise("G2")
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_a_new_client_begins_with_the_start_of_a_topic_that_is_another(monkeypatch, start):
+    """What the group has committed may be a place of the old one."""
+    source = KafkaSource(URL.format(port=1), start=start)
+    poller, assigned = Poller(source.options, Arrivals(), source.connection, print), []
+    ids = {"orders": "old", "refunds": "same"}
+    monkeypatch.setattr(poller._cluster, "topic_ids", lambda topics: {t: ids[t] for t in topics})
+    monkeypatch.setattr(
+        poller._cluster, "committed",
+        lambda client, partitions: [TopicPartition(p.topic, p.partition, 7) for p in partitions],
+    )  # fmt: skip
+    client = SimpleNamespace(incremental_assign=assigned.append)
+    partitions = [TopicPartition("orders", 0), TopicPartition("refunds", 1)]
+    poller._assigned(client, partitions)
+    ids["orders"] = "new"
+    poller._assigned(client, partitions)
+    usual = 7 if start == "latest" else TopicPartition("orders", 0).offset  # the group's own place
+    assert [{p.topic: p.offset for p in each} for each in assigned] == [
+        {"orders": usual, "refunds": usual},
+        {"orders": OFFSET_BEGINNING, "refunds": usual},
+    ]

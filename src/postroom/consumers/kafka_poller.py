@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from postroom.consumers.commits import Commits
-from postroom.consumers.kafka_cluster import Cluster
+from postroom.consumers.kafka_cluster import Cluster, Generations
 from postroom.consumers.kafka_message import incoming
 from postroom.consumers.kafka_options import KafkaSourceOptions
 from postroom.consumers.offsets import Partition
@@ -99,6 +99,7 @@ class Poller(threading.Thread):
         self._connection = connection
         self._tell = tell
         self._cluster = Cluster(options)
+        self._generations = Generations(self._cluster)
         self._commits = Commits(connection)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._told = ""  # the failure that was logged last
@@ -141,6 +142,8 @@ class Poller(threading.Thread):
                     self._hand_over(client, [first, *client.consume(_MOST - 1, 0)])
                 if self._connection.trouble:
                     self._look_for_brokers(client)
+                for topic, topic_id in self._generations.look(self._topics()).items():
+                    self._begin_topic_again(client, topic, topic_id)
                 self._commit(client, wait=False)
             self._commit(client, wait=True)
         finally:
@@ -222,14 +225,31 @@ class Poller(threading.Thread):
         return [KafkaDelivery(partition, offset, found)]
 
     def _begun_again(self, old: Partition) -> Partition:
-        """Offsets went back: the topic was deleted and made again. Nothing of the old one counts.
+        """Offsets went back: most often the topic was deleted and created again.
 
-        Raises if Kafka does not answer; then it all begins anew.
+        Nothing of the old one counts. Raises if Kafka does not answer; then it all begins anew.
         """
         old.lose()
         topic_id = self._cluster.topic_ids([old.topic])[old.topic]
         new = self._partitions[old.topic, old.number] = Partition(old.topic, old.number, topic_id)
+        self._generations.look_soon()  # for the other partitions
         return new
+
+    def _begin_topic_again(self, client: Client, topic: str, topic_id: str) -> None:
+        """Read a topic that was deleted and created again from its start.
+
+        If something fails a new client begins there: the id is noted at the end.
+        """
+        _log.warning("the topic %r was deleted and created again: it is read from its start", topic)
+        for place, old in list(self._partitions.items()):
+            if old.topic == topic and old.topic_id != topic_id:
+                old.lose()
+                client.seek(TopicPartition(*place, OFFSET_BEGINNING))
+                self._partitions[place] = Partition(*place, topic_id)
+        self._generations.note({topic: topic_id})
+
+    def _topics(self) -> set[str]:
+        return {topic for topic, _ in self._partitions}
 
     def _hold_back(self, client: Client) -> None:
         """Pause what is assigned while enough is in hand; the polls go on."""
@@ -267,14 +287,22 @@ class Poller(threading.Thread):
     def _assigned(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
         """Begin with partitions. Raises if Kafka does not answer: then a new client joins."""
         ids = self._cluster.topic_ids({each.topic for each in partitions})
-        places = list(partitions)
-        if self._options.start == "latest":
+        others = {topic for topic in ids if self._generations.is_another(topic, ids[topic])}
+        places = [each for each in partitions if each.topic not in others]
+        if places and self._options.start == "latest":
             places = self._at_the_end(client, places)
+        # What was committed since may be a place of the old topic.
+        places += [
+            TopicPartition(each.topic, each.partition, OFFSET_BEGINNING)
+            for each in partitions
+            if each.topic in others
+        ]
         for each in partitions:
             place = (each.topic, each.partition)
             self._partitions[place] = Partition(*place, ids[each.topic])
         self._held_back = None
         client.incremental_assign(places)
+        self._generations.note(ids)
 
     def _at_the_end(self, client: Client, partitions: list[TopicPartition]) -> list[TopicPartition]:
         """Return where to begin; a group without an offset commits the end before it begins there.
