@@ -106,6 +106,19 @@ async def test_a_read_touches_little_more_than_it_brings(database):
         await store.release("main", "anna", held)
 
 
+async def test_a_read_walks_past_a_deep_key_in_its_index(database):  # E-8, T-D
+    """The rows of a key that is left out are looked at in the index; none of them is fetched."""
+    from postroom.stores.mysql.reading import lanes_of
+
+    hot = key_hash(None, "k7", "")
+    async with database.store() as store, store.session() as session:
+        part = lanes_of(session.sql, [lane_of(hot)], [hot]).strip("()")
+        asked = session._cursor.mogrify(part, {"stream": "main", "per_lane": 16})
+        ((plan,),) = await session.query(f"EXPLAIN FORMAT=JSON {asked}")
+        assert '"using_index": true' in plan
+        assert "postroom_outbox_shelf" in plan
+
+
 async def test_a_read_that_finds_nothing_touches_next_to_nothing(database):
     from postroom.stores.mysql.reading import read
 
@@ -174,6 +187,13 @@ async def test_people_find_the_few_among_the_many(database):
         found, rows = await touched(session, find(session, Filter(state=State.DEAD)))
         assert found == []
         assert rows < 20
+        found, rows = await touched(session, find(session, Filter(key="k7", limit=10)))
+        assert {r.key for r in found} == {"k7"}
+        assert len(found) == 10
+        assert rows < 30
+        found, rows = await touched(session, find(session, Filter(key="nobody")))
+        assert found == []
+        assert rows < 10
         found, rows = await touched(session, streams(session))
         assert found == ["main"]
         assert rows < 300

@@ -285,6 +285,21 @@ def assert_freeing_a_key_touches_a_step_of_its_followers(looker):
     assert looker.pages() < 500 * 30
 
 
+def test_the_events_of_a_key_are_found_by_their_index(looker):  # T-D
+    """All of 95,000 rows have the key `k`; those that people look for are few."""
+    with psycopg.connect(looker.url, autocommit=True) as connection:
+        connection.execute(
+            "UPDATE postroom_outbox SET key = 'rare' WHERE id IN ('done-7', 'head-1')"
+        )
+    none = dict.fromkeys(("state", "stream", "type", "topic", "error", "from_us", "before_us"))
+    for key, found in (("rare", ["done-7", "head-1"]), ("nobody", [])):
+        nodes, rows = looker.explain("find_key", key=key, after_seq=0, limit=50, **none)
+        assert [row[1] for row in rows] == found
+        assert_no_detours(nodes)
+        assert indexes(nodes) == {"postroom_outbox_key"}
+        assert looker.pages() < 20
+
+
 @pytest.mark.promise("B3", "D4")
 def test_fresh_statistics_change_nothing(outbox):
     """Last: it takes the others' premise away."""

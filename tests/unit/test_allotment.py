@@ -73,6 +73,30 @@ def test_other_reads_set_nothing_apart(found, exclude, took):
     assert depths.part([LANE], lambda _: True, 0.0)[1] == []
 
 
+@pytest.mark.parametrize("hot", [20, 18])
+def test_a_lane_is_deep_although_the_heads_of_others_take_a_few_rows(hot):  # E-8, T-D
+    depths = Depths(is_apart=False)
+    asked = Read("main", (LANE, LANE + 2), 20, 20, 1_000_000)
+    found = rows("hot", hot) + rows("other-key", 20 - hot)
+    depths.learn(asked, found, more=True, took=QUICK, now=0.0)
+    depths.learn(question(exclude=[HOT]), [], more=False, took=SLOW, now=0.0)
+    assert depths.part([LANE, 1], lambda _: True, 0.0) == ([1], [LANE])
+
+
+def test_the_worker_apart_walks_past_a_busy_key_for_a_tenth_of_the_time():  # E-8, T-D
+    depths = Depths(is_apart=True)
+    deep(depths)
+    depths.learn(question((LANE,), exclude=[HOT]), [], more=False, took=SLOW, now=1.0)
+    later = 1.0 + 9 * SLOW
+    assert depths.part([LANE], lambda _: False, 1.0, [HOT]) == ([], [])
+    assert depths.look_at == pytest.approx(later)
+    assert depths.part([LANE], lambda _: False, 1.0, [bytes(16)]) == ([LANE], [])  # it is its turn
+    assert depths.look_at is None
+    assert depths.part([LANE], lambda _: False, later, [HOT]) == ([LANE], [])
+    depths.learn(question((LANE,), exclude=[HOT]), [], more=False, took=QUICK, now=later)
+    assert depths.part([LANE], lambda _: False, later, [HOT]) == ([LANE], [])  # quick is harmless
+
+
 def test_a_lane_comes_back_when_its_backlog_is_gone():
     depths = Depths(is_apart=True)
     deep(depths)

@@ -3,7 +3,8 @@
 A read leaves out the keys that are in flight, and the store walks past every event of theirs.
 Behind a key with 200,000 events such a read takes a hundred times as long, and all other lanes of
 the group wait for it. So a lane whose reads are slow because of such a key is served by a worker of
-its own: the walk costs the other keys of that lane, and nobody else.
+its own: the walk costs the other keys of that lane, and nobody else. While the key is in flight
+that worker walks past it for a tenth of the time at most, since the database serves others, too.
 
 A lane changes hands only between two reads of the worker that has it, with nothing of it in flight.
 """
@@ -11,14 +12,14 @@ A lane changes hands only between two reads of the worker that has it, with noth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from operator import attrgetter
 
 from postroom.record import Record
 from postroom.store import Read
 
 SLOW_SECONDS = 0.02
-_REST = 9  # times as long as a slow read took, no other one of a lane that drains
+_REST = 9  # times as long as a slow read took, no other one of that lane past its busy key
 _DEEP_ROWS = 16  # fewer rows of one key are no backlog
 _lane = attrgetter("lane")
 _place = attrgetter("lane", "key_hash")
@@ -59,6 +60,7 @@ class Depths:
         self._is_apart = is_apart
         self._deep: dict[int, bytes] = {}
         self._leaving: set[int] = set()
+        self._resting: set[int] = set()
         self._look_at = 0.0
 
     def learn(
@@ -75,12 +77,15 @@ class Depths:
         if more:
             rows = Counter(map(_lane, found))
             for (lane, key), of_key in Counter(map(_place, found)).items():
-                full = rows[lane] >= question.per_lane
+                # The heads of other lanes come first: a deep lane may bring a few less.
+                full = rows[lane] >= question.per_lane or len(found) >= question.rows
                 if full and of_key >= _DEEP_ROWS and of_key * 4 >= rows[lane] * 3:
                     deep.setdefault(lane, key)
         if self._is_apart:
             self._leave({lane for lane in question.lanes if lane not in deep}, now, SLOW_SECONDS)
             self._leaving -= deep.keys()
+            if hidden and took >= SLOW_SECONDS:
+                self._look_at = now + _REST * took
         elif took >= SLOW_SECONDS:
             self._leave(hidden, now, took)
 
@@ -90,22 +95,32 @@ class Depths:
             self._look_at = now + _REST * took
 
     def part(
-        self, lanes: Sequence[int], is_idle: Callable[[int], bool], now: float
+        self,
+        lanes: Sequence[int],
+        is_idle: Callable[[int], bool],
+        now: float,
+        exclude: Collection[bytes] = (),
     ) -> tuple[list[int], list[int]]:
         """Divide the worker's lanes into those to read and those to hand over at once.
 
         A lane that is to leave and has something in flight drains: it is read only now and then.
-        Never would be wrong: if that key hangs, the others of its lane must go on (P1).
+        Never would be wrong: if that key hangs, the others of its lane must go on (P1). The same
+        holds for a lane that is served apart while its deep key is among those to leave out.
         """
         self._leaving &= set(lanes)
         moving = [lane for lane in self._leaving if is_idle(lane)]
         self._leaving.difference_update(moving)
         for lane in moving:
             self._deep.pop(lane, None)
-        draining = self._leaving if now < self._look_at else set[int]()
-        return [n for n in lanes if n not in draining and n not in moving], moving
+        waiting = self._leaving if now < self._look_at else set[int]()
+        self._resting = set()
+        if self._is_apart and now < self._look_at and self._deep:
+            busy = frozenset(exclude)
+            self._resting = {lane for lane in lanes if self._deep.get(lane) in busy}
+            waiting = waiting | self._resting
+        return [n for n in lanes if n not in waiting and n not in moving], moving
 
     @property
     def look_at(self) -> float | None:
-        """When lanes that drain are to be read again, if there are any."""
-        return self._look_at if self._leaving else None
+        """When lanes that drain or rest are to be read again, if there are any."""
+        return self._look_at if self._leaving or self._resting else None

@@ -209,13 +209,14 @@ class Worker(Service):
             room = min(room + min(stuck, settings.max_batch_size), wanted)
             if room < max(1, wanted // 4):
                 return False
-        lanes = self._lanes(now)
+        exclude = [*flight.busy_keys(), *self.settler.keys_aside()]
+        lanes = self._lanes(now, exclude)
         if self.settler.has_aside:
             lanes = [lane for lane in lanes if not self.settler.is_locked(lane)]
         if not flight.waiting_for_outcomes:  # no suspect is left that might tell
             office.breaker.untried(self._group)
         if not lanes:
-            self.found_nothing = True
+            self.found_nothing = self._again_at is None
         rows = office.breaker.room(room, now, self._group) if lanes else 0
         if not rows:
             return False
@@ -227,7 +228,7 @@ class Worker(Service):
             per_lane,
             rows,
             settings.max_batch_bytes,
-            [*flight.busy_keys(), *self.settler.keys_aside()],
+            exclude,
             office.owner,
             tokens,
         )
@@ -260,11 +261,11 @@ class Worker(Service):
                     office.hurry.set()  # something can be read, but not by us: who has our lanes?
         return more and bool(batch or flight.wants_settle)
 
-    def _lanes(self, now: float) -> list[int]:
+    def _lanes(self, now: float, exclude: Sequence[bytes]) -> list[int]:
         """Return the lanes to read, after handing over those that another worker is to serve."""
         allotment = self._office.allotment
         mine = allotment.of(self._group, self._office.keeper.readable(now))
-        lanes, moving = self._depths.part(mine, self._is_idle, now)
+        lanes, moving = self._depths.part(mine, self._is_idle, now, exclude)
         self._again_at = self._depths.look_at
         if moving:
             for lane in moving:

@@ -30,10 +30,11 @@ INDEXES = {
     "outbox": {
         "PRIMARY": "seq",
         "outbox_id": "id",
-        "outbox_shelf": "shelf,stream,slot,seq,size",
+        "outbox_shelf": "shelf,stream,slot,seq,size,key_hash",
         "outbox_due": "due_lane,stream,next_attempt_at,seq",
         "outbox_parked": "parked_key,stream,seq",
         "outbox_open": "open_state,seq,stream",
+        "outbox_key": "key,seq",
     },
     "lease": {"PRIMARY": "stream,lane"},
     "member": {"PRIMARY": "stream,owner"},

@@ -50,6 +50,8 @@ async def open_keys(session: Session, stream: str, limit: int) -> list[bytes]:
 
 async def find(session: Session, wanted: Filter) -> list[Record]:
     statement = "find_open" if wanted.state in _OPEN else "find"
+    if wanted.key is not None:
+        statement = "find_key"
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
     return to_records((*decoded(row), None) for row in await session.rows(statement, **values))

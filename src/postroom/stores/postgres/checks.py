@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _CLOCK_SECONDS = 1.0
 _OLD_TRANSACTION_SECONDS = 300
-_INDEXES = ("pkey", "id_key", "ready", "waiting", "parked", "done", "other")
+_INDEXES = ("pkey", "id_key", "ready", "waiting", "parked", "done", "other", "key")
 
 
 class _Server(NamedTuple):

@@ -47,6 +47,8 @@ async def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
 
 async def find(db: Database, wanted: Filter) -> list[Record]:
     statement = "find_other" if wanted.state in _OTHER else "find"
+    if wanted.key is not None:
+        statement = "find_key"
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
     return to_records((*row, None) for row in await db.rows(statement, **values))

@@ -11,7 +11,14 @@ if TYPE_CHECKING:
     from postroom.stores.sqlite.store import SqliteStore
     from postroom.stores.sqlite.thread import Database
 
-INDEXES = ("outbox_ready", "outbox_waiting", "outbox_parked", "outbox_done", "outbox_other")
+INDEXES = (
+    "outbox_ready",
+    "outbox_waiting",
+    "outbox_parked",
+    "outbox_done",
+    "outbox_other",
+    "outbox_key",
+)
 MUCH_WAL_BYTES = 256_000_000
 
 

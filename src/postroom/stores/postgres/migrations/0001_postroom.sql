@@ -58,6 +58,7 @@ CREATE INDEX postroom_outbox_parked  ON postroom_outbox (stream, key_hash, seq) 
 CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHERE state = 'done';
 CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
     WHERE state IN ('processing', 'failed', 'dead');
+CREATE INDEX postroom_outbox_key     ON postroom_outbox (key, seq) WHERE key IS NOT NULL;
 
 -- One row per lane of a stream: who may read and settle it. Every take raises the token. A lease is live before `until`,
 -- unless `until` lies more than two lengths ahead: such a lease was written before the server's clock was set back.

@@ -56,6 +56,7 @@ CREATE INDEX postroom_outbox_parked  ON postroom_outbox (stream, key_hash, seq) 
 CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHERE state = 'done';
 CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
     WHERE state = 'processing' OR state = 'failed' OR state = 'dead';
+CREATE INDEX postroom_outbox_key     ON postroom_outbox (key) WHERE key IS NOT NULL;
 
 -- One row per lane of a stream: who may read and settle it. Every take raises the token. A lease is live before `until`,
 -- unless `until` lies more than two lengths ahead: such a lease was written before the host's clock was set back.

@@ -1,0 +1,9 @@
+-- The events of one key, by its index.
+SELECT {columns} FROM postroom_outbox AS o FORCE INDEX (postroom_outbox_key)
+WHERE o.seq > :after_seq AND (:state IS NULL OR o.state = :state)
+  AND (:stream IS NULL OR o.stream = :stream) AND (:type IS NULL OR o.type = :type)
+  AND (:topic IS NULL OR o.topic = :topic) AND o.`key` = :key
+  AND (:error IS NULL OR LOCATE(:error, o.last_error) > 0)
+  AND (:from_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) >= :from_us)
+  AND (:before_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) < :before_us)
+ORDER BY o.seq LIMIT :limit

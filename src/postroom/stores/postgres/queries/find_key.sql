@@ -1,0 +1,17 @@
+-- The events of one key. The key as a range, for the reason that postroom_read asks for a lane as one.
+-- Instants: see the function postroom_instant.
+SELECT
+    o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
+    coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,
+    o.causation_path, o.schema_version, o.kseq,
+    postroom_instant(o.occurred_at), postroom_instant(o.created_at), o.state, o.attempts,
+    postroom_instant(o.next_attempt_at), o.last_error
+FROM postroom_outbox AS o
+WHERE (CAST(:state AS text) IS NULL OR o.state = :state)
+  AND (CAST(:stream AS text) IS NULL OR o.stream = :stream) AND (CAST(:type AS text) IS NULL OR o.type = :type)
+  AND (CAST(:topic AS text) IS NULL OR o.topic = :topic) AND o.key IS NOT NULL
+  AND (o.key, o.seq) > (CAST(:key AS text), :after_seq) AND o.key <= CAST(:key AS text)
+  AND (CAST(:error AS text) IS NULL OR strpos(o.last_error, :error) > 0)
+  AND (CAST(:from_us AS bigint) IS NULL OR o.created_at >= 'epoch'::timestamptz + :from_us * interval '1 us')
+  AND (CAST(:before_us AS bigint) IS NULL OR o.created_at < 'epoch'::timestamptz + :before_us * interval '1 us')
+ORDER BY o.key, o.seq LIMIT :limit
