@@ -249,9 +249,11 @@ async def test_autocommit_is_refused_while_another_task_uses_the_connection(asyn
         busy = asyncio.create_task(conn.execute("SELECT pg_advisory_lock(77)"))
         while conn.pgconn.transaction_status != TransactionStatus.ACTIVE:
             await asyncio.sleep(0)
-        with pytest.raises(AutocommitError, match="another task or thread is using it"):
-            await Outbox().add(conn, Event("t", id="alone"))
+        adding = asyncio.create_task(Outbox().add(conn, Event("t", id="alone")))
+        await asyncio.sleep(0)
         other.execute("SELECT pg_advisory_unlock(77)")
+        with pytest.raises(AutocommitError, match="another task or thread is using it"):
+            await adding
         await busy
         async with conn.transaction():
             other.execute("SELECT pg_advisory_lock(78)")

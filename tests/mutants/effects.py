@@ -8,6 +8,10 @@ STRICT = "tests/scenario/test_inbox_strict.py::"
 BUS = "tests/scenario/test_bus_modules.py::"
 OUTCOMES = "tests/unit/test_handlers_outcomes.py::"
 STRANGERS = "tests/scenario/test_kafka_strangers.py::"
+OPENING = (
+    "tests/scenario/test_consumer_faults.py::"
+    "test_a_relay_that_breaks_down_while_the_source_is_opened_is_noticed"
+)
 PARTS = "tests/unit/test_consumer_parts.py::"
 
 
@@ -182,7 +186,21 @@ def _batch_of_a_module_fails_whole():
     bus._keep = keep
 
 
+def _opening_is_not_watched():
+    from postroom.consumers.consumer import Consumer
+    from postroom.engine.sharing import open_shared
+
+    async def patient(self):
+        await open_shared(self.source)
+
+    Consumer._open_source = patient
+
+
 EFFECT_MUTANTS = {
+    "in-opening-is-not-watched": Mutant(
+        "G7", "a backlog that breaks down while the source is opened goes unnoticed",
+        _opening_is_not_watched, tests=(OPENING,),
+    ),
     "faststream-one-name": Mutant(
         "F4", "all subscribers of a FastStream broker share one inbox name", _one_inbox_name,
         tests=(f"{FASTSTREAM}test_each_subscriber_has_an_inbox_name_of_its_own",),

@@ -239,7 +239,16 @@ def _replay_takes_lanes():
     queries["replayed"] = queries["fence_lanes"]
 
 
+def _zero_dates_are_dates():
+    known = "TIMESTAMPDIFF(MICROSECOND, until, UTC_TIMESTAMP(6))"
+    _rewrite("leases_members", f"COALESCE({known}, 9223372036854775807)", known)
+
+
 MYSQL_MUTANTS = {
+    "my-zero-date": Mutant(
+        "F1", "a member with a zero date stops every heartbeat", _zero_dates_are_dates,
+        tests=(f"{FENCE}::test_a_member_with_a_zero_date_stops_no_heartbeat",),
+    ),
     "my-replay-takes-lanes": Mutant(
         "L7", "a replay takes the lanes from their owners", _replay_takes_lanes,
         tests=(f"{CONTRACT}::TestMysqlStore::test_a_replay_leaves_the_lanes_to_their_owners",),

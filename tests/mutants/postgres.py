@@ -6,6 +6,7 @@ FENCE = "tests/scenario/test_postgres_fence.py"
 WRITERS = "tests/scenario/test_postgres_writers.py"
 FLOOR = "tests/scenario/test_postgres_floor.py"
 CONTRACT = "tests/contract/test_store_postgres.py::TestPostgres15Store::"
+PSYCOPG = "tests/contract/test_transactions_psycopg.py::"
 SEQUENCE = "tests/scenario/test_postgres_sequence.py::"
 PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key"
 
@@ -129,7 +130,19 @@ def _first_lane_first():
     _rewrite("LIMIT ceil(in_limit::float8 / busy)", "LIMIT in_limit")
 
 
+def _busy_connection_is_taken():
+    from postroom.transactions import psycopg
+
+    assert psycopg._ACTIVE
+    psycopg._ACTIVE = None
+
+
 POSTGRES_MUTANTS = {
+    "pg-busy-connection": Mutant(
+        "W3", "an event is added to a connection in autocommit mode that another task uses",
+        _busy_connection_is_taken,
+        tests=(f"{PSYCOPG}test_autocommit_is_refused_while_another_task_uses_the_connection",),
+    ),
     "pg-replay-takes-lanes": Mutant(
         "L7", "a replay takes the lanes from their owners", _replay_takes_lanes,
         tests=(f"{CONTRACT}test_a_replay_leaves_the_lanes_to_their_owners",),
