@@ -14,6 +14,7 @@ from itertools import starmap
 from typing import Any, get_args, get_type_hints
 
 from postroom.clock import MAX_MICROSECONDS, MIN_MICROSECONDS
+from postroom.errors import NotFoundError
 from postroom.record import Record, State, short_error
 
 MAX_ATTEMPTS = 1_000_000
@@ -75,6 +76,26 @@ def to_record(row: Sequence[Any]) -> Record:
     else:
         problem = next(filter(None, starmap(_wrong_type, zip(TYPES, row, strict=True))))
     return _flawed(map(_usable, TYPES, row), short_error(f"the stored row is no event: {problem}"))
+
+
+def with_flaw(record: Record, flaw: str) -> FlawedRecord:
+    """Return a record for people of something that is no event, and says why."""
+    return _flawed(record, flaw)
+
+
+def refuse_to_skip(event_id: str, row: Sequence[Any]) -> None:
+    """Raise NotFoundError if the marker in the place of this row could not be sent either.
+
+    It keeps what the row says of its key, topic and headers; the rest is its own.
+    """
+    own = {"type": "", "payload": b"", "content_type": "", "schema_version": 1, "occurred_us": 0}
+    own |= {"state": "pending", "attempts": 0, "next_attempt_us": None, "last_error": None}
+    marker = to_record([own.get(name, value) for name, value in zip(TYPES, row, strict=True)])
+    if marker.flaw is not None:
+        raise NotFoundError(
+            f"event {event_id!r} cannot be skipped as it is: {marker.flaw}. Correct the row, or "
+            "bury it: strict consumers then wait for its number"
+        )
 
 
 def _flawed(fields: Iterable[Any], flaw: str) -> FlawedRecord:

@@ -15,6 +15,7 @@ from postroom.outbox import Outbox
 from postroom.store import Capabilities
 from postroom.stores.mongo import MongoStore
 from postroom.testing.store import StoreContract
+from postroom.testing.store_flaws import FlawContract
 from postroom.testing.store_hand import Hand, event
 from postroom.testing.store_strays import StrayContract
 from tests.contract import mongo_database
@@ -25,6 +26,8 @@ HARMS = {
     "status-dead": {"$set": {"status": "dead"}},
     "awaits-text": {"$set": {"awaits": "long ago"}},
     "awaits-ever": {"$set": {"awaits": EVER}},
+    "awaits-nothing": {"$set": {"awaits": 0}},
+    "awaits-object": {"$set": {"awaits": {"$gt": ""}, "next_attempt_at": "soon"}},
     "no-size": {"$unset": {"size": 1}},
     "stream-7": {"$set": {"stream": 7}},
     "stream-object": {"$set": {"stream": {"$or": 1}}},
@@ -92,6 +95,10 @@ class MongoContract(StrayContract, StoreContract):
         note({"id": {"a": 1}}),
         note({"id": "never"}, processed_at="long ago"),
         note({"id": "XXXX"}, raw=True),
+    )
+    waiting = ("awaits-text", "awaits-ever", "awaits-nothing", "awaits-object")
+    test_a_row_that_waits_for_no_time_holds_up_nobody = (
+        FlawContract.test_a_row_that_waits_for_no_time_holds_up_nobody
     )
     refused = (
         member("m", until="soon"),

@@ -84,6 +84,12 @@ def _any_lane_is_one():
     leasing.make_roster = trusting
 
 
+def _any_row_is_skipped():
+    from postroom.stores.sqlite import people
+
+    people.refuse_to_skip = lambda event_id, row: None
+
+
 FLAWED = "tests/contract/test_store_sqlite.py::TestSqliteStore::test_a_row_that_cannot_be"
 SQLITE = "tests/contract/test_store_sqlite.py::TestSqliteStore"
 NOTES = "tests/scenario/test_inbox_memory.py"
@@ -93,6 +99,11 @@ ROW_MUTANTS = {
     "notes-asked-for-again": Mutant(
         "F1", "old notes that stay are asked for again and again", _notes_asked_for_again,
         tests=(f"{NOTES}::test_notes_that_stay_although_they_should_go_are_told_and_passed",),
+    ),
+    "any-row-skipped": Mutant(
+        "B6", "a marker that cannot be sent is written in the place of an odd row",
+        _any_row_is_skipped,
+        tests=(f"{FLAWED}_a_record_is_replayed_or_skipped_like_any_other",),
     ),
     "any-lane": Mutant(
         "F1", "a row with half a lane in it is served in the place of a lane", _any_lane_is_one,

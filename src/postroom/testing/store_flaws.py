@@ -10,6 +10,7 @@ import pytest
 
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay import Relay
+from postroom.errors import NotFoundError
 from postroom.record import State
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Burial, Failure, Filter, Store
@@ -97,6 +98,34 @@ class FlawContract:
         for letter, words in zip(dead, self.odd_ids.values(), strict=True):
             assert letter.last_error is not None
             assert words in letter.last_error
+
+    @pytest.mark.promise("F1", "B6")
+    async def test_a_row_that_cannot_be_a_record_is_replayed_or_skipped_like_any_other(
+        self, store: Store, add: Add, spoil: Spoil
+    ) -> None:
+        """Replayed as it is, beside the others; skipped, if a marker could be sent in its place."""
+        for n, flaw in enumerate(self.flaws):
+            await add(event(f"a{n}", f"k{n}"), event(f"b{n}", f"s{n}"), strict=True)
+            await spoil(f"a{n}", flaw)
+            await spoil(f"b{n}", flaw)
+        await add(event("good", "k"))
+        odd = [f"a{n}" for n in range(len(self.flaws))]
+        assert await store.bury([*odd, "good"], "no use") == len(odd) + 1
+        assert await store.replay([*odd, "good"], new_id=True) == len(odd) + 1
+        assert await store.replay([*odd, "good"]) == len(odd) + 1
+        skipped = 0
+        for n, word in enumerate(self.flaws.values()):
+            try:
+                await store.skip(f"b{n}", "not wanted")
+            except NotFoundError as error:
+                assert word in str(error)
+            else:
+                skipped += 1
+        found = await store.find(Filter(limit=1_000))
+        markers = [record for record in found if record.type == "postroom.skipped"]
+        assert len(markers) == skipped
+        assert [record.flaw for record in markers] == [None] * skipped
+        assert "good" in {record.id for record in found if record.state == State.PENDING}
 
     async def test_a_row_that_waits_for_no_time_holds_up_nobody(
         self, store: Store, add: Add, spoil: Spoil

@@ -19,6 +19,7 @@ from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
 from postroom.clock import to_microseconds
+from postroom.flawed import with_flaw
 from postroom.record import UNREADABLE, Record, Stage, State, key_hash, lane_of, short_error
 
 Document = dict[str, Any]
@@ -231,7 +232,8 @@ def shown(document: Document) -> Record:
     if record.state != UNREADABLE:
         return record
     state = document["status"] if document["status"] in _STATES else State.PENDING.value
-    return record._replace(state=state, last_error=document["last_error"] or document[FLAW])
+    error = document["last_error"] or document[FLAW]
+    return with_flaw(record._replace(state=state, last_error=error), document[FLAW])
 
 
 def microseconds(date: DatetimeMS) -> int:

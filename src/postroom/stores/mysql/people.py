@@ -10,7 +10,7 @@ from postroom.codec import encode_json
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
-from postroom.flawed import to_record, to_records
+from postroom.flawed import refuse_to_skip, to_record, to_records
 from postroom.record import LANES, Record, State, key_hash, lane_of
 from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.mysql.events import advance, streams
@@ -146,6 +146,8 @@ async def skip(session: Session, event_id: str, reason: str, *, by: str | None) 
         if not chosen:
             raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
         (event,) = chosen
+        (row,) = await session.rows("get", id=event_id)
+        refuse_to_skip(event_id, (*decoded(row), None))
         payload = encode_json({"skipped": event.id, "reason": reason})
         session.later("rename", id=await _marker_id(session, event), seq=event.seq)
         session.later("skip_copy", id=event.id, seq=event.seq, reason=reason)

@@ -10,7 +10,7 @@ from postroom.codec import encode_json
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
-from postroom.flawed import to_record, to_records
+from postroom.flawed import refuse_to_skip, to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
 from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.postgres.database import Database, Session
@@ -139,6 +139,8 @@ async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> N
         if not chosen:
             raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
         (event,) = chosen
+        (row,) = await session.rows("get", id=event_id)
+        refuse_to_skip(event_id, (*row, None))
         payload = encode_json({"skipped": event.id, "reason": reason})
         await session.run("rename", id=await _marker_id(session, event), seq=event.seq)
         await session.run("skip_copy", id=event.id, seq=event.seq, reason=reason)

@@ -10,7 +10,7 @@ from postroom.codec import encode_json
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
-from postroom.flawed import decode, to_record, to_records
+from postroom.flawed import decode, refuse_to_skip, to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
 from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
 from postroom.stores.sqlite.events import advance
@@ -143,6 +143,7 @@ def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
         if not chosen:
             raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
         (event,) = chosen
+        refuse_to_skip(event_id, (*db.rows("get", id=event_id)[0], None))
         payload = encode_json({"skipped": event.id, "reason": reason})
         db.run("rename", id=_marker_id(db, event), seq=event.seq)
         db.run("skip_copy", id=event.id, seq=event.seq, reason=reason, now=now)
