@@ -53,7 +53,8 @@ def test_a_million_rows_are_counted_by_indexes(tmp_path, sqlite_place):
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?) "
         "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, payload, content_type, size,"
         " occurred_at, created_at, state, stage, settled_at) "
-        "SELECT n, n % 64, randomblob(16), 't', 't', '{}', 'application/json', 2, n, n,"
+        "SELECT n, n % 64, CAST(char(64 + n % 64) || printf('%015d', n) AS BLOB), 't', 't', '{}',"
+        " 'application/json', 2, n, n,"
         " CASE WHEN n % 1000 = 0 THEN 'pending' WHEN n % 1000 = 1 THEN 'dead' ELSE 'done' END,"
         " CASE WHEN n % 1000 = 0 THEN 'ready' ELSE 'over' END,"
         " CASE WHEN n % 1000 > 0 THEN n END FROM n",
@@ -128,7 +129,7 @@ def test_a_million_rows_of_postgresql(tmp_path, postgres_place):
 def without_indexes(cursor, table):
     """Leave the indexes out while much is written, and build them at the end."""
     cursor.execute(
-        "SELECT index_name, MAX(non_unique), GROUP_CONCAT(column_name ORDER BY seq_in_index) "
+        "SELECT index_name, MAX(non_unique), GROUP_CONCAT(CONCAT('`', column_name, '`') ORDER BY seq_in_index) "
         "FROM information_schema.statistics WHERE table_schema = DATABASE() AND table_name = %s "
         "AND index_name <> 'PRIMARY' GROUP BY index_name",
         (table,),
