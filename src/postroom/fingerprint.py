@@ -10,6 +10,7 @@ from typing import NamedTuple
 from postroom.store import Cause
 
 MAX_PATTERN_CHARS = 200
+_LOOKED_AT_CHARS = 1_000  # of an error: what follows does not tell troubles apart
 DIGITS = 8
 
 _PARTS = (
@@ -41,7 +42,7 @@ class Group(NamedTuple):
 
 def pattern(error: str | None) -> str:
     """Return an error without what differs from event to event: ids, times, numbers."""
-    text = error or ""
+    text = (error or "")[:_LOOKED_AT_CHARS]
     for part, stand_in in _PARTS:
         text = part.sub(stand_in, text)
     text = text.strip()

@@ -311,6 +311,9 @@ class Details(NamedTuple):
     barrier: int | None
 
 
+MAX_CAUSES = 10_000
+
+
 class Cause(NamedTuple):
     """The dead letters of one type with one error; when the first and the last of them died."""
 
@@ -465,8 +468,8 @@ class Store(Protocol):
     async def details(self, event_id: str) -> Details | None:
         """Return what `get` leaves out, for the eyes of a person."""
 
-    async def causes(self, stream: str | None = None) -> list[Cause]:
-        """Return why dead letters died, in no order; without their payloads."""
+    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
+        """Return why dead letters died, the most frequent first, at most so many; no payloads."""
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None

@@ -118,3 +118,28 @@ def test_who_may_look_at_dead_letters_needs_no_right_on_the_outbox(postgres_plac
         finally:
             server.execute(f"DROP OWNED BY {name}")
             server.execute(f"DROP ROLE {name}")
+
+
+def test_very_many_different_errors_are_grouped_up_to_a_limit_which_is_told(  # X-low.5
+    tmp_path, sqlite_place
+):
+    sqlite_place.migrate()
+    conn = sqlite3.connect(tmp_path / "app.db")
+    with conn:
+        conn.execute(
+            "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < 12007) "
+            "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, payload, content_type,"
+            " size, occurred_at, created_at, state, stage, settled_at, last_error) "
+            "SELECT n, 0, CAST('@' || printf('%015d', n) AS BLOB), 't', 't', '{}', 'text/plain', 2,"
+            " n, n, 'dead', 'over', n, CASE WHEN n <= 8 THEN 'often' ELSE 'no file ' || n END FROM n"
+        )
+    conn.close()
+    done = call("dead", "--store", sqlite_place.url, cwd=tmp_path)
+    assert done.returncode == 0
+    lines = done.stdout.splitlines()
+    assert [line.split()[1] for line in lines[1::2]] == ["9,999", "8"]
+    assert lines[2].strip() == "no file <n>"
+    assert (
+        "2,000 more dead letters are in no group: only the 10,000 most frequent errors are counted."
+        in done.stderr
+    )

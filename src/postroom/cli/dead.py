@@ -9,7 +9,8 @@ import click
 from postroom.cli.listing import cut, instant
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
 from postroom.fingerprint import Group, group
-from postroom.store import Deed
+from postroom.record import State
+from postroom.store import MAX_CAUSES, Deed
 from postroom.url import Url
 
 
@@ -28,7 +29,7 @@ def dead(store: Url, stream: str | None, as_json: bool) -> None:
       postroom dead --stream main
       postroom replay --group 3f2a91c0 --dry-run
     """  # noqa: D301 - click knows the sign
-    groups = asyncio.run(_groups(store, stream))
+    groups, left_out = asyncio.run(_groups(store, stream))
     if as_json:
         for one in groups:
             print_json(_facts(one), lines=True)
@@ -43,11 +44,22 @@ def dead(store: Url, stream: str | None, as_json: bool) -> None:
         )
     else:
         click.echo(f"no dead letters in {store}", err=True)
+    if left_out:
+        click.echo(
+            f"{left_out:,} more dead letters are in no group: only the {MAX_CAUSES:,} most "
+            "frequent errors are counted. See them by `postroom list --state dead`",
+            err=True,
+        )
 
 
-async def _groups(url: Url, stream: str | None) -> list[Group]:
+async def _groups(url: Url, stream: str | None) -> tuple[list[Group], int]:
+    """Return the groups, and how many dead letters have errors that are too many to look at."""
     async with opened(shared_store(url)) as store:
-        return group(await store.causes(stream))
+        causes = await store.causes(stream, MAX_CAUSES)
+        if len(causes) < MAX_CAUSES:
+            return group(causes), 0
+        dead = (await store.stats(stream)).counts[State.DEAD]
+        return group(causes), max(0, dead - sum(cause.how_many for cause in causes))
 
 
 def _facts(one: Group) -> dict[str, object]:

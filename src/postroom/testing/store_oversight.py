@@ -115,6 +115,9 @@ class OversightContract:
             ("tested", "no such host", 2),
         }
         assert all(c.first_us <= c.last_us <= host_microseconds() + _MINUTE for c in causes)
+        assert [(c.error, c.how_many) for c in await store.causes("main", limit=1)] == [
+            ("no such host", 2)
+        ]
         assert {(c.error, c.how_many) for c in await store.causes()} == {
             ("timeout", 2),
             ("no such host", 2),

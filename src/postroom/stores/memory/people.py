@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterable, Sequence
 
 from postroom.codec import encode_json
@@ -9,7 +10,16 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.record import Record, Stage, State, key_hash, lane_of
-from postroom.store import Cause, Deed, Details, Filter, Standing, Stats, deed
+from postroom.store import (
+    MAX_CAUSES,
+    Cause,
+    Deed,
+    Details,
+    Filter,
+    Standing,
+    Stats,
+    deed,
+)
 from postroom.stores.memory.tables import Stored, Tables
 
 SKIPPED = "postroom.skipped"
@@ -85,8 +95,8 @@ class Oversight:
     async def details(self, event_id: str) -> Details | None:
         return self.data.details(event_id)
 
-    async def causes(self, stream: str | None = None) -> list[Cause]:
-        return self.data.causes(stream)
+    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
+        return heapq.nlargest(limit, self.data.causes(stream), key=lambda one: one.how_many)
 
     async def note(self, deed: Deed) -> None:
         if deed.how_many:

@@ -29,7 +29,7 @@ async def details(db: Connection, event_id: str) -> Details | None:
     )
 
 
-async def causes(db: Connection, streams: list[str]) -> list[Cause]:
+async def causes(db: Connection, streams: list[str], limit: int) -> list[Cause]:
     lanes = {"$in": list(range(LANES))}
     where = {"stage": "over", "stream": {"$in": streams}, "lane": lanes, "awaits": DEAD}
     group: Document = {
@@ -42,7 +42,8 @@ async def causes(db: Connection, streams: list[str]) -> list[Cause]:
         "last": {"$max": _only("date", "settled_at", None)},
     }
     with translated(harmless=True):
-        cursor = await db.outbox.aggregate([{"$match": where}, {"$group": group}])
+        most: list[Document] = [{"$sort": {"count": -1}}, {"$limit": limit}]
+        cursor = await db.outbox.aggregate([{"$match": where}, {"$group": group}, *most])
         found = await cursor.to_list()
     return [
         Cause(

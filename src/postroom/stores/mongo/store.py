@@ -13,6 +13,7 @@ from pymongo.errors import PyMongoError
 from postroom.errors import ConfigError, StoreError, TransactionError
 from postroom.record import Record, short_error
 from postroom.store import (
+    MAX_CAUSES,
     Capabilities,
     Cause,
     Deed,
@@ -269,9 +270,9 @@ class MongoStore:
         return await oversight.details(self._opened, event_id)
 
     @faithful
-    async def causes(self, stream: str | None = None) -> list[Cause]:
+    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
         of = await people.streams(self._opened) if stream is None else [stream]
-        return await oversight.causes(self._opened, of)
+        return await oversight.causes(self._opened, of, limit)
 
     @faithful
     async def replay(

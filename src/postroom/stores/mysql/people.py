@@ -89,8 +89,8 @@ async def details(session: Session, event_id: str) -> Details | None:
     return Details._make(rows[0]) if rows else None
 
 
-async def causes(session: Session, stream: str | None) -> list[Cause]:
-    return [Cause._make(row) for row in await session.rows("causes", stream=stream)]
+async def causes(session: Session, stream: str | None, limit: int) -> list[Cause]:
+    return [Cause._make(row) for row in await session.rows("causes", stream=stream, limit=limit)]
 
 
 async def note(session: Session, done: Deed) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from postroom.errors import ConfigError, StoreError
 from postroom.record import Record, short_error
 from postroom.store import (
+    MAX_CAUSES,
     Capabilities,
     Cause,
     Deed,
@@ -278,9 +279,9 @@ class MysqlStore:
         async with self.session() as session:
             return await people.details(session, event_id)
 
-    async def causes(self, stream: str | None = None) -> list[Cause]:
+    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
         async with self.session() as session:
-            return await people.causes(session, stream)
+            return await people.causes(session, stream, limit)
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None

@@ -86,8 +86,8 @@ async def details(db: Database, event_id: str) -> Details | None:
     return Details._make(rows[0]) if rows else None
 
 
-async def causes(db: Database, stream: str | None) -> list[Cause]:
-    return [Cause._make(row) for row in await db.rows("causes", stream=stream)]
+async def causes(db: Database, stream: str | None, limit: int) -> list[Cause]:
+    return [Cause._make(row) for row in await db.rows("causes", stream=stream, limit=limit)]
 
 
 async def note(place: Database | Session, done: Deed) -> None:

@@ -13,6 +13,7 @@ from psycopg import AsyncConnection, Connection
 from postroom.errors import StoreError
 from postroom.record import Record, short_error
 from postroom.store import (
+    MAX_CAUSES,
     Capabilities,
     Cause,
     Deed,
@@ -198,8 +199,8 @@ class PostgresStore:
     async def details(self, event_id: str) -> Details | None:
         return await people.details(self.database, event_id)
 
-    async def causes(self, stream: str | None = None) -> list[Cause]:
-        return await people.causes(self.database, stream)
+    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
+        return await people.causes(self.database, stream, limit)
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None

@@ -88,8 +88,8 @@ def details(db: Database, event_id: str) -> Details | None:
     return Details._make(rows[0]) if rows else None
 
 
-def causes(db: Database, stream: str | None) -> list[Cause]:
-    return [Cause._make(row) for row in db.rows("causes", stream=stream)]
+def causes(db: Database, stream: str | None, limit: int) -> list[Cause]:
+    return [Cause._make(row) for row in db.rows("causes", stream=stream, limit=limit)]
 
 
 def note(db: Database, done: Deed) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.record import Record, short_error
 from postroom.store import (
+    MAX_CAUSES,
     Capabilities,
     Cause,
     Deed,
@@ -228,8 +229,8 @@ class SqliteStore:
     async def details(self, event_id: str) -> Details | None:
         return await self._look.call(lambda db: people.details(db, event_id))
 
-    async def causes(self, stream: str | None = None) -> list[Cause]:
-        return await self._look.call(lambda db: people.causes(db, stream))
+    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
+        return await self._look.call(lambda db: people.causes(db, stream, limit))
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None

@@ -4,3 +4,4 @@ SELECT CONVERT(o.type USING utf8mb4), COALESCE(o.last_error, ''), COUNT(*),
 FROM postroom_outbox AS o FORCE INDEX (postroom_outbox_open)
 WHERE o.open_state = 'dead' AND (:stream IS NULL OR o.stream = :stream)
 GROUP BY 1, 2
+ORDER BY COUNT(*) DESC LIMIT :limit

@@ -5,3 +5,4 @@ FROM postroom_outbox AS o
 WHERE o.state IN ('processing', 'failed', 'dead')
   AND o.state = 'dead' AND (CAST(:stream AS text) IS NULL OR o.stream = :stream)
 GROUP BY 1, 2
+ORDER BY count(*) DESC LIMIT :limit

@@ -4,3 +4,4 @@ FROM postroom_outbox AS o INDEXED BY postroom_outbox_other
 WHERE (o.state = 'processing' OR o.state = 'failed' OR o.state = 'dead')
   AND o.state = 'dead' AND (:stream IS NULL OR o.stream = :stream)
 GROUP BY 1, 2
+ORDER BY count(*) DESC LIMIT :limit
