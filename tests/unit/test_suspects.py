@@ -59,6 +59,23 @@ async def test_suspects_are_tried_one_at_a_time_and_the_oldest_first(suspects, t
     assert trial.most == 1
 
 
+@pytest.mark.promise("P3", "G7")
+async def test_one_that_hangs_each_time_goes_behind_those_that_were_not_tried(suspects, trial):
+    # E-susp.5
+    trial.gate.set()
+
+    async def try_alone(record):
+        trial.tried.append(record.seq)
+        if record.seq == 1 and trial.tried.count(1) < 4:
+            suspects.add(record)  # no answer again
+
+    suspects._try_alone = try_alone
+    for seq in (3, 1, 2):
+        suspects.add(make_record(seq))
+    await empty(suspects)
+    assert trial.tried == [1, 2, 3, 1, 1, 1]
+
+
 async def test_one_that_comes_later_is_tried_too(suspects, trial):
     trial.gate.set()
     for seq in (1, 2):

@@ -1,4 +1,9 @@
-"""Suspects are tried one at a time, in the order they were written (P3, H1)."""
+"""Suspects are tried one at a time, in the order they were written (P3, H1).
+
+They are tried in rounds: one whose outcome is unknown again waits until every other suspect has had
+its try. So an event that hangs holds up the others for one try in each round, not for all of its
+own. No key has two suspects at a time, so rounds change the order of no key.
+"""
 
 from __future__ import annotations
 
@@ -17,24 +22,27 @@ class Suspects(Service):
     def __init__(self, try_alone: Callable[[Record], Awaitable[None]]) -> None:
         super().__init__()
         self._try_alone = try_alone
-        self._queue: list[tuple[int, int, Record]] = []
+        self._round: list[tuple[int, int, Record]] = []
+        self._next_round: list[tuple[int, int, Record]] = []
         self._turn = count()  # an event may be here twice; records must never be compared
         self._filled = asyncio.Event()
         self._trying = False
 
     def add(self, record: Record) -> None:
-        heappush(self._queue, (record.seq, next(self._turn), record))
+        heappush(self._next_round, (record.seq, next(self._turn), record))
         self._filled.set()
 
     @property
     def is_empty(self) -> bool:
-        return not self._queue and not self._trying
+        return not self._round and not self._next_round and not self._trying
 
     async def loop(self) -> None:
         while True:
             await self._filled.wait()
-            while self._queue:
-                _, _, record = heappop(self._queue)
+            while self._round or self._next_round:
+                if not self._round:
+                    self._round, self._next_round = self._next_round, []
+                _, _, record = heappop(self._round)
                 self._trying = True
                 try:
                     await self._try_alone(record)
