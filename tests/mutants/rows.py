@@ -95,7 +95,22 @@ SQLITE = "tests/contract/test_store_sqlite.py::TestSqliteStore"
 NOTES = "tests/scenario/test_inbox_memory.py"
 SESSIONS = "tests/contract/test_transactions_sqlalchemy.py"
 
+
+def _keys_without_an_index():
+    from postroom.stores.sqlite.statements import load_queries
+
+    queries = load_queries("postroom_")
+    assert "INDEXED BY postroom_outbox_key" in queries["find_key"]
+    queries["find_key"] = queries["find_key"].replace(
+        "INDEXED BY postroom_outbox_key", "NOT INDEXED"
+    )
+
+
 ROW_MUTANTS = {
+    "sqlite-no-index-of-keys": Mutant(
+        "D1", "the events of a key are looked for in all events, in SQLite",
+        _keys_without_an_index, tests=("tests/unit/test_sqlite_plans.py",),
+    ),
     "notes-asked-for-again": Mutant(
         "F1", "old notes that stay are asked for again and again", _notes_asked_for_again,
         tests=(f"{NOTES}::test_notes_that_stay_although_they_should_go_are_told_and_passed",),
