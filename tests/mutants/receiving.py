@@ -20,6 +20,15 @@ THOUSAND = "test_a_thousand_deliveries_to_eight_workers_take_effect_once"
 MESSAGES = "tests/unit/test_consumer_parts.py"
 
 
+def _burial_left_half():
+    from postroom.consumers.backlog import Backlog
+
+    async def left(self, ids):
+        pass
+
+    Backlog._finish_burials = left
+
+
 async def _effect_alone(run, handler, record, mark, tx, prefix):
     from postroom.brokers import handling
 
@@ -464,6 +473,10 @@ RECEIVING_MUTANTS = {
     "in-gap-taken": Mutant(
         "I4", "a strict number is taken although the ones before it are missing", _gap_taken,
         tests=(f"{STRICT}::test_a_gap_parks_its_key_and_no_other[sqlite]",),
+    ),
+    "in-burial-left-half": Mutant(
+        "G2", "a message whose burial was cut short is acknowledged and waits for ever",
+        _burial_left_half, tests=("tests/scenario/test_half_buried.py",),
     ),
     "in-poison-thrown-away": Mutant(
         "G7", "what cannot be handled is acknowledged and forgotten", _poison_thrown_away,

@@ -26,6 +26,10 @@ _NO_BODY = Outcome(
     "the message was larger than max_bytes and its body was not kept: have it sent again",
 )
 _FAR_AWAY_US = 32_503_680_000_000_000  # the year 3000
+_CUT_SHORT = (
+    "it could not be handled; the error is lost, because the consumer died while it wrote this "
+    "dead letter"
+)
 
 
 def stream_of(consumer: str) -> str:
@@ -49,10 +53,13 @@ class Backlog:
     async def keep(self, letters: Sequence[tuple[Incoming, Record]]) -> int:
         """Keep messages in their order, in one transaction; returns how many were not there yet.
 
-        After it they can be acknowledged. What was kept before is left alone.
+        After it they can be acknowledged. A message that was kept before is left alone; one whose
+        burial was cut short is buried now.
         """
         rows = [self._row(message, record) for message, record in letters]
         new = await self._insert(rows)
+        if new < len(rows):
+            await self._finish_burials([row.id for row in rows])
         wake.kick((self.stream,))
         return new
 
@@ -60,11 +67,21 @@ class Backlog:
         """Make a dead letter of a message that was never kept; a repeat changes nothing.
 
         Two steps, and safe between them: the row waits for the far future, and the message, not yet
-        acknowledged, comes again.
+        acknowledged, comes again. Its key has a row in the backlog, so `keep` gets it, which takes
+        the second step.
         """
         row = self._row(message, record)
         await self._insert([row._replace(available_us=_FAR_AWAY_US)])
         await self.store.bury([row.id], reason)
+
+    async def _finish_burials(self, ids: Sequence[str]) -> None:
+        """Take the second step of `bury` for messages whose consumer died before it."""
+        found = await self.store.look_up(ids)
+        waiting = [event_id for event_id, where in found.items() if where.state == "pending"]
+        kept = [await self.store.get(event_id) for event_id in waiting]
+        cut = [r.id for r in kept if r is not None and r.next_attempt_us == _FAR_AWAY_US]
+        if cut:
+            await self.store.bury(cut, _CUT_SHORT)
 
     def _row(self, message: Incoming, record: Record) -> Row:
         row = to_row(message, record, self.consumer, self.stream)
