@@ -104,6 +104,9 @@ class TestSqliteStore(FlawContract, StrayContract, StoreContract):
         "UPDATE postroom_lease SET token = 9223372036854775807",
         "UPDATE postroom_lease SET length = 9223372036854775807",
         "UPDATE postroom_lease SET length = -1, token = -1",
+        "INSERT INTO postroom_counter (topic, key_hash, last) VALUES ('t', x'07', -1)",
+        "INSERT INTO postroom_counter (topic, key_hash, last) VALUES ('t', x'07', 1.5)",
+        "INSERT INTO postroom_counter (topic, key_hash, last) VALUES ('t', x'07', 1 << 62 | 1)",
         "UPDATE postroom_outbox SET lane = (lane + 1) % 64",
     )
     refusals = (sqlite3.IntegrityError,)

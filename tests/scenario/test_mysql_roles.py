@@ -50,6 +50,64 @@ def writer(database, store):
     database.run(f"DROP USER {name}")
 
 
+@pytest.fixture
+def strict_writer(database, writer):
+    rights = "SELECT, INSERT, UPDATE"
+    database.run(f"GRANT {rights} ON {database.name}.postroom_counter TO {writer['user']}")
+    return writer
+
+
+@pytest.fixture
+def consumer(database, writer):
+    rights = "SELECT, INSERT, UPDATE, DELETE"
+    database.run(f"GRANT {rights} ON {database.name}.postroom_inbox TO {writer['user']}")
+    return writer
+
+
+def run(arguments, statement):
+    with pymysql.connect(**arguments, autocommit=True) as connection:
+        with connection.cursor() as cursor:
+            cursor.execute(statement)
+
+
+async def add(arguments, *events):
+    connection = await asyncmy.connect(**arguments, charset="utf8mb4")
+    try:
+        await connection.begin()
+        await Outbox(ordering="strict").add_many(connection, events)
+        await connection.commit()
+    finally:
+        await connection.ensure_closed()
+
+
+async def test_strict_writers_and_consumers_reach_nothing_else(strict_writer, consumer, store):
+    for statement in (
+        "DELETE FROM postroom_counter",
+        "UPDATE postroom_outbox SET state = 'done'",
+        "SELECT * FROM postroom_outbox",
+        "UPDATE postroom_lease SET token = 1",
+        "INSERT INTO postroom_member VALUES ('main', 'm', '', 1, UTC_TIMESTAMP(), 1)",
+        "SELECT * FROM postroom_audit",
+        "TRUNCATE postroom_inbox",
+        "DROP TABLE postroom_counter",
+    ):
+        with pytest.raises(pymysql.err.OperationalError, match="denied"):
+            run(strict_writer, statement)
+
+
+@pytest.mark.promise("W9", "F1")
+async def test_a_counter_that_a_strict_writer_has_set_costs_its_key_alone(strict_writer, store):
+    await add(strict_writer, event("one", "k"))
+    for forged in ("-1", "9223372036854775807"):
+        with pytest.raises(pymysql.err.OperationalError, match="postroom_counter_last"):
+            run(strict_writer, f"UPDATE postroom_counter SET last = {forged}")
+    run(strict_writer, "UPDATE postroom_counter SET last = 4611686018427387904")
+    with pytest.raises(asyncmy.errors.OperationalError, match="postroom_counter_last"):
+        await add(strict_writer, event("two", "k"))
+    await add(strict_writer, event("three", "other"))
+    assert names(await store.find(Filter())) == ["one", "three"]
+
+
 def insert(arguments, row):
     with pymysql.connect(**arguments, autocommit=True) as connection:
         with connection.cursor() as cursor:

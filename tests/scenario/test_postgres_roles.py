@@ -158,6 +158,69 @@ async def test_a_strict_writer_needs_the_counters_too(admin_url, role):
         assert [r.kseq for r in await store.find(Filter())] == [1, 2]
 
 
+FOREIGN = {
+    "strict": (
+        "DELETE FROM postroom_counter",
+        "UPDATE postroom_outbox SET state = 'done'",
+        "SELECT * FROM postroom_outbox",
+        "UPDATE postroom_lease SET token = 1",
+        "SELECT * FROM postroom_inbox",
+    ),
+    "consumer": (
+        "UPDATE postroom_outbox SET state = 'done'",
+        "DELETE FROM postroom_outbox",
+        "UPDATE postroom_counter SET last = 1",
+        "UPDATE postroom_lease SET owner = 'me'",
+        "INSERT INTO postroom_block VALUES ('main', '', 0, 1, NULL, NULL, now())",
+        "SELECT * FROM postroom_audit",
+        "TRUNCATE postroom_inbox",
+    ),
+}
+
+
+@pytest.mark.parametrize("who", FOREIGN)
+async def test_strict_writers_and_consumers_reach_nothing_else(admin_url, role, who):  # X-H2
+    url = role(WRITER, STRICT if who == "strict" else CONSUMER)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        for statement in FOREIGN[who]:
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                await connection.execute(statement)
+            await connection.rollback()
+
+
+@pytest.mark.promise("W9", "F1")
+async def test_a_counter_that_a_strict_writer_has_set_costs_its_key_alone(admin_url, role):  # X-H2
+    url = role(WRITER, STRICT)
+    await write(url, event("one", "k"), strict=True)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        for forged in ("-1", "9223372036854775807"):
+            with pytest.raises(psycopg.errors.CheckViolation):
+                await connection.execute(f"UPDATE postroom_counter SET last = {forged}")
+            await connection.rollback()
+        await connection.execute("UPDATE postroom_counter SET last = 4611686018427387904")
+    with pytest.raises(psycopg.errors.CheckViolation):
+        await write(url, event("two", "k"), strict=True)
+    await write(url, event("three", "other"), strict=True)
+    async with opened(admin_url, migrate=False) as store:
+        assert names(await store.find(Filter())) == ["one", "three"]
+
+
+@pytest.mark.promise("I1", "F1")
+async def test_odd_inbox_rows_of_one_consumer_cost_no_other(admin_url, role):  # X-H2
+    url = role(WRITER, CONSUMER)
+    async with await psycopg.AsyncConnection.connect(url) as connection:
+        assert await Inbox("payments").accept(connection, Note("m-1")) is True
+        await connection.execute(
+            "UPDATE postroom_inbox SET processed_at = 'infinity', received_at = '-infinity'"
+        )
+        await connection.execute(
+            "INSERT INTO postroom_inbox VALUES ('', '', '', NULL, 'done', 'infinity', NULL)"
+        )
+        assert await Inbox("payments").accept(connection, Note("m-1")) is False
+        assert await Inbox("payments").accept(connection, Note("m-2")) is True
+        assert await Inbox("mail").accept(connection, Note("m-1")) is True
+
+
 @pytest.mark.req("S5.4")
 async def test_a_consumer_needs_the_inbox(role):
     url = role(WRITER, CONSUMER)

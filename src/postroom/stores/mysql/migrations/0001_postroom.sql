@@ -126,7 +126,8 @@ CREATE TABLE IF NOT EXISTS postroom_counter (
     topic    VARBINARY(249) NOT NULL,
     key_hash VARBINARY(16)  NOT NULL,
     last     BIGINT         NOT NULL,
-    PRIMARY KEY (topic, key_hash)
+    PRIMARY KEY (topic, key_hash),
+    CONSTRAINT postroom_counter_last CHECK (last BETWEEN 0 AND 4611686018427387904)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- What a consumer or handler has seen. 'received' alone never counts as done.

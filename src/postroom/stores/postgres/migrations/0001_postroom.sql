@@ -107,7 +107,7 @@ CREATE TABLE postroom_block (
 CREATE TABLE postroom_counter (
     topic    text COLLATE "C" NOT NULL,
     key_hash bytea  NOT NULL,
-    last     bigint NOT NULL CHECK (last >= 0),
+    last     bigint NOT NULL CHECK (last BETWEEN 0 AND 4611686018427387904),
     PRIMARY KEY (topic, key_hash)
 ) WITH (fillfactor = 80); -- counting up touches no index
 

@@ -106,7 +106,7 @@ CREATE INDEX postroom_block_lane ON postroom_block (stream, lane);
 CREATE TABLE postroom_counter (
     topic    TEXT    NOT NULL,
     key_hash BLOB    NOT NULL,
-    last     INTEGER NOT NULL,
+    last     INTEGER NOT NULL CHECK (typeof(last) = 'integer' AND last BETWEEN 0 AND 4611686018427387904),
     PRIMARY KEY (topic, key_hash)
 ) WITHOUT ROWID;
 
