@@ -128,3 +128,25 @@ async def test_failures_cost_statements_by_the_batch_too(database):
         followers = await hand.read()
         assert len(followers) == 180
         assert await cost(parked=followers) == 4
+
+
+async def test_the_counts_of_many_streams_cost_few_statements(database):  # E-8
+    async with database.store(pool_size=1) as store:
+
+        async def cost():
+            async with store.session() as session:
+                before = await questions(session)
+            stats = await store.stats()
+            async with store.session() as session:
+                return stats, await questions(session) - before - 1
+
+        costs = []
+        for first, last in ((0, 30), (30, 120)):
+            async with database.writing() as connection:
+                added = [Event("t", stream=f"s{n}") for n in range(first, last)]
+                await Outbox().add_many(connection, added)
+            stats, statements = await cost()
+            assert stats.counts["pending"] == last
+            assert stats.lag_seconds > 0
+            costs.append(statements)
+        assert costs[0] == costs[1] < 30

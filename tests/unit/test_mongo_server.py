@@ -403,3 +403,16 @@ async def test_the_old_messages_of_a_consumer_are_found_by_its_index(url, store)
         asked = {"find": "postroom_inbox", "filter": old, "sort": {"processed_at": 1}}
         told = await database.command("explain", asked, verbosity="executionStats")
     assert told["executionStats"]["totalKeysExamined"] <= 4
+
+
+async def test_the_counts_of_many_streams_cost_few_commands(store, add, commands):  # E-8
+    costs = []
+    for first, last in ((0, 3), (3, 60)):
+        await add(*(Event("t", id=f"e{n}", stream=f"s{n}") for n in range(first, last)))
+        await store.bury([f"e{n}" for n in range(first, last)], "no use")
+        commands.names.clear()
+        assert (await store.stats()).counts == {
+            "pending": 0, "processing": 0, "done": 0, "failed": 0, "dead": last
+        }  # fmt: skip
+        costs.append(len(commands.names))
+    assert costs[0] == costs[1] < 20

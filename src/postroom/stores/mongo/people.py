@@ -114,29 +114,31 @@ async def _where_to_look(db: Connection, wanted: Filter) -> Document:
 async def stats(db: Connection, stream: str | None) -> Stats:
     of = await streams(db) if stream is None else [stream]
     counts = dict.fromkeys((str(state) for state in State), 0)
-    blocked, lags = 0, [0.0]
+    lags, named = [0.0], {"$in": of}
+    with translated(harmless=True):  # only these can lag
+        ready = of if stream is not None else await db.outbox.distinct("stream", {"stage": "ready"})
+    busy = {name for name in ready if isinstance(name, str)}  # people may have put in anything
     async with db.snapshot() as session:
-        for name in of:
-            over = {"stage": "over", "stream": name}
-            settled = await db.outbox.count_documents(over, session=session)
-            lanes = {"$in": list(range(LANES))}
-            buried = await db.outbox.count_documents(
-                {**over, "lane": lanes, "awaits": DEAD}, session=session
-            )
-            counts[State.DEAD] += buried
-            counts[State.DONE] += settled - buried
-            unfinished = await db.outbox.aggregate(
-                [
-                    {"$match": {"stage": {"$in": list(_OPEN)}, "stream": name}},
-                    {"$group": {"_id": "$status", "number": {"$sum": 1}}},
-                ],
-                session=session,
-            )
-            for found in await unfinished.to_list():
-                if isinstance(found["_id"], str) and found["_id"] in counts:
-                    counts[found["_id"]] += found["number"]
-            blocked += await db.block.count_documents({"stream": name}, session=session)
-            lags.append(await _lag(db, session, name))
+        over = {"stage": "over", "stream": named}
+        settled = await db.outbox.count_documents(over, session=session)
+        lanes = {"$in": list(range(LANES))}
+        buried = await db.outbox.count_documents(
+            {**over, "lane": lanes, "awaits": DEAD}, session=session
+        )
+        counts[State.DEAD] += buried
+        counts[State.DONE] += settled - buried
+        unfinished = await db.outbox.aggregate(
+            [
+                {"$match": {"stage": {"$in": list(_OPEN)}, "stream": named}},
+                {"$group": {"_id": "$status", "number": {"$sum": 1}}},
+            ],
+            session=session,
+        )
+        for found in await unfinished.to_list():
+            if isinstance(found["_id"], str) and found["_id"] in counts:
+                counts[found["_id"]] += found["number"]
+        blocked = await db.block.count_documents({"stream": named}, session=session)
+        lags += [await _lag(db, session, name) for name in of if name in busy]
     return Stats(counts, max(lags), blocked)
 
 

@@ -205,15 +205,17 @@ async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
     return removed
 
 
-async def streams(session: Session) -> list[str]:
-    """Return the names that are in use."""
-    return [decode(name) for name in await _streams(session)]
+async def streams(session: Session, limit: int | None = None) -> list[str]:
+    """Return the names that are in use, at most so many."""
+    return [decode(name) for name in await _streams(session, limit)]
 
 
-async def _streams(session: Session) -> list[bytes]:
+async def _streams(session: Session, limit: int | None = None) -> list[bytes]:
     """Walk from name to name over the index."""
     found: list[bytes] = []
     while True:
+        if len(found) == limit:
+            return found
         ((name,),) = await session.rows("streams_next", after=found[-1] if found else b"")
         if name is None:
             return found

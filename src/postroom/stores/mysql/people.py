@@ -20,6 +20,7 @@ from postroom.stores.mysql.session import Session
 
 _OPEN = (State.PROCESSING, State.FAILED, State.DEAD)
 _LOOKED_AT = 16  # rows of each lane that speak for the age of the rest
+_FEW_STREAMS = 20  # more are looked at together, one row of each lane
 
 
 class _Chosen(NamedTuple):
@@ -68,7 +69,12 @@ async def stats(session: Session, stream: str | None) -> Stats:
         State.DEAD: seen[State.DEAD],
     }
     ages = [0]
-    for name in await streams(session) if stream is None else [stream]:
+    names = await streams(session, _FEW_STREAMS + 1) if stream is None else [stream]
+    if len(names) > _FEW_STREAMS:  # a statement for each would take minutes with 10,000
+        names = []
+        ((age,),) = await session.rows("stats_oldest_all")
+        ages.append(age or 0)
+    for name in names:
         ((age,),) = await session.rows(
             "stats_oldest",
             parts={"lanes": lanes_of(session.sql, range(LANES))},
