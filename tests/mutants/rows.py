@@ -90,6 +90,12 @@ def _any_row_is_skipped():
     people.refuse_to_skip = lambda event_id, row: None
 
 
+def _refusals_pass():
+    from postroom.transactions import conflicts
+
+    conflicts._is_refusal = conflicts._is_too_much
+
+
 FLAWED = "tests/contract/test_store_sqlite.py::TestSqliteStore::test_a_row_that_cannot_be"
 SQLITE = "tests/contract/test_store_sqlite.py::TestSqliteStore"
 NOTES = "tests/scenario/test_inbox_memory.py"
@@ -119,6 +125,11 @@ ROW_MUTANTS = {
         "B6", "a marker that cannot be sent is written in the place of an odd row",
         _any_row_is_skipped,
         tests=(f"{FLAWED}_a_record_is_replayed_or_skipped_like_any_other",),
+    ),
+    "refusals-pass": Mutant(
+        "F1", "a message whose row MySQL refuses is stored again without end, before all others",
+        _refusals_pass,
+        tests=("tests/unit/test_consumer_parts.py::test_what_passes_is_told_from_what_stays",),
     ),
     "any-lane": Mutant(
         "F1", "a row with half a lane in it is served in the place of a lane", _any_lane_is_one,

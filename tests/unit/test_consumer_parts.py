@@ -18,7 +18,13 @@ from postroom.consumers.letter import read, restore, row_id, to_record, to_row
 from postroom.consumers.offsets import Partition
 from postroom.consumers.settings import ConsumerSettings, merge
 from postroom.context import Context
-from postroom.errors import CausationError, ConfigError, EventError, StoreConflictError
+from postroom.errors import (
+    CausationError,
+    ConfigError,
+    EventError,
+    StoreConflictError,
+    StoreRefusedError,
+)
 from postroom.event import MAX_CAUSATION
 from postroom.foreign import translate
 from postroom.message_id import MessageId, hash_id, identify
@@ -354,6 +360,9 @@ def test_a_database_without_room_is_told_from_a_failure(error, expected):
         (asyncmy.errors.OperationalError(2013, "Lost connection"), True),
         (asyncmy.errors.DataError(1406, "Data too long"), False),
         (asyncmy.errors.OperationalError(1153, "packet too large"), False),
+        (asyncmy.errors.OperationalError(4025, "CONSTRAINT `stranger` failed"), False),
+        (asyncmy.errors.OperationalError(1644, "not this one"), False),
+        (StoreRefusedError("not this one"), False),
         (psycopg.errors.ProgramLimitExceeded(), False),
         (pymongo.errors.AutoReconnect("away"), True),
         (pymongo.errors.DocumentTooLarge("16 MB"), False),
