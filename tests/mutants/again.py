@@ -71,7 +71,28 @@ def _old_topics_count():
     Poller._begin_topic_again = lambda _self, _client, _topic, _topic_id: None
 
 
+def _last_offsets_without_a_limit():
+    from postroom.consumers import kafka_poller
+
+    kafka_poller._FINISH_SECONDS = 10**9
+
+
+def _last_offsets_are_not_waited_for():
+    from postroom.consumers.kafka_poller import Poller
+
+    Poller._finish = lambda self, client: self._commit(client, last=True)
+
+
 AGAIN_MUTANTS = {
+    "in-last-offsets-without-a-limit": Mutant(
+        "F2", "a stop waits for Kafka for ever", _last_offsets_without_a_limit,
+        tests=(f"{SOURCE}test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever",),
+    ),
+    "in-last-offsets-are-not-waited-for": Mutant(
+        "G6", "a stop does not wait for the answer to its last commit",
+        _last_offsets_are_not_waited_for,
+        tests=(f"{SOURCE}test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever",),
+    ),
     "in-keeping-without-a-pause": Mutant(
         "F2", "a store that fails is asked at once again", _keeping_without_a_pause,
         tests=(f"{PAUSES}test_a_store_that_fails_without_end_is_asked_ever_less_often",),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import Future
 from types import SimpleNamespace
 
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from postroom.consumers import kafka_poller
+from postroom.consumers import kafka, kafka_poller
 from postroom.consumers.commits import Commits
 from postroom.consumers.kafka import KafkaSource
 from postroom.consumers.kafka_cluster import Generations
@@ -173,7 +174,7 @@ def poll_for(seconds, poller, group, now):
         for partition in poller._partitions.values():
             partition.done(partition.finished)
             partition.finished += 1
-        poller._commit(group, wait=False)
+        poller._commit(group)
         now[0] += 0.05
 
 
@@ -237,42 +238,71 @@ def test_what_is_done_is_committed_before_a_partition_goes_and_nothing_after():
             commits.append(([(each.partition, each.offset) for each in offsets], asynchronous))
 
     poller._revoked(Group(), [TopicPartition("orders", 3)])
-    assert commits == [([(3, 8)], False)]  # up to the first that is not done, and waited for
+    assert commits == [([(3, 8)], True)]  # up to the first that is not done, and not waited for
     assert partition.is_lost
     partition.done(8)
-    poller._commit(Group(), wait=False)
+    poller._commit(Group())
     assert len(commits) == 1
 
 
-@pytest.mark.promise("G6")
-def test_the_last_offsets_are_waited_for_at_the_end(monkeypatch):
-    source = KafkaSource(URL.format(port=1))
+@pytest.mark.promise("F2", "G6")
+@pytest.mark.parametrize("answers", [True, False])
+def test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever(monkeypatch, answers):
+    source, now = KafkaSource(URL.format(port=1)), [0.0]
     poller, commits = Poller(source.options, Arrivals(), source.connection, print), []
+    monkeypatch.setattr(kafka_poller, "monotonic", lambda: now[0])
     partition = poller._partitions["orders", 3] = Partition("orders", 3)
     for offset in (7, 8):
         partition.arrived(offset)
 
     class Last:
         def __init__(self, config, logger):
-            pass
+            self.committed, self.due, self.polls = config["on_commit"], [], 0
 
         def subscribe(self, topics, **callbacks):
             pass
 
         def poll(self, seconds):
-            partition.done(7)
-            poller.ending.set()
+            self.polls += 1
+            now[0] += seconds
+            if self.polls == 1:
+                partition.done(7)
+                poller.ending.set()
+            elif answers and self.polls > 10:
+                while self.due:
+                    self.committed(None, self.due.pop())
 
         def commit(self, offsets, asynchronous):
             commits.append((offsets[0].offset, asynchronous))
+            self.due.append(offsets)
             partition.done(8)  # it ends while the first commit is on its way
 
         def close(self):
-            commits.append("closed")
+            commits.append(now[0])
 
     monkeypatch.setattr(kafka_poller, "Client", Last)
     poller.run()
-    assert commits == [(8, True), (9, False), "closed"]
+    *asked, end = commits
+    assert asked == [(8, True), (9, True)]
+    assert end == pytest.approx(0.05 * 11 if answers else 5.0, abs=0.2)
+
+
+async def test_a_client_that_does_not_end_holds_up_nobody(monkeypatch, caplog):
+    """librdkafka waits for the answers to commits, for minutes, while Kafka is unreachable."""
+    monkeypatch.setattr(kafka, "_CLOSE_SECONDS", 0.01)
+    source = KafkaSource(URL.format(port=1))
+    released = threading.Event()
+    thread = source._thread = Poller(source.options, Arrivals(), source.connection, print)
+    monkeypatch.setattr(thread, "_live", released.wait)
+    thread.start()
+    async with asyncio.timeout(30):
+        await source.close()
+    assert thread.is_alive()
+    assert thread.daemon  # the process can end
+    assert "the consumer has ended without it" in caplog.text
+    released.set()
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 class Answers:

@@ -9,6 +9,7 @@ taken away is lost at once: nothing of it is begun, acknowledged or committed an
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -23,8 +24,10 @@ from postroom.record import short_error
 from postroom.source import Connection, SourceCapabilities
 from postroom.url import Url
 
+_log = logging.getLogger(__name__)
 _MOST = 500  # messages handed over at once
 _ANSWER_SECONDS = 3.0
+_CLOSE_SECONDS = 8.0  # less than a consumer waits for its source to close
 
 
 class KafkaSource:
@@ -83,7 +86,12 @@ class KafkaSource:
         thread, self._thread = self._thread, None
         if thread is not None:
             thread.ending.set()
-            await asyncio.to_thread(thread.join)
+            await asyncio.to_thread(thread.join, _CLOSE_SECONDS)
+            if thread.is_alive():  # it ends with the process
+                _log.warning(
+                    "Kafka does not answer: the consumer has ended without it. Messages whose "
+                    "offsets were not committed come again, and the inbox drops them"
+                )
         self.connection.restored()  # nobody wants it any more
         self.connection.accepted()
 

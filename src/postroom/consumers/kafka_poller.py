@@ -29,6 +29,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _LONG_LIFE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _STEADY_SECONDS = 5.0
+_FINISH_SECONDS = 5.0
 _UNREACHABLE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION}
 _UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}
 
@@ -104,6 +105,7 @@ class Poller(threading.Thread):
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._told = ""  # the failure that was logged last
         self._looks_from = 0.0
+        self._unanswered = 0  # commits
         self._held_back: bool | None = False  # None: some are paused and some are not
 
     def run(self) -> None:
@@ -127,6 +129,7 @@ class Poller(threading.Thread):
             "error_cb": self._failed,
         }
         client = Client(config, logger=_LogLines(self._options))
+        self._unanswered = 0
         self._looks_from = monotonic() + _STEADY_SECONDS if self._told else 0.0
         try:
             client.subscribe(
@@ -144,8 +147,8 @@ class Poller(threading.Thread):
                     self._look_for_brokers(client)
                 for topic, topic_id in self._generations.look(self._topics()).items():
                     self._begin_topic_again(client, topic, topic_id)
-                self._commit(client, wait=False)
-            self._commit(client, wait=True)
+                self._commit(client)
+            self._finish(client)
         finally:
             self._lose(list(self._partitions))
             with suppress(Exception):
@@ -260,28 +263,46 @@ class Poller(threading.Thread):
             self._held_back = enough
 
     # -- offsets ------------------------------------------------------------------------------
-    def _commit(self, client: Client, *, wait: bool) -> None:
+    def _commit(self, client: Client, *, last: bool = False) -> None:
+        """Offer what is done, and wait for no answer; at the last time also what was refused.
+
+        A commit that waits has no time limit in librdkafka. While Kafka does not answer, this
+        thread would stand still for minutes: it would lose its membership, and could not be ended.
+        """
         due = [
             TopicPartition(partition.topic, partition.number, offset)
             for place, partition in self._partitions.items()
-            if (wait or self._commits.may_be_offered(place))
+            if (last or self._commits.may_be_offered(place))
             and (offset := partition.to_commit()) is not None
         ]
         if not due:
             return
         try:
-            if wait:
-                self._committed(None, client.commit(offsets=due, asynchronous=False) or due)
-            else:
-                client.commit(offsets=due, asynchronous=True)
+            client.commit(offsets=due, asynchronous=True)
         except KafkaException as error:
-            self._committed(error.args[0], due)
+            self._answered(error.args[0], due)
+        else:
+            self._unanswered += 1
 
     def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        for place in self._commits.answered(error, partitions):
-            found = self._partitions.get(place)
-            if found is not None:
-                found.not_committed()
+        """Hear of a commit from librdkafka, during a poll."""
+        self._unanswered -= 1
+        self._answered(error, partitions)
+
+    def _answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        ours = [each for each in partitions if (each.topic, each.partition) in self._partitions]
+        for place in self._commits.answered(error, ours):
+            self._partitions[place].not_committed()
+
+    def _finish(self, client: Client) -> None:
+        """Commit what is done, and wait for the answer, but not for long: what is left comes again.
+
+        What a poll brings in between is not handed over, and comes again.
+        """
+        self._commit(client, last=True)
+        deadline = monotonic() + _FINISH_SECONDS
+        while self._unanswered > 0 and monotonic() < deadline:
+            client.poll(_POLL_SECONDS)
 
     # -- rebalances ---------------------------------------------------------------------------
     def _assigned(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
@@ -308,7 +329,8 @@ class Poller(threading.Thread):
         """Return where to begin; a group without an offset commits the end before it begins there.
 
         Otherwise a member that dies before its first commit leaves no trace, and the next one
-        begins at the end again: behind what the first had in hand.
+        begins at the end again: behind what the first had in hand. So this commit is waited for,
+        however long; nothing of these partitions is in hand yet.
         """
         known = self._cluster.committed(client, partitions)
         fresh = self._cluster.ends([each for each in known if each.offset < 0])
@@ -319,8 +341,12 @@ class Poller(threading.Thread):
         return [each for each in known if each.offset >= 0] + fresh
 
     def _revoked(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
-        """Commit what is done, then let go. What is running comes again and is found done."""
-        self._commit(client, wait=True)
+        """Commit what is done, then let go. What is running comes again and is found done.
+
+        The commit goes to the coordinator before the message that the partitions are free, on the
+        same connection: the next owner begins behind it. If it fails, the inbox drops repeats.
+        """
+        self._commit(client, last=True)
         self._lose([(each.topic, each.partition) for each in partitions])
 
     def _taken(self, client: Client, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
