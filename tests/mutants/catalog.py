@@ -15,6 +15,7 @@ from tests.mutants.mongo_costs import MONGO_COST_MUTANTS
 from tests.mutants.mutant import Mutant
 from tests.mutants.mysql import MYSQL_MUTANTS
 from tests.mutants.operations import OPERATIONS_MUTANTS
+from tests.mutants.pauses import PAUSES_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
 from tests.mutants.receiving import RECEIVING_MUTANTS
@@ -410,6 +411,7 @@ MUTANTS = {
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
     **LEASING_MUTANTS,
+    **PAUSES_MUTANTS,
     **POSTGRES_MUTANTS,
     **MYSQL_MUTANTS,
     **MONGO_MUTANTS,

@@ -1,0 +1,111 @@
+"""Bugs in loops that fail: pauses, rounds of suspects, and who notices a lane with a deep backlog."""
+
+from tests.mutants.mutant import Mutant
+
+ENDLESS = "tests/unit/test_endless_failures.py"
+LISTENING = "tests/unit/test_postgres_listening.py"
+ALLOTMENT = "tests/unit/test_allotment.py::"
+
+
+def _pauses_do_not_grow():
+    from postroom.engine.pauses import Pauses
+
+    Pauses.grow = lambda self: self._first
+
+
+def _every_listen_is_a_success():
+    from postroom.stores.postgres import listening
+
+    listening._STEADY_SECONDS = 0.0
+
+
+def _only_the_drivers_errors():
+    """The old way: another error ends the listener."""
+    import psycopg
+
+    from postroom.stores.postgres.listening import Listener
+
+    attempt = Listener._attempt
+
+    async def attempting(self):
+        try:
+            await attempt(self)
+        except (psycopg.Error, OSError):
+            raise
+        except Exception as error:
+            raise SystemError from error
+
+    async def run(self):
+        try:
+            await self._attempt()
+        finally:
+            self._tried.set()
+
+    Listener._attempt, Listener._run = attempting, run
+
+
+def _sampler_knows_one_error():
+    from postroom.errors import PostroomError
+    from postroom.telemetry.sampling import Sampler
+
+    failed = Sampler._failed
+
+    def only(self, stream, error):
+        if not isinstance(error, (PostroomError, TimeoutError)):
+            raise error
+        failed(self, stream, error)
+
+    Sampler._failed = only
+
+
+def _oldest_suspect_first():
+    from heapq import heappush
+
+    from postroom.engine.suspects import Suspects
+
+    def add(self, record):
+        heappush(self._round, (record.seq, next(self._turn), record))
+        self._filled.set()
+
+    Suspects.add = add
+
+
+def _walks_all_the_time():
+    from postroom.engine import allotment
+
+    learn = allotment.Depths.learn
+
+    def learning(self, *arguments, **facts):
+        before = self._look_at
+        learn(self, *arguments, **facts)
+        if self._is_apart:
+            self._look_at = before
+
+    allotment.Depths.learn = learning
+
+
+PAUSES_MUTANTS = {
+    "pauses-do-not-grow": Mutant(
+        "F2", "a loop that fails pauses as briefly each time", _pauses_do_not_grow, tests=(ENDLESS,)
+    ),
+    "listen-is-a-success": Mutant(
+        "F2", "a connection that is lost right after LISTEN begins with short pauses again",
+        _every_listen_is_a_success, tests=(LISTENING,),
+    ),
+    "listener-ends": Mutant(
+        "F2", "an error that is not the driver's ends the listener", _only_the_drivers_errors,
+        tests=(LISTENING,),
+    ),
+    "sampler-ends": Mutant(
+        "F2", "an error that is not postroom's ends the sampler", _sampler_knows_one_error,
+        tests=("tests/unit/test_metrics.py",),
+    ),
+    "suspects-without-rounds": Mutant(
+        "P3", "a suspect that hangs is tried again before all others", _oldest_suspect_first,
+        tests=("tests/unit/test_suspects.py",),
+    ),
+    "deep-lane-walked-all-the-time": Mutant(
+        "P1", "the worker apart walks past a busy key without a rest", _walks_all_the_time,
+        tests=(f"{ALLOTMENT}test_the_worker_apart_walks_past_a_busy_key_for_a_tenth_of_the_time",),
+    ),
+}  # fmt: skip
