@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from faststream import AckPolicy, Context
 from faststream.confluent import KafkaBroker
-from faststream.exceptions import RejectMessage
+from faststream.exceptions import NackMessage, RejectMessage, SkipMessage
 from faststream.rabbit import RabbitBroker, RabbitQueue
 
 from postroom.brokers.standing import LooseError
@@ -231,6 +231,10 @@ async def test_a_subscriber_that_always_fails_is_tried_with_growing_pauses(monke
     with pytest.raises(RejectMessage):
         await failures.judge(run, message, LooseError("why"))
     assert pauses[7:] == [1.0]
+    await failures.judge(run, message, SkipMessage())  # what the subscriber wants
+    assert len(pauses) == 8
+    await failures.judge(run, message, NackMessage())
+    assert pauses[8:] == [0.1]
 
 
 @pytest.mark.promise("F2")

@@ -194,6 +194,7 @@ def test_offsets_that_are_always_refused_are_offered_ever_less_often(monkeypatch
     assert group.offered[-1][0][1] == poller._partitions["orders", 1].finished
     refused, taken = [record.getMessage() for record in caplog.records]
     assert refused.startswith("Kafka refuses the offsets of this consumer")
+    assert refused.endswith("Allow its user to read the group and the topics")
     assert taken == "Kafka takes the offsets of this consumer again"
 
 

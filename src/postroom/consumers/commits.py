@@ -13,6 +13,11 @@ from postroom.source import Connection
 
 _log = logging.getLogger("postroom.consumers.kafka")
 _REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
+_NOT_ALLOWED = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+}
+_ADVICE = ". Allow its user to read the group and the topics"
 
 Place = tuple[str, int]
 
@@ -69,8 +74,9 @@ class Commits:
             _log.debug("Kafka did not take an offset during a rebalance: %s", error.str())
         elif self._connection.refused(f"Kafka: {error.str()}"):
             _log.warning(
-                "Kafka refuses the offsets of this consumer (they are offered again): %s. Messages "
-                "are handled, and come again after a restart. Give the group the right to read "
-                "the group and its topics",
+                "Kafka refuses the offsets of this consumer (they are offered again, with pauses): "
+                "%s. Messages are handled; after a restart they come again, and the inbox drops "
+                "them%s",
                 error.str(),
+                _ADVICE if error.code() in _NOT_ALLOWED else "",
             )

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from faststream.exceptions import HandlerException, RejectMessage
+from faststream.exceptions import HandlerException, NackMessage, RejectMessage
 
 from postroom import transactions
 from postroom.brokers.standing import (
@@ -127,7 +127,7 @@ class Failures:
             raise await rejection(message, str(error), run.mark.id)
         if isinstance(error, RolledBackError) and tries >= _MOST_TRIES:
             raise await rejection(message, f"{error} (attempts: {tries})", run.mark.id)
-        if isinstance(error, HandlerException):
+        if isinstance(error, HandlerException) and not isinstance(error, NackMessage):
             return  # the subscriber has said what is to become of it
         self._failed[key] = tries, not run.is_committing
         if len(self._failed) > _MOST_REMEMBERED:
