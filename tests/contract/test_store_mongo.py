@@ -55,7 +55,7 @@ def note(ident, **more):
     return "inbox", {"_id": {"consumer": "payments", **ident}}, {"$set": DONE | more}
 
 
-class MongoContract(StrayContract, StoreContract):
+class MongoContract(StoreContract):
     odd_members = (
         member(7),
         member({"$gt": ""}, healthy="perhaps", name=7),
@@ -216,7 +216,7 @@ class ReplicaSetContract(MongoContract):
         return add
 
 
-class TestReplicaSetOfOne(ReplicaSetContract):
+class TestReplicaSetOfOne(ReplicaSetContract, StrayContract):
     @pytest.fixture
     async def url(self, mongo_url):
         async with mongo_database.emptied(mongo_url) as url:
@@ -238,7 +238,7 @@ class WithoutTransactions(MongoContract):
         return lambda store: store.transaction()
 
 
-class TestStandalone(WithoutTransactions):
+class TestStandalone(WithoutTransactions, StrayContract):
     @pytest.fixture
     async def url(self, mongo_standalone_url):
         async with mongo_database.emptied(mongo_standalone_url) as url:

@@ -30,7 +30,7 @@ SOON = "now() + interval '1 second'"  # of a member that is alive
 EVER = "interval '178000000 years'"
 
 
-class PostgresContract(FlawContract, StrayContract, StoreContract):
+class PostgresContract(FlawContract, StoreContract):
     capabilities = Capabilities()
     flaws = {
         "occurred_at = 'infinity'": "occurred_at lies after the year 9999",
@@ -163,7 +163,7 @@ class PostgresContract(FlawContract, StrayContract, StoreContract):
         return set_back
 
 
-class TestPostgres15Store(PostgresContract):
+class TestPostgres15Store(PostgresContract, StrayContract):
     @pytest.fixture
     def server_url(self, postgres_url):
         return postgres_url
