@@ -37,7 +37,7 @@ def counted(place, folder):
 
 def asked(query):
     """Return a statement of PostgreSQL with its values in it."""
-    values = {"stream": "'main'", "streams": "ARRAY['main']"}
+    values = {"stream": "'main'", "streams": "ARRAY['main']", "limit": "100"}
     text = query.sql
     for number, name in enumerate(query.names, 1):
         text = text.replace(f"${number}", values[name])
