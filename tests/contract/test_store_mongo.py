@@ -116,11 +116,10 @@ class MongoContract(StoreContract):
     refusals = (WriteError,)
 
     @pytest.fixture
-    async def raw(self, url):
-        """The collections as bytes, and without their validators."""
+    def raw(self, store):
+        """The collections as bytes."""
         options = CodecOptions(document_class=RawBSONDocument)
-        async with AsyncMongoClient(url) as client:
-            yield client.get_default_database(codec_options=options)
+        return store.connection.database.with_options(codec_options=options)
 
     @pytest.fixture
     def spoil(self, store, raw):
