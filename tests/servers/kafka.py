@@ -3,6 +3,7 @@
 import base64
 import os
 import signal
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
@@ -12,7 +13,14 @@ from typing import Any
 from tests.servers import programs
 from tests.servers.cluster import Cluster
 from tests.servers.keeper import signal_all
-from tests.servers.process import READY_SECONDS, Server, free_port, listens, wait_until
+from tests.servers.process import (
+    READY_SECONDS,
+    Server,
+    ServerError,
+    free_port,
+    listens,
+    wait_until,
+)
 
 
 def new_cluster_id() -> str:
@@ -155,9 +163,12 @@ def keep_classes() -> None:
         return
     with tempfile.TemporaryDirectory(dir=programs.kafka_jars()) as folder:
         made = Path(folder) / "classes.jsa"
-        with Recorded(made) as broker:
-            broker.end()
-        made.rename(classes_file())
+        try:
+            with Recorded(made) as broker:
+                broker.end()
+            made.rename(classes_file())
+        except (ServerError, OSError) as error:
+            print(f"Kafka's classes are not kept, its starts take longer: {error}", file=sys.stderr)
 
 
 def brokers(address: str) -> int:
