@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 from postroom.brokers.memory import NullBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.record import LANES
 
 LEASE_SECONDS = 3.0
@@ -101,7 +101,7 @@ class CountingBroker(NullBroker):
         with Path(path).open("r+b") as file:
             self._counts = mmap.mmap(file.fileno(), 0)
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         if self._slow:
             await asyncio.sleep(self._slow)
         last = self._last
@@ -109,7 +109,7 @@ class CountingBroker(NullBroker):
             if record.seq <= last.get(record.key_hash, 0):
                 self._disorder += 1
             last[record.key_hash] = record.seq
-        await super().publish(batch, desk)
+        await super().publish(batch, reporter)
         self._sent += len(batch)
         _PAIR.pack_into(self._counts, self._place, self._sent, self._disorder)
 

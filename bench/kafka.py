@@ -23,11 +23,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.envelope import write_headers
-from postroom.testing.desk import make_record
+from postroom.model.envelope import write_headers
+from postroom.testing.broker_tools import make_record
 
 
-class CountingDesk:
+class CountingReporter:
     """Takes outcomes, and does nothing else with them."""
 
     outbox_id = "bench"
@@ -73,7 +73,7 @@ async def speed(servers, args):
     settings = KafkaSettings(servers=servers)
     config = {**settings.producer(), **settings.batching(500_000, one_by_one=False)}
     producer = Producer({**config, "log_level": 0})
-    desk = CountingDesk()
+    reporter = CountingReporter()
     brokers = {"postroom": KafkaBroker(servers)}
     if args.transactions:  # its many threads disturb the others: only when asked for
         brokers["postroom, transactions"] = KafkaBroker(servers, delivery="transactional")
@@ -81,9 +81,9 @@ async def speed(servers, args):
         await broker.open()
 
     async def ours(broker):
-        before = desk.confirmed
-        await broker.publish(records, desk)
-        return desk.confirmed - before
+        before = reporter.confirmed
+        await broker.publish(records, reporter)
+        return reporter.confirmed - before
 
     async def theirs(**how):
         return bare(producer, records, topic, **how)

@@ -30,11 +30,11 @@ class Clocked(MemoryBroker):
         super().__init__()
         self.seen = {}
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         now = time.time()
         for record in batch:
             self.seen.setdefault(record.id, now)
-        await super().publish(batch, desk)
+        await super().publish(batch, reporter)
 
 
 def write(url, count, outbox, told):

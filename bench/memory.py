@@ -23,7 +23,7 @@ import psycopg
 from bench.grounds import open_ground
 from bench.grounds.postgres import PostgresGround
 from postroom.brokers.memory import NullBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.observer import Attempt, Delivered
 from tests.servers.process import free_port
 

@@ -19,14 +19,15 @@ from uuid import uuid4
 import aio_pika
 from aio_pika import DeliveryMode
 
-from postroom.brokers.rabbitmq import RabbitBroker, link
-from postroom.envelope import write_headers
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.brokers.rabbitmq import RabbitBroker
+from postroom.brokers.rabbitmq import connection as connection_module
+from postroom.model.envelope import write_headers
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.servers.rabbitmq import RabbitMQ
 
 
-class CountingDesk(RecordingDesk):
-    """Counts confirms, as the relay's own desk does at once for a whole batch."""
+class CountingReporter(RecordingReporter):
+    """Counts confirms, as the relay's own reporter does at once for a whole batch."""
 
     def __init__(self):
         super().__init__()
@@ -82,22 +83,22 @@ async def ours(url, queue, records, batch):
     broker = RabbitBroker(url)
     await broker.open()
     await broker.health()
-    desk = CountingDesk()
+    reporter = CountingReporter()
     started = time.perf_counter()
     for at in range(0, len(records), batch):
-        await broker.publish(records[at : at + batch], desk)
+        await broker.publish(records[at : at + batch], reporter)
     seconds = time.perf_counter() - started
     await broker.close()
-    assert desk.confirmed == len(records)
+    assert reporter.confirmed == len(records)
     return len(records) / seconds
 
 
 async def by_public_api(url, queue, records, batch):
-    fits, link.fits = link.fits, lambda _: False
+    fits, connection_module.fits = connection_module.fits, lambda _: False
     try:
         return await ours(url, queue, records, batch)
     finally:
-        link.fits = fits
+        connection_module.fits = fits
 
 
 async def one_key(url, queue, records, batch):

@@ -25,7 +25,7 @@ from bench.grounds import open_ground
 from bench.result import append, beside, table, versions
 from bench.rounds import Contest, alternate, say
 from postroom.brokers.memory import NullBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 
 OURS = "relay, keep_done=0"
 DEFAULT = "relay, default (kept for a day)"

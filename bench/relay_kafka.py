@@ -32,7 +32,7 @@ from bench.grounds import open_ground
 from bench.grounds.postgres import COLUMNS, PostgresGround
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 
 BARE = "bare psycopg + confluent-kafka"
 SAME_BYTES = "the same with a relay's headers"

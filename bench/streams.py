@@ -25,7 +25,7 @@ from bench.grounds import open_ground
 from bench.grounds.events import PAYLOAD_TEXT, rows
 from bench.grounds.postgres import PostgresGround
 from postroom.brokers.kafka import KafkaBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.observer import BreakerChanged
 from postroom.transactions import resolve_sync
 from tests.servers.kafka import Kafka

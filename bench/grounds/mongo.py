@@ -52,7 +52,7 @@ class MongoGround:
         return MongoStore.from_url(self.url)
 
     def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
-        from postroom.transactions.pymongo import without_transaction
+        from postroom.transactions.mongo import without_transaction
 
         for collection in ("outbox", "block"):
             self._db[f"postroom_{collection}"].delete_many({})
@@ -145,7 +145,7 @@ class MongoGround:
 
         from postroom.event import Event
         from postroom.outbox import to_row
-        from postroom.transactions.pymongo import document, place_numbers
+        from postroom.transactions.mongo.documents import document, place_numbers
 
         now = datetime.datetime.now(datetime.UTC)
         tomorrow = now + datetime.timedelta(days=1)

@@ -14,7 +14,7 @@ COLUMNS = (
 def connect(url, **options):
     import pymysql
 
-    from postroom.url import Url
+    from postroom.model.url import Url
 
     parsed = Url.parse(url)
     return pymysql.connect(
@@ -90,7 +90,7 @@ class MysqlGround:
     async def _bare(self, batch, send):
         import asyncmy
 
-        from postroom.url import Url
+        from postroom.model.url import Url
 
         parsed = Url.parse(self.url)
         connection = await asyncmy.connect(

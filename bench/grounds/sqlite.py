@@ -7,7 +7,7 @@ import sqlite3
 import tempfile
 
 from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, message, rows
-from postroom.clock import host_microseconds
+from postroom.model.clock import host_microseconds
 from postroom.stores.sqlite import SqliteStore
 from postroom.transactions import resolve_sync
 

@@ -105,8 +105,8 @@ class Clocked(NullBroker):
         self._events = events
         self.at = 0.0
 
-    async def publish(self, batch, desk):
-        await super().publish(batch, desk)
+    async def publish(self, batch, reporter):
+        await super().publish(batch, reporter)
         if self.confirmed == self._events:
             self.at = time.perf_counter()
 

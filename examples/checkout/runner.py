@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Message
 from pymongo import MongoClient
 
 from postroom import SyncInbox
-from postroom.envelope import read_headers
+from postroom.model.envelope import read_headers
 
 inbox = SyncInbox("runner")
 

@@ -103,11 +103,11 @@ async def run(path):
     for story, steps in sorted((await stories(bus)).items()):
         print(story)
         for path_of_causes, what in sorted(steps, key=lambda step: len(step[0])):
-            causes = " > ".join(f"{module}:{kind}" for module, kind in path_of_causes)
+            dead_causes = " > ".join(f"{module}:{kind}" for module, kind in path_of_causes)
             print(
                 "   " * (len(path_of_causes) + 1)
                 + what
-                + (f"   because of {causes}" * bool(causes))
+                + (f"   because of {dead_causes}" * bool(dead_causes))
             )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import asyncmy
 
 from postroom import Event, Outbox
-from postroom.url import Url
+from postroom.model.url import Url
 
 TABLE = """
 CREATE TABLE orders (

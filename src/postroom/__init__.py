@@ -5,12 +5,11 @@ told arrives by the inbox, and takes effect once.
 """
 
 from postroom._version import __version__
-from postroom.brokers.handlers import Handlers
 from postroom.bus import Bus, Module
-from postroom.config import RelaySettings
-from postroom.consumers import Consumer, ConsumerSettings
-from postroom.context import Context, SyncContext
-from postroom.engine.relay import Relay
+from postroom.engine.consumer import Consumer
+from postroom.engine.handlers.context import Context, SyncContext
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.relay.relay import Relay
 from postroom.errors import (
     AutocommitError,
     CausationError,
@@ -25,11 +24,11 @@ from postroom.errors import (
     Reject,
     Retry,
     SchemaError,
-    StoreConflictError,
     StoreError,
     StoreLockedError,
-    StoreLostError,
     StoreRefusedError,
+    StoreRetryableError,
+    StoreUnknownError,
     TransactionEndedError,
     TransactionError,
     UnsupportedConnectionError,
@@ -38,9 +37,10 @@ from postroom.event import Event
 from postroom.inbox import Inbox, SyncInbox
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, State
+from postroom.registry import migrate
 from postroom.retry import Constant, Exponential, Linear, RetryPolicy
-from postroom.routing import Routes
-from postroom.wiring import migrate
+from postroom.routes import Routes
+from postroom.settings import ConsumerSettings, RelaySettings
 
 __all__ = [
     "AutocommitError",
@@ -74,11 +74,11 @@ __all__ = [
     "Routes",
     "SchemaError",
     "State",
-    "StoreConflictError",
     "StoreError",
     "StoreLockedError",
-    "StoreLostError",
     "StoreRefusedError",
+    "StoreRetryableError",
+    "StoreUnknownError",
     "SyncContext",
     "SyncInbox",
     "SyncOutbox",

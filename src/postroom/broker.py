@@ -54,7 +54,7 @@ class BrokerCapabilities:
     transactional: bool = False  # a batch goes whole or not at all
 
 
-class Desk(Protocol):
+class Reporter(Protocol):
     """Where a destination reports to. All calls are made on the relay's event loop."""
 
     @property
@@ -89,14 +89,14 @@ class Broker(Protocol):
     async def health(self) -> None:
         """Return if the destination answers; raise an OSError otherwise (S4.4)."""
 
-    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+    async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
         """Send a batch. Each key's run goes in order and stops at its first event that is not
         confirmed; the rest of that run is reported unsent (or unknown, if it may have left).
         Keys do not wait for each other. Several calls may be under way at once, never with the
         same key.
         """
 
-    async def publish_alone(self, record: Record, desk: Desk) -> None:
+    async def publish_alone(self, record: Record, reporter: Reporter) -> None:
         """Send one suspect so that nothing else can share its fate: no common batch, no common
         channel, no other handler running.
         """

@@ -14,21 +14,21 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
-from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
-from postroom.consumers.backlog import Backlog, Unpacked
-from postroom.consumers.letter import STREAM, to_message, to_record
-from postroom.engine.relay import Relay
+from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
+from postroom.engine.consumer.messages import to_message, to_record
+from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError, EventError
-from postroom.event import MAX_STREAM_BYTES, check_text
+from postroom.event import INBOX_STREAM_PREFIX, MAX_STREAM_BYTES, check_text
+from postroom.model.incoming import Incoming
 from postroom.observer import Observer
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, short_error
-from postroom.source import Incoming
+from postroom.registry import load_store
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
-from postroom.transactions.sql import check_prefix
-from postroom.wiring import load_store
+from postroom.transactions.queries import check_prefix
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -71,7 +71,7 @@ class Bus:
         self._settings = settings
         self._modules: dict[str, Module] = {}
         self._relays: list[Relay] = []
-        self._door = asyncio.Lock()
+        self._lifecycle_lock = asyncio.Lock()
 
     @property
     def modules(self) -> tuple[Module, ...]:
@@ -101,7 +101,7 @@ class Bus:
         if self._relays:
             raise ConfigError("modules are added before the bus is started")
         try:
-            check_text("module", name, MAX_STREAM_BYTES - len(STREAM))
+            check_text("module", name, MAX_STREAM_BYTES - len(INBOX_STREAM_PREFIX))
         except EventError as error:
             raise ConfigError(str(error).removeprefix("event.")) from error
         where = store if store is not None else self._store
@@ -122,7 +122,7 @@ class Bus:
 
     async def start(self) -> None:
         """Begin to carry; a second call does nothing. Raises SchemaError without the tables."""
-        async with self._door:
+        async with self._lifecycle_lock:
             if self.is_running:
                 return
             broken, self._relays = self._relays, []
@@ -138,7 +138,7 @@ class Bus:
 
     async def stop(self) -> None:
         """Finish what is on its way, and stop; twice is safe."""
-        async with self._door:
+        async with self._lifecycle_lock:
             relays, self._relays = self._relays, []
             await _stop(relays)
 
@@ -164,7 +164,7 @@ class Bus:
             for relay in self._build():
                 done = (await relay.drain()).done
                 moved += done
-                handled += done if relay.settings.stream.startswith(STREAM) else 0
+                handled += done if relay.settings.stream.startswith(INBOX_STREAM_PREFIX) else 0
             if not moved:
                 return handled
 
@@ -187,8 +187,8 @@ class Bus:
         post = _Post(self.modules)
         relays = [self._relay(store, post) for store in outboxes.values()]
         for module in self.modules:
-            stream = STREAM + module.name
-            relays.append(self._relay(module.store, Unpacked(module.handlers), stream=stream))
+            stream = INBOX_STREAM_PREFIX + module.name
+            relays.append(self._relay(module.store, StoredMessages(module.handlers), stream=stream))
         return relays
 
     def _relay(self, store: Store, broker: Any, **more: Any) -> Relay:
@@ -202,7 +202,10 @@ class _Post:
 
     def __init__(self, modules: Sequence[Module]) -> None:
         self._boxes = [
-            (one.handlers, Backlog(one.store, one.name, strict=one.handlers.strict is not None))
+            (
+                one.handlers,
+                DurableInbox(one.store, one.name, strict=one.handlers.strict is not None),
+            )
             for one in modules
         ]
 
@@ -213,14 +216,14 @@ class _Post:
 
     async def health(self) -> None: ...
 
-    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
-        letters = [(record, _letter(record, desk.outbox_id)) for record in batch]
+    async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
+        messages = [(record, _stored_message(record, reporter.outbox_id)) for record in batch]
         stops = _Stops()
         for handlers, backlog in self._boxes:
             wanted = [
-                (record, letter)
-                for record, kept in letters
-                if stops.passes(record) and (letter := _wanted(kept, handlers))
+                (record, stored)
+                for record, kept in messages
+                if stops.passes(record) and (stored := _wanted(kept, handlers))
             ]
             try:
                 await _keep(backlog, wanted, stops)
@@ -229,13 +232,13 @@ class _Post:
                     raise
                 problem = f"module {backlog.consumer}: {short_error(error)}"
                 for record in batch:
-                    desk.report(record, Outcome(Verdict.OUTAGE, problem))
+                    reporter.report(record, Outcome(Verdict.OUTAGE, problem))
                 return
         for record in batch:
-            desk.report(record, stops.outcome(record))
+            reporter.report(record, stops.outcome(record))
 
-    async def publish_alone(self, record: Record, desk: Desk) -> None:
-        await self.publish((record,), desk)
+    async def publish_alone(self, record: Record, reporter: Reporter) -> None:
+        await self.publish((record,), reporter)
 
 
 _Kept = tuple[Incoming, Record]
@@ -262,26 +265,28 @@ class _Stops:
         return outcome if record.seq == seq else UNSENT
 
 
-def _wanted(letter: _Kept, handlers: Handlers) -> _Kept | None:
+def _wanted(stored: _Kept, handlers: Handlers) -> _Kept | None:
     """Return what a module is told of an event; None: nothing.
 
     Strict handlers wait for every number of a key: of an event without a handler they get the
     number, to step over.
     """
-    message, record = letter
+    message, record = stored
     if handlers.handles(record.type):
-        return letter
+        return stored
     if handlers.strict is None or record.kseq is None:
         return None
     return message, record._replace(type=SKIPPED_TYPE)
 
 
-async def _keep(backlog: Backlog, wanted: Sequence[tuple[Record, _Kept]], stops: _Stops) -> None:
+async def _keep(
+    backlog: DurableInbox, wanted: Sequence[tuple[Record, _Kept]], stops: _Stops
+) -> None:
     """Keep events for a module; one that cannot be kept stops its key, and no other."""
     if not wanted:
         return
     try:
-        await backlog.keep([letter for _, letter in wanted])
+        await backlog.keep([stored for _, stored in wanted])
     except Exception as error:
         if is_passing(error):
             raise
@@ -294,7 +299,7 @@ async def _keep(backlog: Backlog, wanted: Sequence[tuple[Record, _Kept]], stops:
             stops.add(wanted[0][0], Outcome(Verdict.FAILED, problem))
 
 
-def _letter(record: Record, outbox_id: str) -> tuple[Incoming, Record]:
+def _stored_message(record: Record, outbox_id: str) -> tuple[Incoming, Record]:
     message = to_message(record, outbox_id)
     return message, to_record(message)
 

@@ -13,11 +13,11 @@ PostroomError
 │   └── MissingExtraError             a driver is not installed; names the extra
 ├── SchemaError                       the tables are missing, or newer than this code
 ├── StoreError                        the database refused or could not be asked
-│   ├── StoreConflictError            nothing was changed; the same call may be repeated
+│   ├── StoreRetryableError           nothing was changed; the same call may be repeated
 │   │   └── StoreLockedError          another transaction has locked what is needed
 │   ├── StoreRefusedError             nothing was changed: the database refuses these values
 │   ├── NumberTakenError              the sequence of the outbox is behind its table
-│   └── StoreLostError                the connection went away: what happened is unknown
+│   └── StoreUnknownError             the connection went away: what happened is unknown
 └── NotFoundError(LookupError)        no event with that id
 
 `Retry` and `Reject` are signals, not errors: a handler raises them to say what should happen to
@@ -150,11 +150,11 @@ class StoreError(PostroomError):
     """The database refused or could not be asked."""
 
 
-class StoreConflictError(StoreError):
+class StoreRetryableError(StoreError):
     """Nothing was changed (a deadlock, a busy database); the same call may be repeated."""
 
 
-class StoreLockedError(StoreConflictError):
+class StoreLockedError(StoreRetryableError):
     """Nothing was changed: another transaction has locked rows that are needed."""
 
 
@@ -181,7 +181,7 @@ class NumberTakenError(StoreError):
         )
 
 
-class StoreLostError(StoreError):
+class StoreUnknownError(StoreError):
     """The connection went away in the middle: whether the change happened is unknown."""
 
 

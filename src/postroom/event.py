@@ -25,6 +25,7 @@ MAX_HEADERS_BYTES = 16_384
 MAX_CAUSATION = 32
 
 DEFAULT_STREAM = "main"
+INBOX_STREAM_PREFIX = "inbox."  # of the streams of consumers: stored messages, dead letters
 DEFAULT_TOPIC = "outbox_events"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")

@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from postroom.errors import EventError
 from postroom.event import MAX_NAME_BYTES, check_text
-from postroom.transaction import Mark
+from postroom.transaction import Acceptance
 from postroom.transactions import resolve, resolve_sync
-from postroom.transactions.sql import DEFAULT_PREFIX, qualify
+from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 
 
 class Message(Protocol):
@@ -34,9 +34,9 @@ class _Reader:
         self.consumer = consumer
         self._prefix = qualify(prefix, schema)
 
-    def _mark(self, message: Message) -> Mark:
+    def _acceptance(self, message: Message) -> Acceptance:
         try:
-            found = Mark(self.consumer, message.id, message.type, message.correlation_id)
+            found = Acceptance(self.consumer, message.id, message.type, message.correlation_id)
         except AttributeError as error:
             raise TypeError(
                 f"an inbox takes a message with id, type and correlation_id, and "
@@ -58,10 +58,10 @@ class Inbox(_Reader):
         True: it is new, or was received but never done, and the caller must do the work in this
         same transaction. False: the work was done before. Raises as `Outbox.add` does.
         """
-        mark = self._mark(message)
+        acceptance = self._acceptance(message)
         tx = resolve(conn, self._prefix)
         tx.check()
-        return await tx.accept(mark)
+        return await tx.accept(acceptance)
 
     async def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
         """Forget messages done longer ago than that, oldest first; returns how many.
@@ -80,10 +80,10 @@ class SyncInbox(_Reader):
 
     def accept(self, conn: Any, message: Message) -> bool:
         """Remember the message in the transaction that is open on `conn`; see `Inbox.accept`."""
-        mark = self._mark(message)
+        acceptance = self._acceptance(message)
         tx = resolve_sync(conn, self._prefix)
         tx.check()
-        return tx.accept(mark)
+        return tx.accept(acceptance)
 
     def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
         """Forget messages done longer ago than that; see `Inbox.forget`."""

@@ -31,7 +31,7 @@ class Attempt(NamedTuple):
     error: str
 
 
-class Lanes(NamedTuple):
+class LanesChanged(NamedTuple):
     """Lanes changed hands. `change` is taken, released or lost."""
 
     stream: str
@@ -56,7 +56,7 @@ class Alarm(NamedTuple):
     error: str
 
 
-class Trouble(NamedTuple):
+class StoreTrouble(NamedTuple):
     """A call to the store failed; the relay goes on (S1.8)."""
 
     stream: str
@@ -64,7 +64,7 @@ class Trouble(NamedTuple):
     error: str
 
 
-class Woke(NamedTuple):
+class Woken(NamedTuple):
     """What ended a wait for work: kick, change, poll or busy."""
 
     stream: str
@@ -120,11 +120,11 @@ class Handled(NamedTuple):
 Fact = (
     Settled
     | Attempt
-    | Lanes
+    | LanesChanged
     | BreakerChanged
     | Alarm
-    | Trouble
-    | Woke
+    | StoreTrouble
+    | Woken
     | Sent
     | Delivered
     | Vanished

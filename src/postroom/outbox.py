@@ -19,9 +19,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, Self, TypeVar
 
-from postroom import adding, wake
-from postroom.clock import to_microseconds
-from postroom.codec import JSON, encode
+from postroom import notifier as notifier_module
 from postroom.errors import (
     ConfigError,
     DuplicateEventError,
@@ -30,8 +28,12 @@ from postroom.errors import (
     TransactionError,
 )
 from postroom.event import DEFAULT_TOPIC, Event
+from postroom.model import add_hooks
+from postroom.model.clock import to_microseconds
+from postroom.model.codec import JSON, encode
+from postroom.notifier import Notifier
 from postroom.record import key_hash, lane_of
-from postroom.routing import Routes
+from postroom.routes import Routes
 from postroom.store import Tables
 from postroom.transaction import AsyncTransaction, Counter, Row, SyncTransaction
 from postroom.transactions import (
@@ -41,9 +43,8 @@ from postroom.transactions import (
     resolve_sync,
     target_of,
 )
-from postroom.transactions.sql import DEFAULT_PREFIX, qualify
+from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 from postroom.transactions.steps import Steps, run, run_async
-from postroom.wake import Notifier
 
 Ordering = Literal["keyed", "strict"]
 C = TypeVar("C")
@@ -150,7 +151,7 @@ class _Writer:
         if isinstance(streams, str):
             streams = (streams,)
         wanted = None if streams is None else frozenset(streams)
-        wake.kick(wanted)
+        notifier_module.kick(wanted)
         if self._notifier is not None:
             try:
                 self._notifier.notify(wanted)
@@ -165,8 +166,8 @@ class _Writer:
             )
         if self._strict:
             _check_strict(event)
-        if adding.hooks:
-            event = adding.seen(event)
+        if add_hooks.hooks:
+            event = add_hooks.seen(event)
         return to_row(event, self._routes.topic_of(event))
 
     def _rows(self, events: list[Event]) -> list[Row]:

@@ -9,9 +9,9 @@ from enum import StrEnum
 from hashlib import md5, sha256
 from typing import Any, NamedTuple
 
-from postroom.clock import from_microseconds
-from postroom.codec import JSON, decode_json
 from postroom.event import KEPT_IDS, MAX_ID_BYTES
+from postroom.model.clock import from_microseconds
+from postroom.model.codec import JSON, decode_json
 
 LANES = 64
 MAX_ATTEMPTS = 999_999

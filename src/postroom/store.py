@@ -3,10 +3,10 @@
 A store keeps three things for each stream: events (records), leases (one per lane) and blocks (one
 per key that is held by a failed head). Every decision about time is made on the store's own clock.
 
-A call that changes something either happens whole or not at all. `StoreConflictError` means that
+A call that changes something either happens whole or not at all. `StoreRetryableError` means that
 nothing happened and the same call may be repeated (`StoreLockedError`: because another transaction
 has locked rows); `StoreRefusedError` that nothing happened and a repeat would be refused again;
-`StoreLostError` that nobody knows.
+`StoreUnknownError` that nobody knows.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
+from postroom.model.dead_letters import DeadCause
 from postroom.record import Record, State, short_error
 from postroom.transaction import Claim, Proof
 
@@ -69,7 +70,7 @@ class Lease(NamedTuple):
     live: bool
 
 
-class Roster(NamedTuple):
+class Membership(NamedTuple):
     """What a beat sees: the members whose row is alive, and all lanes of the stream.
 
     renewed     the held lanes that this beat has renewed; a live lane that is not among them was
@@ -81,7 +82,7 @@ class Roster(NamedTuple):
     renewed: frozenset[int] = frozenset()
 
 
-class Read(NamedTuple):
+class ReadRequest(NamedTuple):
     """A question for what may be sent now.
 
     lanes       where to look; the first in this list go first when there is not room for all
@@ -106,7 +107,7 @@ class Read(NamedTuple):
     tokens: Mapping[int, int] = {}
 
 
-class Failure(NamedTuple):
+class FailedOutcome(NamedTuple):
     """This event failed and will be tried again. A keyed one blocks its key until then."""
 
     record: Record
@@ -115,7 +116,7 @@ class Failure(NamedTuple):
     error: str
 
 
-class Burial(NamedTuple):
+class DeadOutcome(NamedTuple):
     """This event becomes a dead letter; its key goes on."""
 
     record: Record
@@ -163,8 +164,8 @@ class Settlement:
     keep_done: bool = True
     starts: list[Record] = field(default_factory=list)
     done: list[Record] = field(default_factory=list)
-    failed: list[Failure] = field(default_factory=list)
-    dead: list[Burial] = field(default_factory=list)
+    failed: list[FailedOutcome] = field(default_factory=list)
+    dead: list[DeadOutcome] = field(default_factory=list)
     returned: list[Record] = field(default_factory=list)
     parked: list[Record] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
@@ -173,7 +174,7 @@ class Settlement:
 
     def freed(self, lanes: Collection[int]) -> list[Record]:
         """Return the events in these lanes whose end opens the way for their blocked key."""
-        ended = chain(self.done, (burial.record for burial in self.dead))
+        ended = chain(self.done, (buried.record for buried in self.dead))
         blocked = [record for record in ended if record.barrier is not None]
         return [r for r in blocked if r.seq >= (r.barrier or 0) and r.lane in lanes]
 
@@ -183,7 +184,7 @@ class Settlement:
             starts=[record for record in self.starts if wanted(record)],
             done=[record for record in self.done if wanted(record)],
             failed=[failure for failure in self.failed if wanted(failure.record)],
-            dead=[burial for burial in self.dead if wanted(burial.record)],
+            dead=[buried for buried in self.dead if wanted(buried.record)],
             returned=[record for record in self.returned if wanted(record)],
             parked=[record for record in self.parked if wanted(record)],
         )
@@ -216,8 +217,8 @@ class Settlement:
             yield from records
         for failure in self.failed:
             yield failure.record
-        for burial in self.dead:
-            yield burial.record
+        for buried in self.dead:
+            yield buried.record
 
     def find_missing(
         self, lanes: Collection[int], there: Collection[tuple[int, str]]
@@ -314,17 +315,7 @@ class Details(NamedTuple):
 MAX_CAUSES = 10_000
 
 
-class Cause(NamedTuple):
-    """The dead letters of one type with one error; when the first and the last of them died."""
-
-    type: str
-    error: str
-    how_many: int
-    first_us: int
-    last_us: int
-
-
-class Deed(NamedTuple):
+class AuditEntry(NamedTuple):
     """What a person did with the outbox: `what` is replay, bury, skip or prune."""
 
     who: str
@@ -334,10 +325,12 @@ class Deed(NamedTuple):
     at_us: int = 0
 
 
-def deed(by: str, what: str, how_many: int, ids: Sequence[str], reason: str = "") -> Deed:
+def audit_entry(
+    by: str, what: str, how_many: int, ids: Sequence[str], reason: str = ""
+) -> AuditEntry:
     """Describe what a person did to these events, within the bounds of what is stored."""
     about = ", ".join(ids) + (f": {reason}" if reason else "")
-    return Deed(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
+    return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
 
 
 class Store(Protocol):
@@ -373,9 +366,9 @@ class Store(Protocol):
         """Return the outbox' own id, made once with its tables (W9)."""
 
     # -- lanes (L) ----------------------------------------------------------------------------
-    async def beat(
+    async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
-    ) -> Roster:
+    ) -> Membership:
         """Show the member as alive, renew the held lanes (lane → token), and look around.
 
         A lane is renewed only if owner and token are still these; a lane that has run out but that
@@ -415,7 +408,7 @@ class Store(Protocol):
         """Remove the member and free whatever it still holds."""
 
     # -- events (R, B, P) ---------------------------------------------------------------------
-    async def read(self, question: Read) -> list[Record]:
+    async def read(self, request: ReadRequest) -> list[Record]:
         """Return what may be sent now, from the lowest `seq` of each lane, in one snapshot.
 
         The answer is in the order of `seq`. Rows of a blocked key carry its `barrier`. A row that
@@ -439,7 +432,9 @@ class Store(Protocol):
         there is anything to read. This is the one question that an idle relay asks.
         """
 
-    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+    async def repair_blocks(
+        self, stream: str, owner: str, leases: Mapping[int, int], limit: int
+    ) -> int:
         """Repair blocks of held lanes from state (B4); returns how many were changed."""
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
@@ -459,7 +454,7 @@ class Store(Protocol):
 
     async def stats(self, stream: str | None = None) -> Stats: ...
 
-    async def leases(self, stream: str) -> Roster:
+    async def leases(self, stream: str) -> Membership:
         """Look at members and lanes without changing anything."""
 
     async def streams(self) -> list[str]:
@@ -468,7 +463,9 @@ class Store(Protocol):
     async def details(self, event_id: str) -> Details | None:
         """Return what `get` leaves out, for the eyes of a person."""
 
-    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
+    async def dead_causes(
+        self, stream: str | None = None, limit: int = MAX_CAUSES
+    ) -> list[DeadCause]:
         """Return why dead letters died, the most frequent first, at most so many; no payloads."""
 
     async def replay(
@@ -485,10 +482,10 @@ class Store(Protocol):
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
         """Make unfinished events dead letters; returns how many."""
 
-    async def note(self, deed: Deed) -> None:
+    async def record_audit(self, audit_entry: AuditEntry) -> None:
         """Write down a deed by itself, with the store's time."""
 
-    async def deeds(self, limit: int) -> list[Deed]:
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
         """Return what people did, the last first."""
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:

@@ -36,7 +36,7 @@ class Row(NamedTuple):
     size: int
 
 
-class Mark(NamedTuple):
+class Acceptance(NamedTuple):
     """A message as the inbox remembers it (S3.3, S5.4)."""
 
     consumer: str
@@ -68,7 +68,7 @@ class Standing(Enum):
     LOOSE = "loose"
 
 
-Proof = Mark | Counter
+Proof = Acceptance | Counter
 """What a run has written: the message as done, or the counter at its number (`step`) or above."""
 
 
@@ -83,11 +83,11 @@ class Claim(NamedTuple):
     proof: Proof
 
 
-def by_place(proofs: Sequence[Proof]) -> tuple[dict[int, Mark], dict[int, Counter]]:
+def by_place(proofs: Sequence[Proof]) -> tuple[dict[int, Acceptance], dict[int, Counter]]:
     """Return the messages and the counters among the proofs, each by its place."""
     placed = list(enumerate(proofs))
     return (
-        {place: proof for place, proof in placed if isinstance(proof, Mark)},
+        {place: proof for place, proof in placed if isinstance(proof, Acceptance)},
         {place: proof for place, proof in placed if isinstance(proof, Counter)},
     )
 
@@ -108,10 +108,10 @@ class SyncTransaction(Protocol):
     def count_up(self, counters: Sequence[Counter]) -> list[int]:
         """Add to each counter and return its new value; in the order given."""
 
-    def accept(self, mark: Mark) -> bool:
+    def accept(self, acceptance: Acceptance) -> bool:
         """Record the message as done; False if it was done before (I1)."""
 
-    def count_done(self, marks: Sequence[Mark]) -> int:
+    def count_done(self, acceptances: Sequence[Acceptance]) -> int:
         """Return how many of these messages are done, as this transaction sees it."""
 
     def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
@@ -149,8 +149,8 @@ class AsyncTransaction(Protocol):
     def check(self) -> None: ...
     def insert(self, rows: Sequence[Row], *, whole: bool = False) -> Awaitable[int]: ...
     def count_up(self, counters: Sequence[Counter]) -> Awaitable[list[int]]: ...
-    def accept(self, mark: Mark) -> Awaitable[bool]: ...
-    def count_done(self, marks: Sequence[Mark]) -> Awaitable[int]: ...
+    def accept(self, acceptance: Acceptance) -> Awaitable[bool]: ...
+    def count_done(self, acceptances: Sequence[Acceptance]) -> Awaitable[int]: ...
     def done_before(
         self, consumer: str, seconds: float, limit: int, skip: int
     ) -> Awaitable[list[str]]: ...

@@ -11,10 +11,10 @@ from pymongo import MongoClient
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.outbox import Outbox
+from postroom.registry import load_store, migrate
 from postroom.retry import Constant, RetryPolicy
-from postroom.wiring import load_store, migrate
 from tests.contract.mongo_database import url_of
 from tests.contract.mysql_database import own_database
 

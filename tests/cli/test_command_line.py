@@ -17,8 +17,8 @@ import pytest
 
 from postroom._version import __version__
 from postroom.cli.app import cli
-from postroom.cli.exits import ExitCode, code_of, complain
-from postroom.errors import ConfigError, EventError, NotFoundError, SchemaError, StoreLostError
+from postroom.cli.exit_codes import ExitCode, code_of, complain
+from postroom.errors import ConfigError, EventError, NotFoundError, SchemaError, StoreUnknownError
 from tests.cli.command import Running, call, call_afresh
 
 
@@ -248,7 +248,7 @@ def test_ctrl_c_is_exit_code_130_without_a_traceback(tmp_path):
         (EventError("stream", "x"), 2),
         (click.UsageError("x"), 2),
         (SchemaError("x"), 3),
-        (StoreLostError("x"), 3),
+        (StoreUnknownError("x"), 3),
         (NotFoundError("x"), 1),
         (click.ClickException("x"), 1),
         (KeyboardInterrupt(), 130),

@@ -12,12 +12,12 @@ import aio_pika
 import pytest
 
 from postroom.event import Event
-from postroom.telemetry.names import documented
+from postroom.telemetry.metric_names import documented
 from tests.cli.command import Running
 from tests.cli.test_observability import APP, CANARY, fetch, until, value
 
 CONSUMER = """
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import Reject
 
 handlers = Handlers(name="payments")

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 
-from postroom.cli.demo import receiver, shop
-from postroom.cli.demo.checker import examine, render, to_json
+from postroom.demo import receiver, shop
+from postroom.demo.checker import examine, render, to_json
 from tests.cli.command import environment
 
 GOOD = {
@@ -188,7 +188,7 @@ def test_a_broken_promise_is_told_and_fits_80_columns(files):
 @pytest.mark.parametrize(("doctored", "code"), [("", 0), ("DELETE FROM arrivals WHERE n = 60", 1)])
 def test_the_checker_as_a_process(files, tmp_path, doctored, code):
     files.doctor(doctored)
-    command = [sys.executable, "-m", "postroom.cli.demo", "checker"]
+    command = [sys.executable, "-m", "postroom.demo", "checker"]
     done = subprocess.run(
         [*command, files.shop, files.receiver, "--json"],
         cwd=tmp_path, env=environment(), capture_output=True, check=False, timeout=30,
@@ -198,7 +198,7 @@ def test_the_checker_as_a_process(files, tmp_path, doctored, code):
 
 
 def test_a_terminal_without_the_signs_gets_plain_ones(files, tmp_path):
-    command = [sys.executable, "-m", "postroom.cli.demo", "checker", files.shop, files.receiver]
+    command = [sys.executable, "-m", "postroom.demo", "checker", files.shop, files.receiver]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment(PYTHONIOENCODING="ascii"),
         capture_output=True, check=False, timeout=30,

@@ -8,12 +8,12 @@ import sqlite3
 import pytest
 
 from postroom.broker import Verdict
-from postroom.cli.demo.receiver import Books, Server
-from postroom.cli.demo.screen import Screen
-from postroom.cli.demo.wire import Message, WireBroker
+from postroom.demo.receiver import Books, Server
+from postroom.demo.screen import Screen
+from postroom.demo.wire import Message, WireBroker
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.broker import BrokerContract
-from postroom.testing.desk import PATIENCE_SECONDS, Arrival, RecordingDesk, make_record
+from postroom.testing.broker_tools import PATIENCE_SECONDS, Arrival, RecordingReporter, make_record
 
 
 class Post:
@@ -93,11 +93,13 @@ class TestWireBroker(BrokerContract):
 async def test_a_hang_up_leaves_what_was_sent_unknown_and_nothing_passes_it(broker, post):
     batch = [make_record(n, key="k") for n in range(1, 6)]
     post.poison.add(batch[2].id)
-    desk = RecordingDesk()
-    await broker.publish(batch, desk)
-    assert [desk.verdict(r) for r in batch[2:]] == [Verdict.UNKNOWN] * 3
+    reporter = RecordingReporter()
+    await broker.publish(batch, reporter)
+    assert [reporter.verdict(r) for r in batch[2:]] == [Verdict.UNKNOWN] * 3
     assert [m.id for m in post.messages] == [batch[0].id, batch[1].id]
-    assert "hung up" in desk.outcome(batch[2]).error or "broke" in desk.outcome(batch[2]).error
+    assert (
+        "hung up" in reporter.outcome(batch[2]).error or "broke" in reporter.outcome(batch[2]).error
+    )
 
 
 @pytest.mark.promise("P3")
@@ -105,54 +107,54 @@ async def test_a_suspect_has_a_connection_of_its_own(broker, post):
     poison, good = make_record(1, key="bad"), make_record(2, key="good")
     post.poison.add(poison.id)
     post.server.hold()
-    desk = RecordingDesk()
-    publishing = asyncio.create_task(broker.publish([good], desk))
+    reporter = RecordingReporter()
+    publishing = asyncio.create_task(broker.publish([good], reporter))
     await post.until(lambda: post.server.unacked == 1)
-    await broker.publish_alone(poison, desk)
-    assert desk.verdict(poison) is Verdict.UNKNOWN
+    await broker.publish_alone(poison, reporter)
+    assert reporter.verdict(poison) is Verdict.UNKNOWN
     post.server.release()
     await publishing
-    assert desk.verdict(good) is Verdict.CONFIRMED
+    assert reporter.verdict(good) is Verdict.CONFIRMED
 
 
 async def test_acks_that_are_kept_back_arrive_when_released(broker, post):
     batch = [make_record(n, key=f"k{n}") for n in range(3)]
     post.server.hold()
-    desk = RecordingDesk()
-    publishing = asyncio.create_task(broker.publish(batch, desk))
+    reporter = RecordingReporter()
+    publishing = asyncio.create_task(broker.publish(batch, reporter))
     await post.until(lambda: post.server.unacked == 3)
-    assert desk.reports == []
+    assert reporter.reports == []
     post.server.release()
     await publishing
-    assert desk.ids(Verdict.CONFIRMED) == [r.id for r in batch]
+    assert reporter.ids(Verdict.CONFIRMED) == [r.id for r in batch]
 
 
 @pytest.mark.promise("G2", "P2")
 async def test_a_full_hold_loses_what_is_on_the_wire(broker, post):
     batch = [make_record(n, key=f"k{n}") for n in range(5)]
     post.server.hold(limit=2)
-    desk = RecordingDesk()
-    publishing = asyncio.create_task(broker.publish(batch, desk))
+    reporter = RecordingReporter()
+    publishing = asyncio.create_task(broker.publish(batch, reporter))
     await post.until(lambda: post.server.unacked == 2)
     post.server.release()
     await publishing
     assert [m.id for m in post.messages] == [batch[0].id, batch[1].id]
-    assert desk.ids(Verdict.UNKNOWN)[-3:] == [r.id for r in batch[2:]]
+    assert reporter.ids(Verdict.UNKNOWN)[-3:] == [r.id for r in batch[2:]]
 
 
 async def test_a_cancelled_publish_reports_nothing_more(broker, post):
     record, other = make_record(1, key="a"), make_record(2, key="b")
     post.server.hold()
-    desk = RecordingDesk()
-    publishing = asyncio.create_task(broker.publish([record], desk))
+    reporter = RecordingReporter()
+    publishing = asyncio.create_task(broker.publish([record], reporter))
     await post.until(lambda: post.server.unacked == 1)
     publishing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await publishing
     post.server.release()
     await until_broken(broker)
-    await broker.publish([other], desk)
-    assert [r.id for r, _ in desk.reports] == [other.id]
+    await broker.publish([other], reporter)
+    assert [r.id for r, _ in reporter.reports] == [other.id]
 
 
 async def test_when_nobody_is_there_it_is_an_outage(post):
@@ -160,11 +162,11 @@ async def test_when_nobody_is_there_it_is_an_outage(post):
     broker = WireBroker("127.0.0.1", post.port)
     await broker.open()  # no error
     first, second, other = (make_record(n, key=k) for n, k in ((1, "a"), (2, "a"), (3, "b")))
-    desk = RecordingDesk()
-    await broker.publish([first, second, other], desk)
-    await broker.publish_alone(alone := make_record(4, key="c"), desk)
-    assert desk.ids(Verdict.OUTAGE) == [first.id, other.id, alone.id]
-    assert desk.ids(Verdict.UNSENT) == [second.id]
+    reporter = RecordingReporter()
+    await broker.publish([first, second, other], reporter)
+    await broker.publish_alone(alone := make_record(4, key="c"), reporter)
+    assert reporter.ids(Verdict.OUTAGE) == [first.id, other.id, alone.id]
+    assert reporter.ids(Verdict.UNSENT) == [second.id]
     await broker.close()
 
 

@@ -11,25 +11,26 @@ from click.testing import CliRunner
 
 from postroom.brokers.kafka.checks import Topic, judge_topic
 from postroom.cli.app import cli
-from postroom.cli.brokers import check_broker, judge_memory
 from postroom.cli.doctor import judge_poll, judge_stream
-from postroom.config import RelaySettings
+from postroom.cli.doctor_brokers import check_broker, judge_memory
 from postroom.event import Event
+from postroom.model.url import Url
 from postroom.record import LANES
-from postroom.store import Lease, Member, Roster, Stats
+from postroom.settings import RelaySettings
+from postroom.store import Lease, Member, Membership, Stats
 from postroom.stores.sqlite import checks
-from postroom.url import Url
 from tests.cli.command import Running, call
 
 NOTHING = {"pending": 0, "processing": 0, "done": 0, "failed": 0, "dead": 0}
 ALL_HELD = tuple(Lease(n, "a", 1, True) for n in range(LANES))
-WELL = Roster((Member("a", True, "one"),), ALL_HELD)
+WELL = Membership((Member("a", True, "one"),), ALL_HELD)
 
 
-def findings(stats=None, roster=WELL, **settings):
+def findings(stats=None, membership=WELL, **settings):
     stats = stats or Stats(NOTHING, 0.0, 0)
     return [
-        (f.level, f.what) for f in judge_stream("main", stats, roster, RelaySettings(**settings))
+        (f.level, f.what)
+        for f in judge_stream("main", stats, membership, RelaySettings(**settings))
     ]
 
 
@@ -39,17 +40,17 @@ def test_a_healthy_stream_has_no_finding():
 
 
 @pytest.mark.parametrize(
-    ("stats", "roster", "expected"),
+    ("stats", "membership", "expected"),
     [
-        (Stats({**NOTHING, "pending": 7}, 3.0, 0), Roster((), ()),
+        (Stats({**NOTHING, "pending": 7}, 3.0, 0), Membership((), ()),
          ("error", "7 events to be sent in stream main, and no relay serves it")),
-        (None, Roster((), (Lease(0, "x", 1, True),)),
+        (None, Membership((), (Lease(0, "x", 1, True),)),
          ("warning", "1 lane of stream main leased by a relay without a sign of life")),
-        (None, Roster((Member("a", True, "one"),), ALL_HELD[:60]),
+        (None, Membership((Member("a", True, "one"),), ALL_HELD[:60]),
          ("warning", "4 lanes of stream main without an owner")),
-        (None, Roster((Member("a", True, "one"), Member("b", True, "one")), ALL_HELD),
+        (None, Membership((Member("a", True, "one"), Member("b", True, "one")), ALL_HELD),
          ("warning", "2 relays of stream main are named 'one'")),
-        (None, Roster((Member("a", False, "one"),), ALL_HELD),
+        (None, Membership((Member("a", False, "one"),), ALL_HELD),
          ("warning", "the destination of stream main is away for one")),
         (Stats(NOTHING, 90.0, 0), WELL,
          ("warning", "the oldest event of stream main that could go is 90 s old")),
@@ -59,8 +60,8 @@ def test_a_healthy_stream_has_no_finding():
          ("info", "2 keys of stream main blocked by a failed event")),
     ],
 )  # fmt: skip
-def test_what_is_odd_about_a_stream(stats, roster, expected):
-    assert findings(stats, roster) == [expected]
+def test_what_is_odd_about_a_stream(stats, membership, expected):
+    assert findings(stats, membership) == [expected]
 
 
 def test_a_poll_interval_explains_some_lag():
@@ -110,7 +111,7 @@ def test_a_memory_that_is_long_enough():
     assert list(judge_memory("t", None, 1.0)) == []
     assert list(judge_memory("t", 86_400.0, 86_400.0)) == []
     (short,) = judge_memory("t", 864_000.0, 86_400.0)
-    assert short.fix == "keep_seen_seconds = 950400 in its [[consumer]] section"
+    assert short.fix == "dedup_seconds = 950400 in its [[consumer]] section"
     (never,) = judge_memory("t", float("inf"), 86_400.0)
     assert never.what == "t keeps messages for ever, and the inbox remembers them for 1.0"
 

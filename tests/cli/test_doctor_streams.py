@@ -20,11 +20,11 @@ def test_each_finding_comes_and_goes(request, store):
             return [(f.level, f.what) async for f in check_relays(store, [])]
 
         assert await told() == []
-        await store.beat("main", Member("a", True, "box"), 60, {})
+        await store.heartbeat("main", Member("a", True, "box"), 60, {})
         held = await store.take("main", "a", range(64), 60)
         assert await told() == []
 
-        await store.beat("main", Member("b", True, "box"), 60, {})
+        await store.heartbeat("main", Member("b", True, "box"), 60, {})
         assert await told() == [("warning", "2 relays of stream main are named 'box'")]
         await store.leave("main", "b")
         assert await told() == []
@@ -41,9 +41,9 @@ def test_each_finding_comes_and_goes(request, store):
         await store.take("main", "a", list(few), 60)
         assert await told() == []
 
-        await store.beat("main", Member("a", False, "box"), 60, {})
+        await store.heartbeat("main", Member("a", False, "box"), 60, {})
         assert await told() == [("warning", "the destination of stream main is away for box")]
-        await store.beat("main", Member("a", True, "box"), 60, {})
+        await store.heartbeat("main", Member("a", True, "box"), 60, {})
 
         async with store.transaction() as tx:
             await Outbox().add(tx, Event("e", id="e", key="k"))

@@ -12,17 +12,17 @@ import pytest
 
 from postroom.cli import doctor, migrate, prune, replay
 from postroom.cli.app import execute
-from postroom.cli.exits import ExitCode
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import opened
 from postroom.cli.progress import Stop
-from postroom.cli.selecting import Chosen, fetch
+from postroom.cli.selection import Chosen, fetch
 from postroom.event import Event
-from postroom.finding import Finding
+from postroom.model.diagnostics import Finding
+from postroom.model.url import Url
 from postroom.outbox import Outbox
 from postroom.record import State
 from postroom.store import Schema
 from postroom.stores.memory import MemoryStore
-from postroom.url import Url
 
 URL = Url.parse("sqlite:///app.db")
 
@@ -78,7 +78,7 @@ async def test_a_prune_goes_on_until_there_is_no_more(monkeypatch, capsys):
     monkeypatch.setattr(prune, "shared_store", lambda url: store)
     assert await prune._prune(URL, 0.0, "anna", dry_run=False, as_json=True) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["removed"] == 2_003
-    assert sum(deed.how_many for deed in await store.deeds(10)) == 2_003
+    assert sum(deed.how_many for deed in await store.audit_log(10)) == 2_003
 
 
 @pytest.mark.parametrize(("current", "code"), [(0, 1), (1, 1), (2, 0), (3, 1)])

@@ -12,12 +12,12 @@ import urllib.request
 import pytest
 
 from postroom.event import Event
-from postroom.telemetry.names import documented
+from postroom.telemetry.metric_names import documented
 from tests.cli.command import Running, call
 
 CANARY = "c4nary-s3cret"
 APP = """
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import Reject
 from postroom.event import Event
 from postroom.outbox import Outbox
@@ -173,7 +173,7 @@ def test_a_loop_that_hangs_is_not_alive(tmp_path, sqlite_place):
     sqlite_place.migrate()
     (tmp_path / "stuck_app.py").write_text(
         "import time\n"
-        "from postroom.brokers.handlers import Handlers\n"
+        "from postroom.engine.handlers.handlers import Handlers\n"
         "from postroom.telemetry import health\n"
         "health._STUCK_SECONDS = 0.7\n"
         "handlers = Handlers()\n"

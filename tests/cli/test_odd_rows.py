@@ -10,14 +10,14 @@ from click.testing import CliRunner
 
 from postroom.cli.app import cli
 from postroom.cli.dead import _facts, _lines
-from postroom.cli.listing import instant, summary
+from postroom.cli.list_events import instant, summary
 from postroom.cli.show import describe, render
 from postroom.event import Event
-from postroom.fingerprint import group
-from postroom.flawed import to_record
+from postroom.model.dead_letters import DeadCause, group
+from postroom.model.unreadable_rows import to_record
 from postroom.outbox import SyncOutbox
-from postroom.store import Cause, Details
-from postroom.testing.desk import make_record
+from postroom.store import Details
+from postroom.testing.broker_tools import make_record
 
 INFINITY = 2**63 - 1
 DETAILS = Details("over", None, 1_700_000_000_000_000, None, None, None)
@@ -110,6 +110,6 @@ def test_every_time_may_be_infinite():
     assert json.loads(json.dumps(facts))["lease_until"] == "infinity"
     assert any("infinity" in line for line in render(facts))
     assert summary(record)["flaw"] == record.flaw
-    (one,) = group([Cause("t", "boom", 2, -(2**63), INFINITY)])
+    (one,) = group([DeadCause("t", "boom", 2, -(2**63), INFINITY)])
     assert _facts(one)["last_at"] == "infinity"
     assert "-infinity … infinity" in _lines(one)[0]

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from postroom.cli.options import instant, span, whoami
-from postroom.clock import host_microseconds
+from postroom.model.clock import host_microseconds
 
 
 @pytest.mark.parametrize(

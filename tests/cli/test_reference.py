@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.configuration import CONSUMER_SETTINGS, SETTINGS
-from postroom.telemetry.names import (
+from postroom.cli.configuration import CONSUMER_SETTINGS, SETTINGS
+from postroom.telemetry.metric_names import (
     COUNTERS,
     GAUGES,
     HISTOGRAMS,

@@ -104,7 +104,7 @@ def test_a_replay_on_a_server_is_interrupted_and_run_again(tmp_path, request, st
         assert code == 130
         assert any(f"interrupted: {found['dead']:,} are left" in line for line in replay.lines)
         assert call(*command, cwd=tmp_path).stdout == f"replayed {found['dead']:,} events\n"
-    assert sum(deed.how_many for deed in place(lambda found: found.deeds(100))) == number
+    assert sum(deed.how_many for deed in place(lambda found: found.audit_log(100))) == number
     sent = [int(name[1:]) for name in place.deliver()]
     assert sorted(sent) == list(range(number))
     for key in range(50):

@@ -15,7 +15,7 @@ from tests.cli.command import Running, call
 STORE = ("--store", "sqlite:///app.db")
 HANDLERS = """
 import asyncio, sys
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 
 handlers = Handlers()
 
@@ -124,7 +124,7 @@ def test_status_sees_the_relay_and_its_lanes(tmp_path, shop):
 @pytest.mark.req("S2.4")
 def test_settings_reach_the_relay(tmp_path, shop):
     (tmp_path / "failing_app.py").write_text(
-        "from postroom.brokers.handlers import Handlers\n"
+        "from postroom.engine.handlers.handlers import Handlers\n"
         "handlers = Handlers()\n"
         "@handlers.on('order.placed')\n"
         "def fail(event, tx):\n"

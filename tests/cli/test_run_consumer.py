@@ -13,7 +13,7 @@ from tests.cli.command import Running, call
 from tests.cli.test_observability import fetch, until
 
 APP = """
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 
 handlers = Handlers(name="payments")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroom.cli.show import describe, render
 from postroom.store import Details, Lease
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 
 DETAILS = Details("over", None, 1_700_000_000_000_000, None, None, None)
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from postroom.cli.status import RelaySeen, StreamSeen, duration, render, summarise
-from postroom.store import Lease, Member, Roster, Stats
+from postroom.store import Lease, Member, Membership, Stats
 from tests.cli.command import call
 
 SEEN = StreamSeen(
@@ -53,8 +53,8 @@ def test_who_is_well_unwell_and_gone():
     leases[1] = Lease(1, "a", 1, True)
     leases[2] = Lease(2, "b", 5, True)
     leases[3] = Lease(3, "c", 2, False)  # ran out, and nobody took it yet
-    roster = Roster((Member("a", True, "one"), Member("b", False, "two")), tuple(leases))
-    seen = summarise("mail", Stats({"pending": 4}, 1.23456, 2), roster)
+    membership = Membership((Member("a", True, "one"), Member("b", False, "two")), tuple(leases))
+    seen = summarise("mail", Stats({"pending": 4}, 1.23456, 2), membership)
     assert seen == StreamSeen(
         "mail",
         {"pending": 4, "processing": 0, "done": 0, "failed": 0, "dead": 0},

@@ -16,7 +16,7 @@ import pytest
 from postroom.event import Event
 from postroom.record import LANES
 from postroom.stores.mongo.schema import load_migrations
-from postroom.stores.mysql.reading import lanes_of
+from postroom.stores.mysql.read import lanes_of
 from postroom.stores.mysql.statements import load_queries as load_mysql_queries
 from postroom.stores.postgres.statements import load_queries
 from postroom.stores.sqlite.statements import load_queries as load_sqlite_queries

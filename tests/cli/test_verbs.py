@@ -58,30 +58,30 @@ class Desk:
         pytest.param("mongo_place", marks=pytest.mark.slow),
     ]
 )
-def desk(request, tmp_path):
+def reporter(request, tmp_path):
     return Desk(request.getfixturevalue(request.param), tmp_path)
 
 
 @pytest.mark.req("S1.9", "S4.9")
 @pytest.mark.promise("G7", "L7")
-def test_a_night_on_call(desk):
+def test_a_night_on_call(reporter):
     # Before there is anything.
-    assert "run: postroom migrate" in desk("list", code=3).stderr
-    assert desk.lines("doctor", code=1)[0]["level"] == "error"
-    before = desk.json("migrate", "status", code=1)
+    assert "run: postroom migrate" in reporter("list", code=3).stderr
+    assert reporter.lines("doctor", code=1)[0]["level"] == "error"
+    before = reporter.json("migrate", "status", code=1)
     assert set(before) == {"store", "current", "newest", "up_to_date"}
     assert (before["current"], before["up_to_date"]) == (0, False)
-    assert "postroom_dead" in desk("migrate", "sql").stdout
-    made = desk.json("migrate")
+    assert "postroom_dead" in reporter("migrate", "sql").stdout
+    made = reporter.json("migrate")
     assert made == {"store": before["store"], "version": before["newest"]}
-    assert desk.json("migrate", "status") == before | {
+    assert reporter.json("migrate", "status") == before | {
         "current": before["newest"], "up_to_date": True,
     }  # fmt: skip
-    if desk.full:
-        assert desk("list").stdout == desk("audit").stdout == desk("dead").stdout == ""
+    if reporter.full:
+        assert reporter("list").stdout == reporter("audit").stdout == reporter("dead").stdout == ""
 
     # Some are delivered, some die.
-    place = desk.place
+    place = reporter.place
     place.add(
         Event("order.created", {"n": 1}, id="a1", key="a", topic="orders"),
         Event("order.created", {"n": 2}, id="a2", key="a", topic="orders"),
@@ -92,18 +92,18 @@ def test_a_night_on_call(desk):
     assert sorted(sent) == ["b1", "m1"]
 
     # Looking.
-    assert desk.ids() == ["a1", "a2", "b1", "m1"]
-    assert desk.ids("--state", "dead") == ["a1", "a2"]
-    assert desk.ids("--type", "mail", "--since", "1h") == ["m1"]
-    assert desk.ids("--key", "b", "--topic", "orders") == ["b1"]
-    assert desk.ids("--error", "such host") == ["a1", "a2"]
-    assert desk.ids("--until", "1h") == []
-    first = desk("list", "--limit", "3", "--json")
+    assert reporter.ids() == ["a1", "a2", "b1", "m1"]
+    assert reporter.ids("--state", "dead") == ["a1", "a2"]
+    assert reporter.ids("--type", "mail", "--since", "1h") == ["m1"]
+    assert reporter.ids("--key", "b", "--topic", "orders") == ["b1"]
+    assert reporter.ids("--error", "such host") == ["a1", "a2"]
+    assert reporter.ids("--until", "1h") == []
+    first = reporter("list", "--limit", "3", "--json")
     rows = [json.loads(line) for line in first.stdout.splitlines()]
     assert [set(row) for row in rows] == [SUMMARY] * 3
     assert first.stderr == f"there are more; go on with: --after {rows[-1]['seq']}\n"
-    assert desk.ids("--after", rows[-1]["seq"]) == ["m1"]
-    shown = desk.json("show", "m1")
+    assert reporter.ids("--after", rows[-1]["seq"]) == ["m1"]
+    shown = reporter.json("show", "m1")
     assert set(shown) == DETAILS
     assert shown["payload"] == {"hex": "00ff"}
     assert (shown["state"], shown["stage"]) == ("done", "over")
@@ -111,62 +111,64 @@ def test_a_night_on_call(desk):
     assert [moment["what"] for moment in shown["timeline"]] == [
         "occurred", "written to the outbox", "done",
     ]  # fmt: skip
-    if desk.full:
-        assert max(len(line) for line in desk("list").stdout.splitlines()) <= 80
-        assert '"n": 1' in desk("show", "a1").stdout
-        assert desk.json("status")["streams"][0]["counts"]["dead"] == 2
-    assert "no event with id 'zz'" in desk("show", "zz", code=1).stderr
+    if reporter.full:
+        assert max(len(line) for line in reporter("list").stdout.splitlines()) <= 80
+        assert '"n": 1' in reporter("show", "a1").stdout
+        assert reporter.json("status")["streams"][0]["counts"]["dead"] == 2
+    assert "no event with id 'zz'" in reporter("show", "zz", code=1).stderr
 
     # The dead, by what killed them.
-    (group,) = desk.lines("dead")
+    (group,) = reporter.lines("dead")
     assert set(group) == {"group", "count", "type", "pattern", "example", "first_at", "last_at"}
     assert (group["count"], group["type"]) == (2, "order.created")
     assert group["pattern"] == "no such host <n>"
-    assert desk.ids("--group", group["group"]) == ["a1", "a2"]
+    assert reporter.ids("--group", group["group"]) == ["a1", "a2"]
 
     # Replay: first without, then with an effect.
-    tried = desk.json("replay", "--group", group["group"], "--dry-run")
+    tried = reporter.json("replay", "--group", group["group"], "--dry-run")
     assert tried == {"verb": "replay", "chosen": 2, "changed": 0, "dry_run": True}
-    if desk.full:
-        assert desk.ids("--state", "dead") == ["a1", "a2"]
-        assert "no event with id 'zz'" in desk("replay", "a1", "zz", code=1).stderr
-    said = desk("replay", "--all")
+    if reporter.full:
+        assert reporter.ids("--state", "dead") == ["a1", "a2"]
+        assert "no event with id 'zz'" in reporter("replay", "a1", "zz", code=1).stderr
+    said = reporter("replay", "--all")
     assert said.stdout == "replayed 2 events\n"
     assert "2 events of 1 key" in said.stderr
     assert "an inbox that has done one drops it" in said.stderr
-    assert "is pending; it must be dead or done" in desk("replay", "a1", code=1).stderr
+    assert "is pending; it must be dead or done" in reporter("replay", "a1", code=1).stderr
     assert place.deliver() == ["a1", "a2"]
-    assert desk("replay", "--all", code=1).stderr.startswith(
+    assert reporter("replay", "--all", code=1).stderr.startswith(
         "postroom: no event matches state=dead"
     )
-    again = desk.json("replay", "b1", "--new-id", "--by", "anna")
+    again = reporter.json("replay", "b1", "--new-id", "--by", "anna")
     assert again["changed"] == 1
-    (copy,) = desk.ids("--state", "pending")
+    (copy,) = reporter.ids("--state", "pending")
     assert copy != "b1"
     assert place.deliver() == [copy]
 
     # Bury and skip what is not finished.
     place.add(Event("order.created", id="c1", key="c"), Event("order.created", id="c2", key="c"))
-    if desk.full:
-        tried = desk("bury", "c1", "--reason", "by mistake", "--dry-run").stdout
+    if reporter.full:
+        tried = reporter("bury", "c1", "--reason", "by mistake", "--dry-run").stdout
         assert tried == "would bury 1 event; nothing was changed\n"
-        assert "Missing option '--reason'" in desk("bury", "c1", code=2).stderr
-    assert desk.json("bury", "c1", "--reason", "by mistake")["changed"] == 1
-    assert desk.json("show", "c1")["last_error"] == "by mistake"
-    if desk.full:
-        assert "is dead; it must be" in desk("bury", "c1", "--reason", "x", code=1).stderr
-    assert desk.json("bury", "--state", "pending", "--key", "c", "--reason", "y")["changed"] == 1
+        assert "Missing option '--reason'" in reporter("bury", "c1", code=2).stderr
+    assert reporter.json("bury", "c1", "--reason", "by mistake")["changed"] == 1
+    assert reporter.json("show", "c1")["last_error"] == "by mistake"
+    if reporter.full:
+        assert "is dead; it must be" in reporter("bury", "c1", "--reason", "x", code=1).stderr
+    assert (
+        reporter.json("bury", "--state", "pending", "--key", "c", "--reason", "y")["changed"] == 1
+    )
     place.add(Event("order.created", id="s1", key="s"), strict=True)
-    if desk.full:
-        assert desk("skip", "s1", "--reason", "not needed", "--dry-run").returncode == 0
-    assert desk.json("skip", "s1", "--reason", "not needed")["changed"] == 1
+    if reporter.full:
+        assert reporter("skip", "s1", "--reason", "not needed", "--dry-run").returncode == 0
+    assert reporter.json("skip", "s1", "--reason", "not needed")["changed"] == 1
     assert place.deliver() == ["skip:s1"]
 
     # The doctor has seen them; the book knows who did what.
-    findings = desk.lines("doctor")
+    findings = reporter.lines("doctor")
     assert all(set(finding) == {"level", "what", "why", "fix"} for finding in findings)
     assert "3 dead letters in stream main" in [finding["what"] for finding in findings]
-    told = desk.lines("audit")
+    told = reporter.lines("audit")
     assert all(set(deed) == {"at", "who", "what", "how_many", "about"} for deed in told)
     assert [(deed["what"], deed["how_many"], deed["about"]) for deed in told] == [
         ("skip", 1, "s1: not needed"),
@@ -177,34 +179,34 @@ def test_a_night_on_call(desk):
     ]
     assert told[3]["who"] == "anna"
     assert "@" in told[4]["who"]
-    if desk.full:
-        for shown in (desk("audit").stdout, desk("dead").stdout, desk("status").stdout):
+    if reporter.full:
+        for shown in (reporter("audit").stdout, reporter("dead").stdout, reporter("status").stdout):
             assert max(len(line) for line in shown.splitlines()) <= 80
 
     # Prune.
-    assert desk.json("prune", "--older-than", "1h", "--dry-run") == {
+    assert reporter.json("prune", "--older-than", "1h", "--dry-run") == {
         "done": 6, "removed": 0, "dry_run": True,
     }  # fmt: skip
-    if desk.full:
-        assert desk.json("prune", "--older-than", "1h")["removed"] == 0
-    assert desk.json("prune", "--older-than", "0")["removed"] == 6
-    assert sorted(desk.ids()) == ["c1", "c2", "s1"]
-    assert desk.lines("audit", "--limit", "1")[0]["what"] == "prune"
+    if reporter.full:
+        assert reporter.json("prune", "--older-than", "1h")["removed"] == 0
+    assert reporter.json("prune", "--older-than", "0")["removed"] == 6
+    assert sorted(reporter.ids()) == ["c1", "c2", "s1"]
+    assert reporter.lines("audit", "--limit", "1")[0]["what"] == "prune"
 
     # Health, for a probe.
-    assert desk.json("health", "--store-only") == {
+    assert reporter.json("health", "--store-only") == {
         "healthy": True, "problems": [], "warnings": ["stream main has 3 dead letters"],
     }  # fmt: skip
-    if desk.full:
-        assert desk("health", code=1).stdout.startswith("not healthy\n  no relay of this host")
+    if reporter.full:
+        assert reporter("health", code=1).stdout.startswith("not healthy\n  no relay of this host")
 
     # A relay as a process.
     place.add(Event("order.created", id="last", key="z"))
     arguments = ("run", "--broker", "null:", "--log-level", "debug")
-    with Running(*arguments, cwd=desk.folder, POSTROOM_STORE=place.url) as relay:
+    with Running(*arguments, cwd=reporter.folder, POSTROOM_STORE=place.url) as relay:
         relay.hear("settled stream=main done=1")
-        assert desk.json("health")["healthy"] is True
-        told = desk.json("status")
+        assert reporter.json("health")["healthy"] is True
+        told = reporter.json("status")
         assert set(told) == {"store", "at", "streams"}
         (seen,) = told["streams"]
         assert (set(seen), set(seen["relays"][0])) == (STREAM, RELAY)
@@ -216,7 +218,7 @@ def test_a_night_on_call(desk):
         relay.send()
         relay.hear("stopped how=gracefully done=1")
         assert relay.end() == 0
-    assert desk.json("show", "last")["state"] == "done"
+    assert reporter.json("show", "last")["state"] == "done"
 
 
 def test_prune_removes_the_inbox_rows_of_one_consumer(tmp_path):

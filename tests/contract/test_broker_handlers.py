@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.testing.broker import Arrival, BrokerContract
 from postroom.transaction import Standing
 

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from postroom.brokers.rabbitmq import RabbitBroker, link
+from postroom.brokers.rabbitmq import RabbitBroker, connection
 from postroom.brokers.rabbitmq.channels import FastChannel, PlainChannel
 from postroom.testing.broker import BrokerContract
 from tests.scenario.place import until
@@ -38,21 +38,21 @@ class Gated:
     def __getattr__(self, name):
         return getattr(self._inner, name)
 
-    async def post(self, parcels):
-        free = [parcel for parcel in parcels if parcel[0].record.id not in self._gates]
-        for parcel in parcels:
-            if parcel not in free:
-                task = asyncio.create_task(self._later(parcel))
+    async def post(self, packed):
+        free = [call for call in packed if call[0].record.id not in self._gates]
+        for call in packed:
+            if call not in free:
+                task = asyncio.create_task(self._later(call))
                 self._waiting.add(task)
                 task.add_done_callback(self._waiting.discard)
         if free:
             await self._inner.post(free)
 
-    async def _later(self, parcel):
-        gate = self._gates[parcel[0].record.id]
+    async def _later(self, call):
+        gate = self._gates[call[0].record.id]
         gate.reached.set()
         await gate.released.wait()
-        await self._inner.post([parcel])
+        await self._inner.post([call])
 
 
 class OnRabbitMQ:
@@ -86,7 +86,7 @@ class OnRabbitMQ:
     @pytest.fixture
     async def broker(self, rabbitmq_url, proxy, tap, queue, gates, monkeypatch):
         used = set()
-        take = link.Link.take
+        take = connection.RabbitConnection.take
 
         async def take_gated(self):
             channel = await take(self)
@@ -94,9 +94,9 @@ class OnRabbitMQ:
             used.add(type(inner))
             return Gated(inner, gates)
 
-        monkeypatch.setattr(link.Link, "take", take_gated)
+        monkeypatch.setattr(connection.RabbitConnection, "take", take_gated)
         if self.channel is PlainChannel:
-            monkeypatch.setattr(link, "fits", lambda _: False)
+            monkeypatch.setattr(connection, "fits", lambda _: False)
         broker = RabbitBroker(proxy.url_for(rabbitmq_url), **self.options(queue))
         await broker.open()
         yield broker

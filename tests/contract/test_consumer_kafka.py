@@ -6,7 +6,7 @@ import uuid
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from postroom.consumers.kafka import KafkaSource
+from postroom.sources.kafka.source import KafkaSource
 from postroom.testing.consumer import ConsumerContract, ConsumerWire
 from tests.scenario.kafka_place import make_topic, servers
 

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.envelope import ID, KEY, TYPE
 from postroom.errors import Retry
+from postroom.model.envelope import ID, KEY, TYPE
+from postroom.model.incoming import Incoming
 from postroom.retry import Constant, RetryPolicy
-from postroom.source import Incoming
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.testing.consumer import ConsumerContract, ConsumerWire, Sent
 
 

@@ -7,7 +7,7 @@ from unittest import mock
 import pytest
 from pamqp import commands as spec
 
-from postroom.consumers.rabbitmq import RabbitSource
+from postroom.sources.rabbitmq.source import RabbitSource
 from postroom.testing.consumer import ConsumerContract, ConsumerWire
 from tests.scenario.rabbit import Tap, fresh
 

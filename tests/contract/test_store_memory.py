@@ -11,8 +11,8 @@ from postroom.outbox import Outbox
 from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
 from postroom.testing.store import StoreContract
-from postroom.testing.store_hand import event, patience
-from postroom.transaction import Mark
+from postroom.testing.store.tools import event, patience
+from postroom.transaction import Acceptance
 
 
 class TestMemoryStore(StoreContract):
@@ -48,7 +48,7 @@ async def test_old_messages_come_oldest_first_and_page_by_page():
     for name in "cab":
         now += 1_000_000
         async with store.begin() as tx:
-            await tx.accept(Mark("billing", name, "t", None))
+            await tx.accept(Acceptance("billing", name, "t", None))
     now += 60_000_000
     tx = store.begin()
     assert await tx.done_before("billing", 30.0, 2, 0) == ["c", "a"]

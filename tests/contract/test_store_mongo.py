@@ -15,9 +15,9 @@ from postroom.outbox import Outbox
 from postroom.store import Capabilities
 from postroom.stores.mongo import MongoStore
 from postroom.testing.store import StoreContract
-from postroom.testing.store_flaws import FlawContract
-from postroom.testing.store_hand import Hand, event
-from postroom.testing.store_strays import StrayContract
+from postroom.testing.store.strays import StrayContract
+from postroom.testing.store.tools import Hand, event
+from postroom.testing.store.unreadable_rows import FlawContract
 from tests.contract import mongo_database
 
 LONG_AGO, EVER = DatetimeMS(0), DatetimeMS(2**62)

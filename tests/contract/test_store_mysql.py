@@ -9,9 +9,9 @@ import pytest
 
 from postroom.store import Capabilities
 from postroom.testing.store import StoreContract
-from postroom.testing.store_flaws import FlawContract
-from postroom.testing.store_hand import Hand, event
-from postroom.testing.store_strays import StrayContract
+from postroom.testing.store.strays import StrayContract
+from postroom.testing.store.tools import Hand, event
+from postroom.testing.store.unreadable_rows import FlawContract
 from tests.contract.mysql_database import own_database
 
 MEMBER = "REPLACE INTO postroom_member (stream, owner, name, healthy, until, length) VALUES"

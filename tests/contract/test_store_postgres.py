@@ -11,9 +11,9 @@ import pytest
 from postroom.store import Capabilities
 from postroom.stores.postgres import PostgresStore
 from postroom.testing.store import StoreContract
-from postroom.testing.store_flaws import FlawContract
-from postroom.testing.store_hand import Hand, event
-from postroom.testing.store_strays import StrayContract
+from postroom.testing.store.strays import StrayContract
+from postroom.testing.store.tools import Hand, event
+from postroom.testing.store.unreadable_rows import FlawContract
 
 MEMBER = (
     "INSERT INTO postroom_member (stream, owner, name, healthy, until, length) VALUES {}"

@@ -7,7 +7,7 @@ from django.core.exceptions import SynchronousOnlyOperation
 from django.db import connection, connections, models, transaction
 from django.db.utils import ConnectionHandler
 
-from postroom import wake
+from postroom import notifier
 from postroom.errors import (
     AutocommitError,
     DuplicateEventError,
@@ -171,7 +171,7 @@ class Both(TransactionContract, SavepointContract):
     async def test_relays_are_woken_after_the_outermost_commit(self, bench):
         kicks = []
         ends = [
-            wake.subscribe(s, lambda s=s: kicks.append((s, len(bench.place.rows()))))
+            notifier.subscribe(s, lambda s=s: kicks.append((s, len(bench.place.rows()))))
             for s in ("main", "other")
         ]
         try:

@@ -21,9 +21,9 @@ from postroom.inbox import Inbox
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.testing.misbehaviour import MisbehaviourContract
 from postroom.testing.transactions import Note, TransactionBench, TransactionContract
-from postroom.transaction import Mark, Standing
+from postroom.transaction import Acceptance, Standing
 from postroom.transactions import resolve
-from postroom.transactions.pymongo import in_database, without_transaction
+from postroom.transactions.mongo import in_database, without_transaction
 from tests.contract import mongo_database
 
 _INSERT = re.compile(r"INSERT INTO (\w+) \((.*?)\) VALUES \((.*?)\)")
@@ -354,7 +354,7 @@ async def test_a_session_that_has_ended_is_refused(bench):
     ("end", "expected"), [("commit", Standing.COMMITTED), ("abort", Standing.LOOSE)]
 )
 async def test_what_became_of_a_session_that_has_ended_can_be_asked(url, end, expected):
-    mark = Mark("c", "m", "t", None)
+    mark = Acceptance("c", "m", "t", None)
     async with pymongo.AsyncMongoClient(url) as client:
         async with client.start_session() as session:
             await session.start_transaction()

@@ -26,7 +26,7 @@ from postroom.testing.transactions import (
     TransactionBench,
     TransactionContract,
 )
-from postroom.transaction import Mark
+from postroom.transaction import Acceptance
 from postroom.transactions import resolve_sync
 from tests.contract import sqlite_file
 
@@ -302,7 +302,7 @@ def test_what_the_session_has_not_written_yet_fails_before_the_commit(tmp_path):
     """Then the handler has failed; at the commit nobody would know any more what was done."""
     engine = create_engine(f"sqlite:///{sqlite_file.make(tmp_path / 'app.db')}", poolclass=NullPool)
     with Session(engine) as session:
-        tx, mark = resolve_sync(session), Mark("c", "m", "t", None)
+        tx, mark = resolve_sync(session), Acceptance("c", "m", "t", None)
         assert tx.accept(mark)
         tx.hold()
         session.add(Line(id=1))  # there is no such table

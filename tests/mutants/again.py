@@ -2,7 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
-LANES = "tests/unit/test_kafka_lanes.py::"
+LANES = "tests/unit/test_kafka_lane_producers.py::"
 PAUSES = "tests/unit/test_consumer_pauses.py::"
 STRANGERS = "tests/scenario/test_kafka_strangers.py::"
 SOURCE = "tests/unit/test_kafka_source.py::"
@@ -14,8 +14,8 @@ def _faststream_loose_is_delivered_again():
 
     class Forgiving(faststream_runs.Failures):
         async def judge(self, run, message, error):
-            if not isinstance(error, faststream_runs.LooseError):
-                await super().judge(run, message, error)
+            if not isinstance(error, faststream_runs.OutsideTransactionError):
+                await super().decide(run, message, error)
 
     faststream.Failures = Forgiving
 
@@ -33,13 +33,13 @@ def _faststream_without_a_pause():
 
 
 def _refused_offsets_at_once():
-    from postroom.consumers.commits import Commits
+    from postroom.sources.kafka.commits import Commits
 
     Commits.may_be_offered = lambda _self, _place: True
 
 
 def _partly_refused_is_taken():
-    from postroom.consumers.commits import Commits
+    from postroom.sources.kafka.commits import Commits
 
     answered = Commits.answered
     Commits.answered = lambda self, error, partitions: (
@@ -48,37 +48,37 @@ def _partly_refused_is_taken():
 
 
 def _steps_without_a_pause():
-    from postroom.brokers.kafka import lanes
+    from postroom.brokers.kafka import lane_producers
 
-    lanes._FIRST_PAUSE = 0.0
+    lane_producers._FIRST_PAUSE = 0.0
 
 
 def _keeping_without_a_pause():
-    from postroom.consumers import consumer, detours, trial
+    from postroom.engine.consumer import consumer, context, detours
 
-    consumer._FIRST_PAUSE = detours._FIRST_PAUSE = trial._FIRST_PAUSE = 0.0
+    consumer._FIRST_PAUSE = detours._FIRST_PAUSE = context._FIRST_PAUSE = 0.0
 
 
 def _topics_are_not_looked_at():
-    from postroom.consumers.kafka_cluster import Generations
+    from postroom.sources.kafka.cluster import Generations
 
     Generations.look = lambda _self, _topics: {}
 
 
 def _old_topics_count():
-    from postroom.consumers.kafka_poller import Poller
+    from postroom.sources.kafka.poller import Poller
 
     Poller._begin_topic_again = lambda _self, _client, _topic, _topic_id: None
 
 
 def _last_offsets_without_a_limit():
-    from postroom.consumers import kafka_poller
+    from postroom.sources.kafka import poller
 
-    kafka_poller._FINISH_SECONDS = 10**9
+    poller._FINISH_SECONDS = 10**9
 
 
 def _last_offsets_are_not_waited_for():
-    from postroom.consumers.kafka_poller import Poller
+    from postroom.sources.kafka.poller import Poller
 
     Poller._finish = lambda self, client: self._commit(client, last=True)
 

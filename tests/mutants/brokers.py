@@ -33,35 +33,35 @@ def _kafka_other_partitioner():
 
 
 def _kafka_goes_on_with_a_stopped_key():
-    from postroom.brokers.kafka.parcel import Parcel
+    from postroom.brokers.kafka.publish_call import PublishCall
 
     class Never(set):
         def add(self, _):
             pass
 
-    make = Parcel.__init__
+    make = PublishCall.__init__
 
-    def careless(self, records, desk):
-        make(self, records, desk)
+    def careless(self, records, reporter):
+        make(self, records, reporter)
         self.stopped = Never()
 
-    Parcel.__init__ = careless
+    PublishCall.__init__ = careless
 
 
 def _kafka_full_queue_overtaken():
     """What meets a full queue goes later; what is behind it goes as soon as there is room."""
     from postroom.brokers.kafka.session import Session
 
-    def post(self, parcel, indices):
-        self.parcels.add(parcel)
-        self._produce(self._producer, parcel, indices)
+    def post(self, call, indices):
+        self.calls.add(call)
+        self._produce(self._producer, call, indices)
         self._wanted.set()
 
     def go_on(self):
-        for parcel, indices in [self._waiting.popleft() for _ in range(len(self._waiting))]:
+        for call, indices in [self._waiting.popleft() for _ in range(len(self._waiting))]:
             half = len(indices) // 2
             for part in (indices[half:], indices[:half]):
-                self._produce(self._producer, parcel, part)
+                self._produce(self._producer, call, part)
         self._wanted.set()
 
     Session.post, Session._go_on = post, go_on
@@ -73,10 +73,10 @@ def _kafka_batch_buried():
 
     judge = verdicts.in_a_batch
 
-    def harsh(loss, away="", ailing=""):
+    def harsh(loss, away="", unavailable_partitions=""):
         if loss.code in verdicts.REFUSED:
             return Outcome(Verdict.REJECTED, loss.error)
-        return judge(loss, away, ailing)
+        return judge(loss, away, unavailable_partitions)
 
     verdicts.in_a_batch = harsh
 
@@ -86,9 +86,9 @@ def _kafka_confirmed_when_posted():
 
     post = Session.post
 
-    def hasty(self, parcel, indices):
-        post(self, parcel, indices)
-        parcel.confirmed(list(indices))
+    def hasty(self, call, indices):
+        post(self, call, indices)
+        call.confirmed(list(indices))
 
     Session.post = hasty
 
@@ -101,20 +101,20 @@ def _kafka_batches_outgrow_the_topic():
 
 def _kafka_topics_unasked():
     """Whether a topic is there is left for `produce` to find out."""
-    from postroom.brokers.kafka.topics import Standing, Topics
+    from postroom.brokers.kafka.topics import Topics, TopicState
 
     async def hopeful(self, names):
-        return {name: Standing("", float("inf")) for name in names}
+        return {name: TopicState("", float("inf")) for name in names}
 
     Topics.look = hopeful
 
 
 def _kafka_topics_at_once():
     """The part of a key in another topic does not wait for the part before it."""
-    from postroom.brokers.kafka.parcel import Parcel
+    from postroom.brokers.kafka.publish_call import PublishCall
 
-    plan = Parcel.plan
-    Parcel.plan = lambda self, topic_of, refusal: plan(self, None, refusal)
+    plan = PublishCall.plan
+    PublishCall.plan = lambda self, topic_of, refusal: plan(self, None, refusal)
 
 
 def _kafka_given_up_and_kept():
@@ -132,15 +132,15 @@ def _kafka_given_up_and_kept():
 def _kafka_id_per_relay():
     from uuid import uuid4
 
-    from postroom.brokers.kafka.lanes import Lanes
+    from postroom.brokers.kafka.lane_producers import LaneProducers
 
-    send = Lanes.send
+    send = LaneProducers.send
 
     async def own(self, outbox_id, *rest):
         mine = self.__dict__.setdefault("_mine", uuid4().hex)
         return await send(self, f"{outbox_id}-{mine}", *rest)
 
-    Lanes.send = own
+    LaneProducers.send = own
 
 
 def _kafka_reports_by_turn():
@@ -151,8 +151,8 @@ def _kafka_reports_by_turn():
 
     land, turns = session._land, {}
 
-    def in_turn(append, parcel, i, error, message):
-        land(append, parcel, next(turns.setdefault(parcel, count())), error, message)
+    def in_turn(append, call, i, error, message):
+        land(append, call, next(turns.setdefault(call, count())), error, message)
 
     session._land = in_turn
 
@@ -160,7 +160,7 @@ def _kafka_reports_by_turn():
 def _kafka_partition_unasked():
     from postroom.brokers.kafka.sessions import Sessions
 
-    async def well(self, parcel):
+    async def well(self, call):
         return "", {}
 
     Sessions._ailing = well
@@ -189,22 +189,22 @@ def _rabbit_transient():
 
 def _rabbit_return_is_a_confirm():
     """What aio-pika does by default: a message that came back is the call's normal result."""
-    from postroom.brokers.rabbitmq.errand import Errand
+    from postroom.brokers.rabbitmq.publish_call import PublishCall
 
-    Errand.returned = lambda self, letter, reply: self.confirmed(letter)
+    PublishCall.returned = lambda self, letter, reply: self.confirmed(letter)
 
 
 def _rabbit_nack_buries():
     from postroom.broker import Outcome, Verdict
-    from postroom.brokers.rabbitmq import errand
+    from postroom.brokers.rabbitmq import publish_call
 
-    errand.nack = lambda letter, *, flowed_on: Outcome(Verdict.REJECTED, "nack")
+    publish_call.nack = lambda letter, *, flowed_on: Outcome(Verdict.REJECTED, "nack")
 
 
 def _rabbit_confirmed_when_written():
-    from postroom.brokers.rabbitmq.errand import Errand
+    from postroom.brokers.rabbitmq.publish_call import PublishCall
 
-    send = Errand._send
+    send = PublishCall._send
 
     async def hasty(self, channel, loop):
         written = await send(self, channel, loop)
@@ -212,27 +212,27 @@ def _rabbit_confirmed_when_written():
             self.confirmed(letter)
         return written
 
-    Errand._send = hasty
+    PublishCall._send = hasty
 
 
 def _rabbit_channel_used_again():
-    from postroom.brokers.rabbitmq.errand import Errand
+    from postroom.brokers.rabbitmq.publish_call import PublishCall
 
-    Errand.is_clean = property(lambda self: self.error is None)
+    PublishCall.is_clean = property(lambda self: self.error is None)
 
 
 def _rabbit_exchange_unasked():
-    from postroom.brokers.rabbitmq.link import Link
+    from postroom.brokers.rabbitmq.connection import RabbitConnection
 
     async def none(self, exchanges):
         return {}
 
-    Link.missing = none
+    RabbitConnection.missing = none
 
 
 def _rabbit_suspects_among_others():
     from postroom.brokers.rabbitmq.broker import RabbitBroker
-    from postroom.brokers.rabbitmq.link import Link
+    from postroom.brokers.rabbitmq.connection import RabbitConnection
 
     linked, shared = RabbitBroker._linked, {}
 
@@ -244,7 +244,7 @@ def _rabbit_suspects_among_others():
             shared[self] = await taken(self)
         return shared[self]
 
-    taken, Link.take = Link.take, take
+    taken, RabbitConnection.take = RabbitConnection.take, take
     RabbitBroker._linked = together
 
 
@@ -252,9 +252,9 @@ def _rabbit_whole_key_in_flight():
     """All that waits is written at once, whatever its key."""
     from collections import deque
 
-    from postroom.brokers.rabbitmq.errand import Errand
+    from postroom.brokers.rabbitmq.publish_call import PublishCall
 
-    start = Errand.__init__
+    start = PublishCall.__init__
 
     def all_at_once(self, batch, *rest, **more):
         start(self, batch, *rest, **more)
@@ -262,15 +262,15 @@ def _rabbit_whole_key_in_flight():
 
     def stop(self, run, outcome):
         if run:
-            self._desk.report(run.popleft(), outcome)
+            self._reporter.report(run.popleft(), outcome)
 
-    Errand.__init__, Errand._stop = all_at_once, stop
+    PublishCall.__init__, PublishCall._stop = all_at_once, stop
 
 
 def _rabbit_block_unseen():
-    from postroom.brokers.rabbitmq.link import Link
+    from postroom.brokers.rabbitmq.connection import RabbitConnection
 
-    Link.is_blocked = lambda self: False
+    RabbitConnection.is_blocked = lambda self: False
 
 
 def _kafka_key_by_two_sessions():
@@ -379,7 +379,7 @@ BROKER_MUTANTS = {
     ),
     "kafka-topics-at-once": Mutant(
         "G4", "a key's events in two topics do not wait for each other", _kafka_topics_at_once,
-        tests=("tests/unit/test_kafka_parcel.py",),
+        tests=("tests/unit/test_kafka_publish_call.py",),
     ),
     "kafka-id-per-relay": Mutant(
         "K6", "a transactional id for each relay, not for each lane", _kafka_id_per_relay,

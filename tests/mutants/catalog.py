@@ -36,7 +36,7 @@ def _no_fence():
 
 def _claim_by_row():
     """Every relay reads all lanes, and what one has read no other one reads for a lease."""
-    from postroom.engine.lanes import LaneKeeper
+    from postroom.engine.relay.lanes import LaneKeeper
     from postroom.record import LANES
     from postroom.stores.memory.store import MemoryStore
 
@@ -65,14 +65,14 @@ def _no_fence_sqlite():
 
 
 def _fence_without_expiry_sqlite():
-    from postroom.stores.sqlite import leasing
+    from postroom.stores.sqlite import leases
 
     _rewrite("settle_fence", " AND until > :now", " AND :now > 0")
-    assert leasing
+    assert leases
 
 
 def _settle_before_confirm():
-    from postroom.engine.worker import Worker
+    from postroom.engine.relay.worker import Worker
 
     publish = Worker._publish
 
@@ -113,17 +113,17 @@ def _cursor():
 
 def _filter_at_the_end():
     """Nothing is left out when the read starts; at its end, what has no outcome yet is left out."""
-    from postroom.engine.flight import Flight
+    from postroom.engine.relay.in_flight import InFlight
 
-    admit = Flight.admit
+    admit = InFlight.admit
 
     def late(self, records, lanes, now):
         for key in [key for key, run in self._runs.items() if run.closed]:
             del self._runs[key]
         return admit(self, records, lanes, now)
 
-    Flight.busy_keys = lambda self: []
-    Flight.admit = late
+    InFlight.busy_keys = lambda self: []
+    InFlight.admit = late
 
 
 def _unpark_early():
@@ -160,33 +160,33 @@ def _attempts_after():
     """The handler starts before its attempt is counted: one that kills the process is never charged."""
     import asyncio
 
-    from postroom.engine.flight import Flight
+    from postroom.engine.relay.in_flight import InFlight
 
     def at_once(self, record):
         granted = asyncio.get_running_loop().create_future()
         granted.set_result(True)
         return granted
 
-    Flight.start = at_once
+    InFlight.start = at_once
 
 
 def _whole_batch_charged():
-    from postroom.engine.blocks import Judge
+    from postroom.engine.failure_policy import FailurePolicy
 
-    Judge._unknown = lambda self, record, outcome, *, alone: self._charge(record, outcome)
+    FailurePolicy._unknown = lambda self, record, outcome, *, alone: self._charge(record, outcome)
 
 
 def _no_accept():
     from postroom.stores.memory.transaction import MemoryTransaction
 
-    async def always(self, mark):
+    async def always(self, acceptance):
         return True
 
     MemoryTransaction.accept = always
 
 
 def _no_drain():
-    from postroom.engine.lanes import LaneKeeper
+    from postroom.engine.relay.lanes import LaneKeeper
 
     LaneKeeper.drained = lambda self, busy: {
         lane: held.token for lane, held in self.held.items() if held.draining
@@ -199,9 +199,11 @@ def _members_own_lanes():
     leases = MemoryStore.leases
 
     async def owners_only(self, stream):
-        roster = await leases(self, stream)
-        owners = {lease.owner for lease in roster.leases if lease.live}
-        return roster._replace(members=tuple(m for m in roster.members if m.owner in owners))
+        membership = await leases(self, stream)
+        owners = {lease.owner for lease in membership.leases if lease.live}
+        return membership._replace(
+            members=tuple(m for m in membership.members if m.owner in owners)
+        )
 
     MemoryStore.leases = owners_only
 
@@ -217,12 +219,12 @@ def _no_counter():
 
 
 def _settle_by_publishing_again():
-    from postroom.engine.settler import Settler
+    from postroom.engine.relay.settler import Settler
     from postroom.errors import StoreError
 
     async def give_up(self, settlement):
         try:
-            return await self._office.store.settle(settlement)
+            return await self._context.store.settle(settlement)
         except StoreError:
             return set(settlement.leases)  # as if settled: the events are read and sent again
 
@@ -231,17 +233,17 @@ def _settle_by_publishing_again():
 
 
 def _unhealthy_for_ever():
-    from postroom.engine.tender import Tender
+    from postroom.engine.relay.heartbeat import Heartbeat
 
     async def nothing(self):
         pass
 
-    Tender._ask_destination = nothing
+    Heartbeat._ask_destination = nothing
 
 
 def _go_on_after_failure():
     from postroom.broker import Verdict
-    from postroom.engine.flight import Flight
+    from postroom.engine.relay.in_flight import InFlight
 
     def step(self, run, record, outcome):
         run.next += 1
@@ -251,21 +253,21 @@ def _go_on_after_failure():
         elif run.failed is None:
             run.failed = (record, outcome)
 
-    Flight._step = step
+    InFlight._step = step
 
 
 def _outage_is_a_failure():
     from postroom.broker import Verdict
-    from postroom.engine.blocks import Judge
+    from postroom.engine.failure_policy import FailurePolicy
 
-    judge = Judge.judge
+    judge = FailurePolicy.decide
 
     def strict(self, record, outcome, *, alone):
         if outcome.verdict is Verdict.OUTAGE:
             return self._charge(record, outcome)
         return judge(self, record, outcome, alone=alone)
 
-    Judge.judge = strict
+    FailurePolicy.decide = strict
 
 
 def _park_without_a_block_sqlite():
@@ -274,9 +276,9 @@ def _park_without_a_block_sqlite():
 
 def _park_what_is_processing():
     """A store cannot park it: it is read and settled again at once, for as long as the block stands."""
-    from postroom.engine.flight import Flight
+    from postroom.engine.relay.in_flight import InFlight
 
-    admit = Flight.admit
+    admit = InFlight.admit
 
     def hopeful(self, records, lanes, now):
         before = len(self._returned)
@@ -285,14 +287,14 @@ def _park_what_is_processing():
         del self._returned[before:]
         return batch
 
-    Flight.admit = hopeful
+    InFlight.admit = hopeful
 
 
 def _believe_in_cancellation():
     """A future that the driver cancelled ends the loop that waited for it."""
-    from postroom.engine import office, worker
+    from postroom.engine.relay import context, worker
 
-    office.is_cancelled = worker.is_cancelled = lambda: True
+    context.is_cancelled = worker.is_cancelled = lambda: True
 
 
 def _tries_wasted():

@@ -7,13 +7,13 @@ MONGO = "tests/unit/test_mongo_parts.py::test_an_instant_at_the_end_of_time"
 
 
 def _structs_by_their_attributes():
-    from postroom import codec
+    from postroom.model import codec
 
     codec._struct = lambda value: {name: getattr(value, name) for name in value.__struct_fields__}
 
 
 def _last_of_a_name_wins():
-    from postroom import codec
+    from postroom.model import codec
 
     def fields(value, path, depth, room):
         return {
@@ -25,13 +25,13 @@ def _last_of_a_name_wins():
 
 
 def _asterisks_are_sent():
-    from postroom import codec
+    from postroom.model import codec
 
     codec._refuse_hidden = lambda dumped, inside, path, depth: None
 
 
 def _numbers_convert_themselves():
-    from postroom import codec
+    from postroom.model import codec
 
     unwrap = codec._unwrap
 
@@ -44,7 +44,7 @@ def _numbers_convert_themselves():
 
 
 def _room_without_end():
-    from postroom import codec
+    from postroom.model import codec
 
     codec._Room.take = lambda self, size: None
 
@@ -52,9 +52,9 @@ def _room_without_end():
 def _instants_beyond_the_last():
     from bson.datetime_ms import DatetimeMS
 
-    from postroom.transactions import pymongo
+    from postroom.transactions.mongo import documents
 
-    pymongo._ceil = lambda microseconds: DatetimeMS(-(-microseconds // 1000))
+    documents._ceil = lambda microseconds: DatetimeMS(-(-microseconds // 1000))
 
 
 CODEC_MUTANTS = {

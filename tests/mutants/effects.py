@@ -58,24 +58,24 @@ def _rejected_at_once():
 
 
 def _tombstones_are_empty():
-    from postroom.consumers import kafka_poller
-    from postroom.source import TOMBSTONE
+    from postroom.model.incoming import TOMBSTONE
+    from postroom.sources.kafka import poller
 
-    incoming = kafka_poller.incoming
+    incoming = poller.incoming
 
     def careless(*given):
         message = incoming(*given)
         message.headers.pop(TOMBSTONE, None)
         return message
 
-    kafka_poller.incoming = careless
+    poller.incoming = careless
 
 
 # -- handlers --------------------------------------------------------------------------------------
 def _panic_passes():
     import asyncio
 
-    from postroom.brokers.handling import Run
+    from postroom.engine.handlers.runs import Run
 
     outcome = Run.outcome
 
@@ -88,9 +88,9 @@ def _panic_passes():
 
 
 def _any_failure_is_of_decoding():
-    from postroom.brokers import decoding
+    from postroom.engine.handlers import undecodable
 
-    decoding._is_of_decoding = lambda error: True
+    undecodable._is_of_decoding = lambda error: True
 
 
 def _refusals_are_outages():
@@ -100,42 +100,42 @@ def _refusals_are_outages():
 
 
 def _any_number():
-    from postroom.consumers import letter
+    from postroom.engine.consumer import messages
 
-    letter._number = lambda kseq, *, whatever: kseq
+    messages._number = lambda kseq, *, whatever: kseq
 
 
 # -- numbers of types without a handler ------------------------------------------------------------
 def _sorted(change):
     """Change what becomes of a message when it is sorted; None: it is acknowledged."""
-    from postroom.consumers.consumer import Consumer
+    from postroom.engine.consumer.consumer import Consumer
 
     sort = Consumer._sort
 
     def careless(self, bench, deliveries):
-        letters = []
-        for letter in sort(self, bench, deliveries):
-            changed = change(letter, bench.handlers)
+        messages = []
+        for received in sort(self, bench, deliveries):
+            changed = change(received, bench.handlers)
             if changed is None:
-                letter.delivery.ack()
+                received.delivery.ack()
             else:
-                letters.append(changed)
-        return letters
+                messages.append(changed)
+        return messages
 
     Consumer._sort = careless
 
 
 def _ignored_numbers_are_missed():
-    from postroom.brokers.handlers import SKIPPED_TYPE
+    from postroom.engine.handlers.handlers import SKIPPED_TYPE
 
-    _sorted(lambda letter, handlers: None if letter.record.type == SKIPPED_TYPE else letter)
+    _sorted(lambda received, handlers: None if received.record.type == SKIPPED_TYPE else received)
 
 
 def _numbers_without_a_handler_are_buried():
-    def change(letter, handlers):
-        if letter.problem or handlers.handles(letter.record.type):
-            return letter
-        return letter._replace(problem="no handler")
+    def change(received, handlers):
+        if received.problem or handlers.handles(received.record.type):
+            return received
+        return received._replace(problem="no handler")
 
     _sorted(change)
 
@@ -143,7 +143,9 @@ def _numbers_without_a_handler_are_buried():
 def _module_misses_numbers():
     from postroom import bus
 
-    bus._wanted = lambda letter, handlers: letter if handlers.handles(letter[1].type) else None
+    bus._wanted = lambda received, handlers: (
+        received if handlers.handles(received[1].type) else None
+    )
 
 
 # -- the bus and the web process -------------------------------------------------------------------
@@ -176,7 +178,7 @@ def _batch_of_a_module_fails_whole():
 
     async def keep(backlog, wanted, stops):
         try:
-            await backlog.keep([letter for _, letter in wanted])
+            await backlog.keep([received for _, received in wanted])
         except Exception as error:
             if is_passing(error):
                 raise
@@ -187,7 +189,7 @@ def _batch_of_a_module_fails_whole():
 
 
 def _opening_is_not_watched():
-    from postroom.consumers.consumer import Consumer
+    from postroom.engine.consumer.consumer import Consumer
     from postroom.engine.sharing import open_shared
 
     async def patient(self):

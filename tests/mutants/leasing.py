@@ -31,9 +31,9 @@ def _no_horizon_mysql():
 
 
 def _no_horizon_mongo():
-    from postroom.stores.mongo import leasing
+    from postroom.stores.mongo import leases
 
-    leasing._LIVE["$and"].pop()
+    leases._LIVE["$and"].pop()
 
 
 def _waits_for_the_gone():
@@ -41,42 +41,42 @@ def _waits_for_the_gone():
 
 
 def _waits_for_members():
-    from postroom.stores.mongo import leasing
+    from postroom.stores.mongo import leases
 
-    leasing._patience_ms = lambda lease_seconds: 60_000
+    leases._patience_ms = lambda lease_seconds: 60_000
 
 
 def _one_deadline_for_all():
-    from postroom.engine.lanes import LaneKeeper
+    from postroom.engine.relay.lanes import LaneKeeper
 
     consider = LaneKeeper.consider
 
-    def careless(self, roster, asked_at, **more):
-        return consider(self, roster._replace(renewed=frozenset(range(64))), asked_at, **more)
+    def careless(self, membership, asked_at, **more):
+        return consider(self, membership._replace(renewed=frozenset(range(64))), asked_at, **more)
 
     LaneKeeper.consider = careless
 
 
 def _lease_from_the_answer():
-    from postroom.engine.lanes import LaneKeeper
-    from postroom.engine.tender import Tender
+    from postroom.engine.relay.heartbeat import Heartbeat
+    from postroom.engine.relay.lanes import LaneKeeper
 
-    consider, make = LaneKeeper.consider, Tender.__init__
+    consider, make = LaneKeeper.consider, Heartbeat.__init__
 
-    def with_a_clock(self, office):
-        make(self, office)
-        office.keeper.clock = office.clock
+    def with_a_clock(self, context):
+        make(self, context)
+        context.keeper.clock = context.clock
 
-    def careless(self, roster, asked_at, **more):
-        return consider(self, roster, self.clock.monotonic(), **more)
+    def careless(self, membership, asked_at, **more):
+        return consider(self, membership, self.clock.monotonic(), **more)
 
-    Tender.__init__, LaneKeeper.consider = with_a_clock, careless
+    Heartbeat.__init__, LaneKeeper.consider = with_a_clock, careless
 
 
 def _confirmed_behind_a_failure():
-    from postroom.engine.flight import Flight
+    from postroom.engine.relay.in_flight import InFlight
 
-    confirm = Flight.confirm
+    confirm = InFlight.confirm
 
     def careless(self, records):
         for record in records:
@@ -85,18 +85,18 @@ def _confirmed_behind_a_failure():
                 self._done.append(record)
         confirm(self, records)
 
-    Flight.confirm = careless
+    InFlight.confirm = careless
 
 
 def _refused_is_a_conflict():
     """The same settle again and again, as if the next attempt could be taken."""
-    from postroom.engine import settler
+    from postroom.engine.relay import settler
 
     settler.StoreRefusedError = type("Never", (Exception,), {})
 
 
 def _strict_is_buried():
-    from postroom.engine.settler import Settler
+    from postroom.engine.relay.settler import Settler
 
     bury = Settler._bury
 
@@ -107,7 +107,7 @@ def _strict_is_buried():
 
 
 def _refused_without_a_pause():
-    from postroom.engine import settler
+    from postroom.engine.relay import settler
 
     wait_for = settler.wait_for
 
@@ -120,22 +120,22 @@ def _refused_without_a_pause():
 def _replay_takes_lanes():
     import json
 
-    from postroom.stores.sqlite import people
+    from postroom.stores.sqlite import operations
 
-    choose = people._choose
+    choose = operations._choose
 
     def careless(db, ids, *, over, now):
         chosen = choose(db, ids, over=over, now=now)
         db.run("fence_lanes", seqs=json.dumps([event.seq for event in chosen]))
         return chosen
 
-    people._choose = careless
+    operations._choose = careless
 
 
 def _replay_takes_lanes_mongo():
-    from postroom.stores.mongo import people
+    from postroom.stores.mongo import operations
 
-    people.tell_replayed = people.depose
+    operations.tell_replayed = operations.depose
 
 
 def _replay_untold():
@@ -147,7 +147,7 @@ def _replay_untold():
 
 
 def _drain_without_patience():
-    from postroom.engine.tender import Patience
+    from postroom.engine.relay.heartbeat import Patience
 
     async def once(self, question):
         return await question()
@@ -156,7 +156,7 @@ def _drain_without_patience():
 
 
 def _drain_without_growing_pauses():
-    from postroom.engine.tender import Patience
+    from postroom.engine.relay.heartbeat import Patience
 
     Patience._pause = property(lambda self: 0.01, lambda self, pause: None)
 
@@ -178,7 +178,7 @@ def _first_lane_first():
 
 
 def _nothing_apart():
-    from postroom.engine.allotment import Depths
+    from postroom.engine.relay.lane_groups import Depths
 
     Depths._leave = lambda self, lanes, now, took: None
 
@@ -211,7 +211,7 @@ LEASING_MUTANTS = {
     ),
     "hot-lane-not-apart": Mutant(
         "P1", "slow reads past a hot key hold up the other lanes of their worker", _nothing_apart,
-        tests=("tests/unit/test_allotment.py",),
+        tests=("tests/unit/test_lane_groups.py",),
     ),
     "refused-settle-without-a-pause": Mutant(
         "F2", "what the store refuses for good is tried again twenty times a second",
@@ -246,11 +246,11 @@ LEASING_MUTANTS = {
     ),
     "lease-from-the-answer": Mutant(
         "L1", "a lease counts from when its answer came, not from when it was asked for",
-        _lease_from_the_answer, tests=("tests/unit/test_tender.py",),
+        _lease_from_the_answer, tests=("tests/unit/test_heartbeat.py",),
     ),
     "confirmed-behind-a-failure": Mutant(
         "B5", "what was confirmed behind a failed event of its key is settled as done",
-        _confirmed_behind_a_failure, tests=("tests/unit/test_flight.py",),
+        _confirmed_behind_a_failure, tests=("tests/unit/test_in_flight.py",),
     ),
     "refused-settle-is-repeated": Mutant(
         "G7", "a settle that is refused for its data is repeated for ever",

@@ -12,7 +12,7 @@ HOSTILE = "tests/scenario/test_mongo_hostile.py::"
 EMBEDDED = "tests/scenario/test_mongo_embedded.py::"
 WINDOWS = "tests/scenario/test_mongo_windows.py::"
 COST = "tests/unit/test_mongo_cost.py::"
-WAKE = "tests/scenario/test_mongo_wake.py::"
+WAKE = "tests/scenario/test_mongo_change_stream.py::"
 ODD = "tests/scenario/test_mongo_embedded_hostile.py::"
 RECONCILER_ODD = "tests/scenario/test_mongo_reconciler_odd.py::"
 RECONCILER = "tests/scenario/test_mongo_reconciler.py::"
@@ -21,9 +21,10 @@ SERVER = "tests/unit/test_mongo_server.py::"
 
 
 def _plant_fence(fence):
-    from postroom.stores.mongo import leasing, settling
+    from postroom.stores.mongo import leases as leases_module
+    from postroom.stores.mongo import settle
 
-    leasing.fence = settling.fence = fence
+    leases_module.fence = settle.fence = fence
 
 
 def _no_fence():
@@ -36,16 +37,18 @@ def _no_fence():
 def _fence_without(*left_out, writes=True):
     from bson.int64 import Int64
 
-    from postroom.stores.mongo import leasing
+    from postroom.stores.mongo import leases as leases_module
 
     def condition(stream, owner, held):
         asked = {
             "owner": {"owner": owner},
             "until": {"$expr": {"$gt": ["$until", "$$NOW"]}},
-            "token": leasing._tokens(stream, held),
+            "token": leases_module._tokens(stream, held),
         }
         if "token" in left_out:
-            asked["token"] = {"_id": {"$in": [leasing.lane_id(stream, lane) for lane in held]}}
+            asked["token"] = {
+                "_id": {"$in": [leases_module.lane_id(stream, lane) for lane in held]}
+            }
         return {
             name: value for part, fields in asked.items() if part == "token" or part not in left_out
             for name, value in fields.items()
@@ -71,54 +74,54 @@ def _lost_commits_go_on():
 
 
 def _the_dead_keep_their_lanes():
-    from postroom.stores.mongo import leasing
+    from postroom.stores.mongo import leases as leases_module
 
     async def nothing(db, stream):
         pass
 
-    leasing._end_sessions_of_the_dead = nothing
+    leases_module._end_sessions_of_the_dead = nothing
 
 
 def _no_numbers():
     """Events of one statement share a cluster time."""
     from bson.int64 import Int64
 
-    from postroom.transactions import pymongo
+    from postroom.transactions.mongo import sessions
 
-    pymongo.place_numbers = lambda count, salt: [Int64(count - n) for n in range(count)]
+    sessions.place_numbers = lambda count, salt: [Int64(count - n) for n in range(count)]
 
 
 def _clock_goes_back():
-    from postroom.transactions import pymongo
+    from postroom.transactions.mongo import documents
 
-    pymongo.TICK[0]["$set"] = {"seconds": pymongo._SECONDS, "tick": 1}
+    documents.TICK[0]["$set"] = {"seconds": documents._SECONDS, "tick": 1}
 
 
 def _no_snapshot():
     """The walk of a read, and the question for blocks, each at another time."""
-    from postroom.stores.mongo import reading
+    from postroom.stores.mongo import read
 
     async def believe(db, harvest, chosen):
         return list(chosen)
 
-    reading._without_gaps = believe
+    read._without_gaps = believe
 
 
 def _sessions_are_no_more():
-    from postroom.stores.mongo import troubles
+    from postroom.stores.mongo import errors
 
-    transient = troubles.is_transient
-    troubles.is_transient = lambda error: "Sessions" not in str(error) and transient(error)
+    transient = errors.is_transient
+    errors.is_transient = lambda error: "Sessions" not in str(error) and transient(error)
 
 
 def _autocommit():
-    from postroom.transactions.pymongo import _SessionWrites
+    from postroom.transactions.mongo.sessions import _SessionWrites
 
     _SessionWrites.check = lambda self: None
 
 
 def _any_database():
-    from postroom.transactions.pymongo import _Writes
+    from postroom.transactions.mongo.sessions import _Writes
 
     def believe(self):
         yield from ()
@@ -130,17 +133,17 @@ def _any_database():
 def _duplicates_overwrite():
     from pymongo import UpdateOne
 
-    from postroom.transactions import pymongo
+    from postroom.transactions.mongo import documents, sessions
 
     def upsert_of(row, ct, n):
-        new = [{"$replaceWith": pymongo.document(row, ct, n)}]
+        new = [{"$replaceWith": documents.document(row, ct, n)}]
         return UpdateOne({"_id": row.id}, new, upsert=True)
 
-    pymongo.upsert_of = upsert_of
+    sessions.upsert_of = upsert_of
 
 
 def _taken_out_first():
-    from postroom.stores.mongo.collecting import Collector
+    from postroom.stores.mongo.collector import Collector
 
     copy, take_out = Collector._copy, Collector._take_out
 
@@ -155,14 +158,14 @@ def _taken_out_first():
 
 
 def _placed_by_whoever_copies():
-    from postroom.stores.mongo import collecting
-    from postroom.transactions.pymongo import CLUSTER_TIME, place_numbers, upsert_of
+    from postroom.stores.mongo import collector
+    from postroom.transactions.mongo.documents import CLUSTER_TIME, place_numbers, upsert_of
 
-    collecting.upsert_of = lambda row, ct, n: upsert_of(row, CLUSTER_TIME, place_numbers(1, b"")[0])
+    collector.upsert_of = lambda row, ct, n: upsert_of(row, CLUSTER_TIME, place_numbers(1, b"")[0])
 
 
 def _results_first():
-    from postroom.stores.mongo.reconciling import Reconciler
+    from postroom.stores.mongo.reconciler import Reconciler
 
     repair = Reconciler._repair
 
@@ -188,7 +191,7 @@ def _answer(unserved):
 def _blind_mark():
     from pymongo import UpdateOne
 
-    from postroom.stores.mongo.served import Marked
+    from postroom.stores.mongo.reconciler_rules import Marked
 
     async def settled(self, db, collection, due):
         for one in due:
@@ -199,7 +202,7 @@ def _blind_mark():
 
 
 def _window_unchecked():
-    from postroom.stores.mongo.served import Recent
+    from postroom.stores.mongo.reconciler_rules import Recent
 
     Recent.check = lambda self, keep_done_seconds: None
 
@@ -222,34 +225,34 @@ def _host_clock():
     import time
     from datetime import UTC, datetime, timedelta
 
-    from postroom.stores.mongo import leasing
+    from postroom.stores.mongo import leases as leases_module
 
-    leasing._later = lambda seconds: (
+    leases_module._later = lambda seconds: (
         datetime.fromtimestamp(time.time(), UTC) + timedelta(seconds=seconds)
     )
 
 
 def _believes_documents():
-    from postroom.stores.mongo import oversight, people, reading
+    from postroom.stores.mongo import audit, operations, read
 
-    reading.sound = people.sound = oversight.sound = lambda document: document
+    read.sound = operations.sound = audit.sound = lambda document: document
 
 
 def _lanes_made_once():
-    from postroom.stores.mongo import leasing
+    from postroom.stores.mongo import leases as leases_module
 
-    make = leasing._make_lanes
+    make = leases_module._make_lanes
 
     async def once(db, stream):
         if not getattr(db, "made", None):
             db.made = True
             await make(db, stream)
 
-    leasing._make_lanes = once
+    leases_module._make_lanes = once
 
 
 def _all_or_nothing():
-    from postroom.stores.mongo.collecting import Collector
+    from postroom.stores.mongo.collector import Collector
 
     async def together(self, collection, found):
         return await self._move(collection, found)
@@ -258,25 +261,25 @@ def _all_or_nothing():
 
 
 def _no_room_no_event():
-    from postroom.stores.mongo import collecting
+    from postroom.stores.mongo import collector
 
-    collecting._is_too_large = lambda error: False
+    collector._is_too_large = lambda error: False
 
 
 def _tried_at_every_look():
-    from postroom.stores.mongo.asides import Asides
+    from postroom.stores.mongo.postponed import Postponed
 
-    Asides.due = lambda self, collection: self.of(collection)
+    Postponed.due = lambda self, collection: self.of(collection)
 
 
 def _another_codec():
-    from postroom.stores.mongo import served
+    from postroom.stores.mongo import reconciler_rules
 
-    served.plain = lambda db: db.database
+    reconciler_rules.plain = lambda db: db.database
 
 
 def _raw_marks():
-    from postroom.stores.mongo.served import Marked
+    from postroom.stores.mongo.reconciler_rules import Marked
 
     Marked._same = lambda self, due: {
         "_id": due.document["_id"], self.field: self._mark(due)
@@ -284,12 +287,12 @@ def _raw_marks():
 
 
 def _closes_the_store():
-    from postroom.stores.mongo import reconciling
+    from postroom.stores.mongo import reconciler
 
     async def close(store):
         await store.close()
 
-    reconciling.close_shared = close
+    reconciler.close_shared = close
 
 
 def _opened_by_each():
@@ -305,78 +308,78 @@ def _opened_by_each():
 
 
 def _cursors_are_left():
-    from postroom.stores.mongo.waking import Ear
+    from postroom.stores.mongo.change_stream import ChangeStream
 
     async def forget(self):
         self._session, self._cursor = None, 0
 
-    Ear._drop = forget
+    ChangeStream._drop = forget
 
 
 def _never_deep():
-    from postroom.stores.mongo import beside
+    from postroom.stores.mongo import read_past_keys
 
-    beside._note_deep = lambda depths, found, busy: False
-    beside._LEAST = 1_000_000
+    read_past_keys._note_deep = lambda depths, found, busy: False
+    read_past_keys._LEAST = 1_000_000
 
 
 def _never_to_the_end():
-    from postroom.stores.mongo import beside
+    from postroom.stores.mongo import read_past_keys
 
-    look_into = beside._look_into
+    look_into = read_past_keys._look_into
 
     async def shallow(db, ready, deep, busy, depths, rows, session):
         depths.rest_until = float("inf")
         return await look_into(db, ready, deep, busy, depths, rows, session)
 
-    beside._look_into = shallow
+    read_past_keys._look_into = shallow
 
 
 def _prunes_whatever_it_has_seen():
-    from postroom.stores.mongo import reading
+    from postroom.stores.mongo import read
 
     async def prune(db, streams, older_than_seconds, limit):
         removed = 0
         for stream in streams:
-            ids = await reading._old(db, stream, older_than_seconds, limit)
+            ids = await read._old(db, stream, older_than_seconds, limit)
             removed += (await db.outbox.delete_many({"_id": {"$in": ids}})).deleted_count
         return removed
 
-    reading.prune = prune
+    read.prune = prune
 
 
 def _accepted_first():
-    from postroom.stores.mongo.lending import Errand
+    from postroom.stores.mongo.handler_transactions import DeferredWrites
 
-    finish = Errand.finish
+    finish = DeferredWrites.finish
 
     async def marks_first(self):
-        for mark in self._marks:
-            await self._writes.accept(mark)
+        for acceptance in self._acceptances:
+            await self._writes.accept(acceptance)
         await finish(self)
 
-    Errand.finish = marks_first
+    DeferredWrites.finish = marks_first
 
 
 def _mended_in_the_beat():
-    from postroom.engine.mender import Mender
-    from postroom.engine.tender import Tender
+    from postroom.engine.relay.block_repair import BlockRepair
+    from postroom.engine.relay.heartbeat import Heartbeat
 
-    beat = Tender.beat
+    beat = Heartbeat.heartbeat
 
     async def beat_and_mend(self):
         await beat(self)
-        office = self._office
-        lanes, office.to_mend = office.to_mend, set()
-        await Mender(office)._mend(lanes)
+        context = self._context
+        lanes, context.to_repair = context.to_repair, set()
+        await BlockRepair(context)._repair(lanes)
 
-    Tender.beat = beat_and_mend
+    Heartbeat.heartbeat = beat_and_mend
 
 
 MONGO_MUTANTS = {
     "mended-in-the-beat": Mutant(
         "L6", "the heartbeat waits until blocks are mended", _mended_in_the_beat,
-        tests=("tests/scenario/test_mending.py::test_a_mend_that_hangs_holds_up_no_heartbeat",),
+        tests=("tests/scenario/test_block_repair.py::test_a_mend_that_hangs_holds_up_no_heartbeat",),
     ),
     "mongo-prunes-replayed": Mutant(
         "G2", "prune deletes what was replayed since it looked, in MongoDB",
@@ -422,7 +425,7 @@ MONGO_MUTANTS = {
         tests=(RECONCILER_ODD + "test_documents_are_found_again_whatever_their_id_holds",),
     ),
     "mongo-raw-marks": Mutant(
-        "G7", "a mark of a document is taken for a query", _raw_marks,
+        "G7", "a acceptance of a document is taken for a query", _raw_marks,
         tests=(RECONCILER_ODD + "test_a_mark_may_hold_anything",),
     ),
     "mongo-closes-the-store": Mutant(
@@ -520,8 +523,8 @@ MONGO_MUTANTS = {
         "G3", "the reconciler asks for results before it asks the outbox", _results_first,
         tests=(RECONCILER + "test_results_are_asked_for_after_the_outbox",),
     ),
-    "mongo-blind-mark": Mutant(
-        "G3", "the reconciler writes its mark over a newer one", _blind_mark,
+    "mongo-blind-acceptance": Mutant(
+        "G3", "the reconciler writes its acceptance over a newer one", _blind_mark,
         tests=(RECONCILER + "test_the_mark_of_a_newer_event_is_not_written_over",),
     ),
     "mongo-window": Mutant(

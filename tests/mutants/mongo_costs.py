@@ -8,7 +8,7 @@ RECONCILER = "tests/scenario/test_mongo_reconciler_odd.py::"
 
 def _users_errors_end_it():
     from postroom.errors import ConfigError, StoreError
-    from postroom.stores.mongo.reconciling import Reconciler
+    from postroom.stores.mongo.reconciler import Reconciler
 
     run_once = Reconciler.run_once
 
@@ -24,7 +24,7 @@ def _users_errors_end_it():
 
 
 def _same_pause():
-    from postroom.stores.mongo.reconciling import Reconciler
+    from postroom.stores.mongo.reconciler import Reconciler
 
     Reconciler._longer = lambda self, pause: 1.0
 

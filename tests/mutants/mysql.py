@@ -30,7 +30,7 @@ def _no_fence():
 
 def _fence_that_reads():
     from postroom.stores.mysql import events
-    from postroom.stores.mysql.leasing import pairs
+    from postroom.stores.mysql.leases import pairs
 
     async def look(session, stream, owner, leases):
         where = {"stream": stream, "owner": owner, **pairs(leases)}
@@ -82,15 +82,15 @@ def _no_rollback():
 
 
 def _operator_looks_first():
-    from postroom.stores.mysql import people
+    from postroom.stores.mysql import operations
 
     async def hasty(session, ids, lanes, *, finished):
         rows = await session.rows("chosen", ids=tuple(ids), finished=finished) if lanes else ()
         for stream in lanes:
             await session.run("fence_lanes", stream=stream, lanes=tuple(lanes[stream]))
-        return [people._Chosen._make(row) for row in rows]
+        return [operations._Chosen._make(row) for row in rows]
 
-    people._choose = hasty
+    operations._choose = hasty
     _rewrite("bury", " AND stage <> 'over'", "")
 
 
@@ -191,7 +191,7 @@ def _opened_by_each():
 
     from postroom.stores.mysql.store import MysqlStore
 
-    MysqlStore._door = property(lambda self: nullcontext(), lambda self, door: None)
+    MysqlStore._lifecycle_lock = property(lambda self: nullcontext(), lambda self, door: None)
 
 
 def _unknown_is_pending():

@@ -8,33 +8,35 @@ from tests.mutants.mutant import Mutant
 CONFIGURATION = "tests/unit/test_configuration.py"
 CONTRACT = "tests/contract/test_store_sqlite.py"
 DOCTOR = "tests/cli/test_doctor.py"
-FINGERPRINT = "tests/unit/test_fingerprint.py"
+FINGERPRINT = "tests/unit/test_dead_letters.py"
 HEALTH = "tests/unit/test_health.py"
 LOG = "tests/unit/test_log_observer.py"
 METRICS = "tests/unit/test_metrics.py"
 RECEIVING = "tests/unit/test_metrics_consumers.py"
 SHOW = "tests/cli/test_show.py"
-SERVING = "tests/unit/test_serving.py::"
+SERVING = "tests/unit/test_metrics_server.py::"
 TRACING = "tests/unit/test_tracing.py"
 
 
 def _deeds_forgotten():
-    from postroom.stores.sqlite import people
+    from postroom.stores.sqlite import operations
 
-    people._note = lambda db, done, now: None
+    operations._note = lambda db, done, now: None
 
 
 def _deeds_without_effect():
-    from postroom.stores.sqlite import people
+    from postroom.stores.sqlite import operations
 
-    note = people._note
-    people._note = lambda db, done, now: note(db, done._replace(how_many=done.how_many or 1), now)
+    note = operations._note
+    operations._note = lambda db, done, now: note(
+        db, done._replace(how_many=done.how_many or 1), now
+    )
 
 
 def _numbers_count():
-    from postroom import fingerprint
+    from postroom.model import dead_letters
 
-    fingerprint._PARTS = fingerprint._PARTS[:-2]
+    dead_letters._PARTS = dead_letters._PARTS[:-2]
 
 
 def _labels_unbounded():
@@ -85,7 +87,7 @@ def _secrets_shown():
 
 
 def _file_before_variables():
-    from postroom.configuration import Configuration
+    from postroom.cli.configuration import Configuration
 
     plan = Configuration._plan
 
@@ -100,7 +102,7 @@ def _file_before_variables():
 
 
 def _unknown_keys_pass():
-    from postroom import configuration
+    from postroom.cli import configuration
 
     read = configuration.Configuration._read_file
 
@@ -128,21 +130,21 @@ def _nobody_serves_is_fine():
 
 
 def _short_memory_is_fine():
-    from postroom.cli import brokers
+    from postroom.cli import doctor_brokers
 
-    brokers.judge_memory = lambda *given: iter(())
+    doctor_brokers.judge_memory = lambda *given: iter(())
 
 
 def _repeats_are_handled():
-    from postroom.telemetry import receiving
+    from postroom.telemetry import consumer_metrics
 
-    counts = receiving._counts
+    counts = consumer_metrics._counts
 
     def generous(consumer, backlog):
         found = counts(consumer, backlog)
         return found | {"handled": found["handled"] + found["repeated"]}
 
-    receiving._counts = generous
+    consumer_metrics._counts = generous
 
 
 def _terminal_obeys():
@@ -178,14 +180,14 @@ def _mask_whole_words():
 def _any_number_of_connections():
     from socketserver import ThreadingMixIn
 
-    from postroom.telemetry.serving import _Server
+    from postroom.telemetry.server import _Server
 
     _Server.process_request = ThreadingMixIn.process_request
     _Server.process_request_thread = ThreadingMixIn.process_request_thread
 
 
 def _connections_without_end():
-    from postroom.telemetry.serving import _Server
+    from postroom.telemetry.server import _Server
 
     _Server.service_actions = lambda self: None
 
@@ -193,13 +195,13 @@ def _connections_without_end():
 def _accept_at_once():
     from wsgiref.simple_server import WSGIServer
 
-    from postroom.telemetry import serving
+    from postroom.telemetry import server
 
-    serving._Server.get_request = lambda self: WSGIServer.get_request(self)
+    server._Server.get_request = lambda self: WSGIServer.get_request(self)
 
 
 def _any_host():
-    from postroom.telemetry.serving import MetricsServer
+    from postroom.telemetry.server import MetricsServer
 
     make = MetricsServer.__init__
     MetricsServer.__init__ = lambda self, host, *others: make(self, host or "0.0.0.0", *others)

@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 ENDLESS = "tests/unit/test_endless_failures.py"
 LISTENING = "tests/unit/test_postgres_listening.py"
-ALLOTMENT = "tests/unit/test_allotment.py::"
+ALLOTMENT = "tests/unit/test_lane_groups.py::"
 
 
 def _pauses_do_not_grow():
@@ -14,16 +14,16 @@ def _pauses_do_not_grow():
 
 
 def _every_listen_is_a_success():
-    from postroom.stores.postgres import listening
+    from postroom.stores.postgres import listener
 
-    listening._STEADY_SECONDS = 0.0
+    listener._STEADY_SECONDS = 0.0
 
 
 def _only_the_drivers_errors():
     """The old way: another error ends the listener."""
     import psycopg
 
-    from postroom.stores.postgres.listening import Listener
+    from postroom.stores.postgres.listener import Listener
 
     attempt = Listener._attempt
 
@@ -46,7 +46,7 @@ def _only_the_drivers_errors():
 
 def _sampler_knows_one_error():
     from postroom.errors import PostroomError
-    from postroom.telemetry.sampling import Sampler
+    from postroom.telemetry.sampler import Sampler
 
     failed = Sampler._failed
 
@@ -61,7 +61,7 @@ def _sampler_knows_one_error():
 def _oldest_suspect_first():
     from heapq import heappush
 
-    from postroom.engine.suspects import Suspects
+    from postroom.engine.relay.suspects import Suspects
 
     def add(self, record):
         heappush(self._round, (record.seq, next(self._turn), record))
@@ -71,9 +71,9 @@ def _oldest_suspect_first():
 
 
 def _walks_all_the_time():
-    from postroom.engine import allotment
+    from postroom.engine.relay import lane_groups
 
-    learn = allotment.Depths.learn
+    learn = lane_groups.Depths.learn
 
     def learning(self, *arguments, **facts):
         before = self._look_at
@@ -81,7 +81,7 @@ def _walks_all_the_time():
         if self._is_apart:
             self._look_at = before
 
-    allotment.Depths.learn = learning
+    lane_groups.Depths.learn = learning
 
 
 PAUSES_MUTANTS = {

@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 FENCE = "tests/scenario/test_postgres_fence.py"
 WRITERS = "tests/scenario/test_postgres_writers.py"
-FLOOR = "tests/scenario/test_postgres_floor.py"
+FLOOR = "tests/scenario/test_postgres_floors.py"
 CONTRACT = "tests/contract/test_store_postgres.py::TestPostgres15Store::"
 PSYCOPG = "tests/contract/test_transactions_psycopg.py::"
 SEQUENCE = "tests/scenario/test_postgres_sequence.py::"
@@ -13,10 +13,10 @@ PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_no
 
 def _rewrite(old, new):
     """Change the text of the PostgreSQL store's statements and functions, wherever it stands."""
-    from postroom.stores import statements
+    from postroom.stores import sql_files
     from postroom.stores.postgres.statements import load_queries
 
-    queries, load = load_queries("postroom_"), statements.load_migrations
+    queries, load = load_queries("postroom_"), sql_files.load_migrations
     found = [name for name, query in queries.items() if old in query.sql]
     for name in found:
         queries[name] = queries[name]._replace(sql=queries[name].sql.replace(old, new))
@@ -28,7 +28,7 @@ def _rewrite(old, new):
 
     told = any(old in step.script for step in load("postroom.stores.postgres", "postroom_"))
     assert found or told, f"nothing says {old!r} any more"
-    statements.load_migrations = mutated
+    sql_files.load_migrations = mutated
 
 
 def _fence_without_lock():
@@ -52,16 +52,16 @@ def _waits_for_locked_lanes():
 
 
 def _naive_floor():
-    from postroom.stores.postgres import floor
+    from postroom.stores.postgres import floors
 
     async def nobody(db):
         return frozenset()
 
-    floor._writers = nobody
+    floors._writers = nobody
 
 
 def _floor_forgets_what_comes_back():
-    from postroom.stores.postgres.floor import Floors
+    from postroom.stores.postgres.floors import Floors
 
     Floors.lower = lambda self, stream, lowest: None
 

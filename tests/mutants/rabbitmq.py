@@ -10,13 +10,13 @@ SETUP = "tests/scenario/test_rabbitmq_setup.py::"
 
 
 def _text_is_strict():
-    from postroom.brokers.rabbitmq import content
+    from postroom.brokers.rabbitmq import content_header
 
-    content._text = lambda data, what, problems: data.decode()
+    content_header._text = lambda data, what, problems: data.decode()
 
 
 def _reconnects_at_once():
-    from postroom.consumers.pauses import Pauses
+    from postroom.sources.pauses import Pauses
 
     Pauses.after_loss = lambda self: 0.0
 
@@ -28,7 +28,7 @@ def _default_limit():
 
 
 def _attempts_forgotten():
-    from postroom.consumers.attempts import Attempts
+    from postroom.engine.consumer.attempts import Attempts
 
     Attempts.keep = lambda self, record, wait_seconds: None
 

@@ -21,86 +21,86 @@ MESSAGES = "tests/unit/test_consumer_parts.py"
 
 
 def _burial_left_half():
-    from postroom.consumers.backlog import Backlog
+    from postroom.engine.consumer.durable_inbox import DurableInbox
 
     async def left(self, ids):
         pass
 
-    Backlog._finish_burials = left
+    DurableInbox._finish_burials = left
 
 
-async def _effect_alone(run, handler, record, mark, tx, prefix):
-    from postroom.brokers import handling
+async def _effect_alone(run, handler, record, acceptance, tx, prefix):
+    from postroom.engine.handlers import runs
 
     run.is_repeat = False
-    run.phase = handling.Phase.RUNNING
+    run.phase = runs.Phase.RUNNING
     await handler.call(record, tx)
 
 
 def _accept_last():
     from postroom import transactions
-    from postroom.brokers import handling
+    from postroom.engine.handlers import runs
 
-    async def effect(run, handler, record, mark, tx, prefix):
-        await _effect_alone(run, handler, record, mark, tx, prefix)
-        await transactions.resolve(tx, prefix=prefix).accept(mark)
+    async def effect(run, handler, record, acceptance, tx, prefix):
+        await _effect_alone(run, handler, record, acceptance, tx, prefix)
+        await transactions.resolve(tx, prefix=prefix).accept(acceptance)
 
-    handling.effect = effect
+    runs.effect = effect
 
 
 def _accept_outside():
     """Accepted and committed first, in a transaction of its own."""
     from postroom import transactions
-    from postroom.brokers import handlers, handling
+    from postroom.engine.handlers import handlers, runs
 
-    run_async = handling.run_async
+    run_async = runs.run_async
 
-    async def two_steps(handler, record, mark, factory, *, limit_seconds, prefix):
+    async def two_steps(handler, record, acceptance, factory, *, limit_seconds, prefix):
         async with factory() as tx:
-            if not await transactions.resolve(tx, prefix=prefix).accept(mark):
-                return handling.REPEAT
+            if not await transactions.resolve(tx, prefix=prefix).accept(acceptance):
+                return runs.REPEAT
         return await run_async(
-            handler, record, mark, factory, limit_seconds=limit_seconds, prefix=prefix
+            handler, record, acceptance, factory, limit_seconds=limit_seconds, prefix=prefix
         )
 
-    handlers.run_async, handling.effect = two_steps, _effect_alone
+    handlers.run_async, runs.effect = two_steps, _effect_alone
 
 
 def _batch_accept_outside():
     """All of a batch accepted and committed first."""
     from postroom import transactions
-    from postroom.brokers import handlers, together
+    from postroom.engine.handlers import batch_runs, handlers
 
-    run_together = together.run_together
+    run_together = batch_runs.run_together
 
     async def two_steps(jobs, factory, limit_seconds, prefix):
         async with factory() as tx:
             for job in jobs:
-                await transactions.resolve(tx, prefix=prefix).accept(job.mark)
+                await transactions.resolve(tx, prefix=prefix).accept(job.acceptance)
         return await run_together(jobs, factory, limit_seconds, prefix)
 
-    handlers.run_together, together.effect = two_steps, _effect_alone
+    handlers.run_together, batch_runs.effect = two_steps, _effect_alone
 
 
 def _batch_accept_first():
     """All of a batch accepted in its transaction before the first handler runs."""
     from postroom import transactions
-    from postroom.brokers import handlers, together
+    from postroom.engine.handlers import batch_runs, handlers
 
-    run_together = together.run_together
+    run_together = batch_runs.run_together
 
     async def all_first(jobs, factory, limit_seconds, prefix):
         news = {}
 
-        async def effect(run, handler, record, mark, tx, prefix):
+        async def effect(run, handler, record, acceptance, tx, prefix):
             if not news:
                 adapter = transactions.resolve(tx, prefix=prefix)
                 for job in jobs:
-                    news[job.mark] = await adapter.accept(job.mark)
-            if news[mark]:
-                await _effect_alone(run, handler, record, mark, tx, prefix)
+                    news[job.acceptance] = await adapter.accept(job.acceptance)
+            if news[acceptance]:
+                await _effect_alone(run, handler, record, acceptance, tx, prefix)
 
-        together.effect = effect
+        batch_runs.effect = effect
         return await run_together(jobs, factory, limit_seconds, prefix)
 
     handlers.run_together = all_first
@@ -108,7 +108,7 @@ def _batch_accept_first():
 
 def _batch_ends(outcome):
     """What is said of every message of a batch that was rolled back."""
-    from postroom.consumers.batches import Batches
+    from postroom.engine.consumer.batches import Batches
 
     together = Batches._together
 
@@ -142,42 +142,42 @@ def _batch_trusts_handlers():
 
 
 def _runs_trust_handlers():
-    from postroom.brokers import handling
+    from postroom.engine.handlers import runs
 
-    handling.may_commit = lambda standing, names: True
+    runs.may_commit = lambda standing, names: True
 
 
 def _hangs_are_forgotten():
-    from postroom.brokers.threads import Threads
+    from postroom.engine.handlers.threads import Threads
 
     Threads.watch = lambda self, *given, **options: None
 
 
 def _sync_context_drops_history():
-    from postroom.context import SyncContext
+    from postroom.engine.handlers.context import SyncContext
 
     SyncContext.add = lambda self, event: self._outbox.add(self.tx, event)
 
 
 def _batch_one_key_twice():
-    from postroom.consumers.keys import Keys
+    from postroom.engine.consumer.key_queues import KeyQueues
 
-    put = Keys.put
+    put = KeyQueues.put
 
-    def each_for_itself(self, letter):
-        own = letter.record._replace(key_hash=str(letter.record.seq).encode())
-        put(self, letter._replace(record=own))
+    def each_for_itself(self, received):
+        own = received.record._replace(key_hash=str(received.record.seq).encode())
+        put(self, received._replace(record=own))
 
-    Keys.put = each_for_itself
+    KeyQueues.put = each_for_itself
 
 
 def _batch_not_begun():
     from postroom.broker import UNSENT
-    from postroom.brokers.handlers import Handlers
+    from postroom.engine.handlers.handlers import Handlers
 
-    async def trusting(self, records, desk):
+    async def trusting(self, records, reporter):
         async with self._turn_of_store():
-            ends = await self._run_together(records, desk.may_go_on)
+            ends = await self._run_together(records, reporter.may_go_on)
         return ends or [UNSENT] * len(records)
 
     Handlers._handle_several = trusting
@@ -185,7 +185,7 @@ def _batch_not_begun():
 
 def _batch_of_events_charged():
     from postroom.broker import Outcome, Verdict
-    from postroom.brokers.handlers import Handlers
+    from postroom.engine.handlers.handlers import Handlers
 
     run_together = Handlers._run_together
 
@@ -197,19 +197,19 @@ def _batch_of_events_charged():
 
 
 def _batch_lanes_unasked():
-    from postroom.engine.worker import Worker
+    from postroom.engine.relay.worker import Worker
 
     Worker.may_go_on = lambda self, record: True
 
 
 def _batch_together_again():
-    from postroom.brokers.turnstile import Floor
+    from postroom.engine.handlers.runtime import HandlerRuntime
 
-    Floor.part = lambda self, ids: None
+    HandlerRuntime.part = lambda self, ids: None
 
 
 def _batch_thread_forgotten():
-    from postroom.brokers import handlers
+    from postroom.engine.handlers import handlers
 
     run = handlers.run_together_in_thread
 
@@ -221,7 +221,7 @@ def _batch_thread_forgotten():
 
 
 def _cancel_first():
-    from postroom.consumers.rabbitmq import RabbitSource
+    from postroom.sources.rabbitmq.source import RabbitSource
 
     async def cancel(self):
         session = self._session
@@ -233,26 +233,26 @@ def _cancel_first():
 
 
 def _ack_before_commit():
-    from postroom.consumers.trial import Trials
+    from postroom.engine.consumer.processor import MessageProcessor
 
-    finish = Trials.finish
+    finish = MessageProcessor.finish
 
-    async def hasty(self, letter):
-        letter.delivery.ack()
-        return await finish(self, letter)
+    async def hasty(self, received):
+        received.delivery.ack()
+        return await finish(self, received)
 
-    Trials.finish = hasty
+    MessageProcessor.finish = hasty
 
 
 def _ack_before_kept():
-    from postroom.consumers.consumer import Consumer
+    from postroom.engine.consumer.consumer import Consumer
 
     keep = Consumer._keep
 
-    async def hasty(self, bench, letters):
-        for letter in letters:
-            letter.delivery.ack()
-        await keep(self, bench, letters)
+    async def hasty(self, bench, messages):
+        for received in messages:
+            received.delivery.ack()
+        await keep(self, bench, messages)
 
     Consumer._keep = hasty
 
@@ -274,9 +274,9 @@ def _received_is_done():
 def _newness_from_on_duplicate_key():
     from postroom.transactions.dialect_mysql import Mysql
 
-    def accept(self, driver, mark):
+    def accept(self, driver, acceptance):
         sql = self._accept.sql + " ON DUPLICATE KEY UPDATE consumer = VALUES(consumer)"
-        changed = yield driver.change(sql, self._mark(mark))
+        changed = yield driver.change(sql, self._acceptance(acceptance))
         return changed == 1
 
     Mysql.accept = accept
@@ -284,28 +284,28 @@ def _newness_from_on_duplicate_key():
 
 def _requeue_past_the_key():
     from postroom.broker import Verdict
-    from postroom.consumers.keys import Keys
+    from postroom.engine.consumer.key_queues import KeyQueues
 
     async def work(self, key):
         queue, trials = self._queues[key], self._finish.__self__
         while queue:
-            letter = queue.popleft()
-            outcome = await trials._try(letter.record)
+            received = queue.popleft()
+            outcome = await trials._try(received.record)
             if outcome.verdict is Verdict.CONFIRMED:
-                trials._bench.counts.done += 1
-                trials._bench.counts.repeats += bool(outcome.error)
-                letter.delivery.ack()
+                trials._context.counts.done += 1
+                trials._context.counts.repeats += bool(outcome.error)
+                received.delivery.ack()
                 self._on_left(1)
             else:
                 await asyncio.sleep(0.01)
-                queue.append(letter)
+                queue.append(received)
         del self._queues[key]
 
-    Keys._work = work
+    KeyQueues._work = work
 
 
 def _commit_past_a_gap():
-    from postroom.consumers.offsets import Partition
+    from postroom.sources.kafka.offsets import Partition
 
     def done(self, offset):
         self._open.pop(offset, None)
@@ -315,17 +315,17 @@ def _commit_past_a_gap():
 
 
 def _poison_thrown_away():
-    from postroom.consumers.trial import Bench
+    from postroom.engine.consumer.context import ConsumerContext
 
-    async def bury(self, letter, reason):
+    async def bury(self, received, reason):
         self.counts.dead += 1
         return True
 
-    Bench.bury = bury
+    ConsumerContext.bury = bury
 
 
 def _gap_taken():
-    from postroom.brokers import handling
+    from postroom.engine.handlers import runs
     from postroom.transaction import Counter
 
     def admit(tx, gate):
@@ -334,38 +334,38 @@ def _gap_taken():
         yield tx.count_up([Counter(name, key_hash, max(number - value, 0))])
         return value <= number
 
-    handling.admit = admit
+    runs.admit = admit
 
 
 def _a_full_disk_is_charged():
-    from postroom.brokers import handling
+    from postroom.engine.handlers import runs
 
-    handling.has_no_room = lambda error: False
+    runs.has_no_room = lambda error: False
 
 
 def _a_full_disk_is_final():
-    from postroom.consumers import consumer, trial
+    from postroom.engine.consumer import consumer, context
     from postroom.errors import StoreError
 
-    consumer.is_passing = trial.is_passing = lambda error: isinstance(error, StoreError)
+    consumer.is_passing = context.is_passing = lambda error: isinstance(error, StoreError)
 
 
 def _a_key_goes_on_behind_what_no_row_holds():
-    from postroom.consumers import trial
-    from postroom.consumers.consumer import Consumer
+    from postroom.engine.consumer import processor
+    from postroom.engine.consumer.consumer import Consumer
 
-    bury = trial.Bench.bury
+    bury = processor.ConsumerContext.bury
 
-    async def gives_up(self, letter, reason):
-        return await bury(self, letter, reason) or True
+    async def gives_up(self, received, reason):
+        return await bury(self, received, reason) or True
 
-    trial.Bench.bury = gives_up
-    Consumer._may_be_kept = lambda self, letter: not letter.delivery.is_lost
+    processor.ConsumerContext.bury = gives_up
+    Consumer._may_be_kept = lambda self, received: not received.delivery.is_lost
 
 
 RECEIVING_MUTANTS = {
     "in-full-disk-final": Mutant(
-        "I3", "a driver's own error while a dead letter is written counts as its end",
+        "I3", "a driver's own error while a dead received is written counts as its end",
         _a_full_disk_is_final,
         tests=(f"{FAULTS}::test_nothing_passes_a_message_whose_dead_letter_cannot_be_written",),
     ),

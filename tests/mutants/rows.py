@@ -4,15 +4,15 @@ from tests.mutants.mutant import Mutant
 
 
 def _flawed_rows_are_sent():
-    from postroom.flawed import FlawedRecord
+    from postroom.model.unreadable_rows import FlawedRecord
 
     FlawedRecord.flaw = None
 
 
 def _headers_unseen():
-    from postroom import flawed
+    from postroom.model import unreadable_rows
 
-    flawed._are_headers = lambda value: True
+    unreadable_rows._are_headers = lambda value: True
 
 
 def _file_is_what_it_was():
@@ -55,9 +55,9 @@ def _session_bind_unseen():
 
 
 def _notes_asked_for_again():
-    from postroom.engine import forgetting
+    from postroom.engine.relay import inbox_pruner
 
-    forget = forgetting.forget
+    forget = inbox_pruner.forget
 
     async def once_more(consumer, seconds, notes, store, kept_by):
         async def from_the_beginning(method, *values):
@@ -69,25 +69,25 @@ def _notes_asked_for_again():
 
         return await forget(consumer, seconds, from_the_beginning, store, kept_by)
 
-    forgetting.forget = once_more
+    inbox_pruner.forget = once_more
 
 
 def _any_lane_is_one():
-    from postroom.stores.sqlite import leasing
+    from postroom.stores.sqlite import leases as leases_module
 
     def trusting(members, leases):
-        return leasing.Roster(
-            tuple(leasing.Member(owner, bool(well), name) for owner, well, name in members),
-            tuple(leasing.Lease(*row) for row in leases),
+        return leases_module.Membership(
+            tuple(leases_module.Member(owner, bool(well), name) for owner, well, name in members),
+            tuple(leases_module.Lease(*row) for row in leases),
         )
 
-    leasing.make_roster = trusting
+    leases_module.make_membership = trusting
 
 
 def _any_row_is_skipped():
-    from postroom.stores.sqlite import people
+    from postroom.stores.sqlite import operations
 
-    people.refuse_to_skip = lambda event_id, row: None
+    operations.refuse_to_skip = lambda event_id, row: None
 
 
 def _refusals_pass():
@@ -137,7 +137,7 @@ ROW_MUTANTS = {
     ),
     "flawed-rows-sent": Mutant(
         "G7", "rows that cannot be events are sent", _flawed_rows_are_sent,
-        tests=("tests/unit/test_flawed.py",),
+        tests=("tests/unit/test_unreadable_rows.py",),
     ),
     "headers-unseen": Mutant(
         "G7", "headers of any shape go to the destination", _headers_unseen,

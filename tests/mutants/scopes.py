@@ -14,14 +14,14 @@ STRICT = "tests/scenario/test_inbox_strict.py"
 
 
 def _forget_a_tenth():
-    from postroom.engine import forgetting
+    from postroom.engine.relay import inbox_pruner
 
-    forget = forgetting.Forgetter.__init__
+    forget = inbox_pruner.InboxPruner.__init__
 
-    def early(self, office, forget_accepted):
-        forget(self, office, lambda seconds: forget_accepted(seconds / 10))
+    def early(self, context, forget_accepted):
+        forget(self, context, lambda seconds: forget_accepted(seconds / 10))
 
-    forgetting.Forgetter.__init__ = early
+    inbox_pruner.InboxPruner.__init__ = early
 
 
 def _forget_all():
@@ -43,25 +43,25 @@ def _forget_all():
 
 
 def _forget_dead():
-    from postroom.engine import forgetting
+    from postroom.engine.relay import inbox_pruner
 
     async def nothing(ids, store, kept_by):
         return set()
 
-    forgetting._may_come_again = nothing
+    inbox_pruner._may_come_again = nothing
 
 
 def _strangers_are_kept():
-    from postroom.consumers.backlog import Backlog
+    from postroom.engine.consumer.durable_inbox import DurableInbox
 
     async def accept(self, rows):
         pass
 
-    Backlog._refuse_strangers = accept
+    DurableInbox._refuse_strangers = accept
 
 
 def _handlers_default_tables():
-    from postroom.brokers import handlers
+    from postroom.engine.handlers import handlers
     from postroom.store import Tables
 
     set_scopes = handlers.Handlers._set_scopes
@@ -69,7 +69,7 @@ def _handlers_default_tables():
 
 
 def _one_name():
-    from postroom.brokers import handlers
+    from postroom.engine.handlers import handlers
 
     handlers.name_in_relay = lambda stream, *, own_factory: "handlers"
 
@@ -88,13 +88,13 @@ def _module_left_out():
 
 
 def _no_detours():
-    from postroom.consumers.detours import Detours
+    from postroom.engine.consumer.detours import Detours
 
     Detours.relieve = lambda self: None
 
 
 def _detours_are_passed():
-    from postroom.consumers.detours import Detours
+    from postroom.engine.consumer.detours import Detours
 
     async def nothing(self):
         return set()
@@ -123,7 +123,7 @@ SCOPE_MUTANTS = {
     ),
     "handlers-default-tables": Mutant(
         "G6", "handlers write into the default tables", _handlers_default_tables,
-        tests=("tests/unit/test_handlers_scope.py",),
+        tests=("tests/unit/test_handlers_tables.py",),
     ),
     "one-name-for-all": Mutant(
         "G6", "handlers without a name all have the same", _one_name,

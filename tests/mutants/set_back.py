@@ -58,19 +58,19 @@ def _floors_beside_a_cache():
 def _floors_ignore_what_is_staged():
     import inspect
 
-    from postroom.stores.postgres import floor
+    from postroom.stores.postgres import floors
 
-    text = inspect.getsource(floor.Floors._raise)
+    text = inspect.getsource(floors.Floors._raise)
     old = "if self._moving or self._moves != moves:"
     assert old in text, f"nothing says {old!r} any more"
     text = inspect.cleandoc("\n" + text.replace(old, "if self._moving:"))
-    space = dict(vars(floor))
-    exec(compile(text, floor.__file__, "exec", 0x1000000), space)  # annotations stay text
-    floor.Floors._raise = space["_raise"]
+    space = dict(vars(floors))
+    exec(compile(text, floors.__file__, "exec", 0x1000000), space)  # annotations stay text
+    floors.Floors._raise = space["_raise"]
 
 
 def _effects_by_memory():
-    from postroom.brokers.handlers import Handlers
+    from postroom.engine.handlers.handlers import Handlers
 
     async def believed(self, record, outcome):
         return outcome
@@ -79,7 +79,7 @@ def _effects_by_memory():
 
 
 def _no_witnesses():
-    from postroom.engine.witnesses import Witnesses
+    from postroom.engine.relay.witnesses import Witnesses
 
     Witnesses.of = lambda self, lanes, now: []
 
@@ -107,7 +107,7 @@ def _skip_without_lock():
     postgres._rewrite("ORDER BY f.stream, f.lane FOR NO KEY UPDATE", "ORDER BY f.stream, f.lane")
 
 
-FLOOR = "tests/scenario/test_postgres_floor.py"
+FLOOR = "tests/scenario/test_postgres_floors.py"
 FENCE = "tests/scenario/test_postgres_fence.py"
 TAKEN_BACK = f"{FLOOR}::test_a_floor_is_not_used_when_numbers_were_taken_back"
 

@@ -7,45 +7,45 @@ STRANGERS = "tests/scenario/test_kafka_strangers.py::"
 
 
 def _kafka_broken_headers_ignored():
-    from postroom.consumers import kafka_poller
+    from postroom.sources.kafka import poller
 
-    incoming = kafka_poller.incoming
-    kafka_poller.incoming = lambda *given: incoming(*given)._replace(problem="")
+    incoming = poller.incoming
+    poller.incoming = lambda *given: incoming(*given)._replace(problem="")
 
 
 def _cloud_id_alone():
-    from postroom import foreign
+    from postroom.model import foreign_messages
 
-    foreign.cloud_id = lambda _source, event_id: event_id
+    foreign_messages.cloud_id = lambda _source, event_id: event_id
 
 
 def _key_left_out_of_the_hash():
-    from postroom import message_id
+    from postroom.model import message_id
 
     plain = message_id.record_hash
     message_id.record_hash = lambda message: plain(message._replace(key=None))
 
 
 def _latest_leaves_no_trace():
-    from postroom.consumers.kafka_poller import Poller
+    from postroom.sources.kafka.poller import Poller
 
     Poller._at_the_end = lambda _self, _client, partitions: partitions
 
 
 def _topic_id_left_out():
-    from postroom.consumers.kafka_cluster import Cluster
+    from postroom.sources.kafka.cluster import Cluster
 
     Cluster.topic_ids = lambda _self, topics: dict.fromkeys(topics, "")
 
 
 def _no_limit():
-    from postroom.consumers import consumer
+    from postroom.engine.consumer import consumer
 
     consumer.limited = lambda delivery, _: delivery
 
 
 def _never_enough():
-    from postroom.consumers.kafka_poller import Arrivals
+    from postroom.sources.kafka.poller import Arrivals
 
     Arrivals.are_enough = False
 

@@ -55,7 +55,7 @@ def test_a_run_that_broke_catches_nothing(monkeypatch, end):
 
 
 def test_what_the_code_raises_because_of_the_bug_is_a_catch(monkeypatch):
-    end = "src/postroom/engine/flight.py:12: TypeError\nFAILED tests/unit/test_x.py::test_y - Error"
+    end = "src/postroom/engine/relay/in_flight.py:12: TypeError\nFAILED tests/unit/test_x.py::test_y - Error"
     running(monkeypatch, (0, ""), (1, end))
     assert hunt_by_test("any", "x::y") == "test_x.py::test_y"
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from postroom import codec
-from postroom.codec import BINARY, JSON, MAX_DEPTH, MAX_PAYLOAD_BYTES, decode_json, encode
 from postroom.errors import PayloadError
+from postroom.model import codec
+from postroom.model.codec import BINARY, JSON, MAX_DEPTH, MAX_PAYLOAD_BYTES, decode_json, encode
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None))  # lone surrogates included
 GOOD_TEXT = st.text(st.characters(codec="utf-8"))

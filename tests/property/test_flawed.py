@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from postroom.flawed import TYPES, FlawedRecord, to_record
+from postroom.model.unreadable_rows import TYPES, FlawedRecord, to_record
 from postroom.record import Record
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 from tests.property.profile import tries
 
 GOOD = make_record(1, key="k")._asdict()

@@ -8,14 +8,14 @@ from urllib.parse import quote
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from postroom import envelope
-from postroom.configuration import SETTINGS, load
-from postroom.consumers.letter import restore, to_message, to_record, to_row
-from postroom.envelope import read_headers, write_headers
+from postroom.cli.configuration import SETTINGS, load
+from postroom.engine.consumer.messages import restore, to_message, to_record, to_row
 from postroom.errors import ConfigError, EventError
+from postroom.model import envelope
+from postroom.model.envelope import read_headers, write_headers
+from postroom.model.incoming import Incoming
+from postroom.model.url import Host, Url, boolean, one_of, seconds, whole_number
 from postroom.record import Record, key_hash, lane_of
-from postroom.source import Incoming
-from postroom.url import Host, Url, boolean, one_of, seconds, whole_number
 from tests.property.profile import tries
 
 ANY_TEXT = st.text(st.characters(codec=None, categories=None), max_size=30)

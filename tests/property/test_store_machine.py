@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from postroom.record import key_hash, lane_of
-from postroom.store import Member, Read
-from postroom.testing.store_hand import Hand
+from postroom.store import Member, ReadRequest
+from postroom.testing.store.tools import Hand
 from tests.property.profile import tries
 from tests.property.two_stores import KEYS, LANES, LEASE, SHARED, Hands, TwoStores
 
@@ -127,7 +127,7 @@ class StoreMachine(TwoStores, RuleBasedStateMachine):
     def read(self, owner):
         hands = self.hands[owner]
         busy = [key_hash(None, key, "") for key in hands.runs]
-        question = Read("main", LANES, 100, 100, 10**9, busy, owner, dict(hands.held))
+        question = ReadRequest("main", LANES, 100, 100, 10**9, busy, owner, dict(hands.held))
         answers = {}
         for which, store in self.stores.items():
             answers[which] = []

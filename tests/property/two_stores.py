@@ -11,10 +11,10 @@ from unittest.mock import patch
 
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
-from postroom.store import Burial, Failure, Settlement
+from postroom.store import DeadOutcome, FailedOutcome, Settlement
 from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
-from postroom.testing.store_hand import keys_of_lane
+from postroom.testing.store.tools import keys_of_lane
 from tests.property.outbox_model import Model
 
 SHARED, OTHER = 5, 9  # two keys share a lane, the third has one of its own
@@ -119,8 +119,8 @@ class TwoStores:
         }
 
     async def seen_leases(self, store):
-        roster = await store.leases("main")
-        return {x.lane: (x.owner, x.token, x.live) for x in roster.leases if x.lane in LANES}
+        membership = await store.leases("main")
+        return {x.lane: (x.owner, x.token, x.live) for x in membership.leases if x.lane in LANES}
 
     # -- changing -----------------------------------------------------------------------------
     def events(self, numbers, keys):
@@ -153,8 +153,8 @@ class TwoStores:
 
             settlement = Settlement(
                 "main", owner, LEASE, dict(hands.held), keep_done,
-                failed=[Failure(r, r.attempts + 1, delay, "boom") for r in records(failed)],
-                dead=[Burial(r, r.attempts + 1, "boom") for r in records(dead)],
+                failed=[FailedOutcome(r, r.attempts + 1, delay, "boom") for r in records(failed)],
+                dead=[DeadOutcome(r, r.attempts + 1, "boom") for r in records(dead)],
                 **{what: records(wanted) for what, wanted in names.items()},
             )  # fmt: skip
             assert self.run(store.settle(settlement)) == held

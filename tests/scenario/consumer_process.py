@@ -14,10 +14,10 @@ from contextlib import asynccontextmanager
 from uuid import uuid4
 
 from postroom import Event, Handlers
-from postroom.consumers import Consumer
+from postroom.engine.consumer import Consumer
+from postroom.registry import load_source, load_store
 from postroom.retry import Constant, RetryPolicy
 from postroom.transactions.statements import AsyncStatements
-from postroom.wiring import load_source, load_store
 
 
 class Fate:

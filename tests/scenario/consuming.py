@@ -105,8 +105,8 @@ async def consumer(ledger, source_url, *options):
 @cache
 def _prepared():
     return Prepared(
-        "tests.scenario.consumer_process", "postroom.stores.postgres", "postroom.consumers.kafka",
-        "postroom.consumers.rabbitmq", env=dict(os.environ), options=["-W", "error"],
+        "tests.scenario.consumer_process", "postroom.stores.postgres", "postroom.sources.kafka.source",
+        "postroom.sources.rabbitmq.source", env=dict(os.environ), options=["-W", "error"],
     )  # fmt: skip
 
 

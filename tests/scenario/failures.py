@@ -8,9 +8,9 @@ import pytest
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.memory import MemoryBroker
-from postroom.errors import StoreConflictError, StoreError, StoreLostError
+from postroom.errors import StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import Event
-from postroom.observer import Alarm, Attempt, BreakerChanged, Trouble
+from postroom.observer import Alarm, Attempt, BreakerChanged, StoreTrouble
 from postroom.retry import Constant, RetryPolicy
 from tests.scenario.place import Reach, Stop, first_seen, ids, until
 
@@ -36,16 +36,16 @@ class Fragile(MemoryBroker):
         self.poison = poison
         self.alone = []
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         if any(record.id == self.poison for record in batch):
             raise ConnectionError("channel closed")
-        await super().publish(batch, desk)
+        await super().publish(batch, reporter)
 
-    async def publish_alone(self, record, desk):
+    async def publish_alone(self, record, reporter):
         self.alone.append(record.id)
         if record.id == self.poison:
             raise ConnectionError("channel closed")
-        await super().publish_alone(record, desk)
+        await super().publish_alone(record, reporter)
 
 
 class FailureScenes:
@@ -297,7 +297,7 @@ class FailureScenes:
 
     # -- a store in trouble (L5, S1.8) --------------------------------------------------------
     @pytest.mark.promise("L5", "G3")
-    @pytest.mark.parametrize("error", [StoreConflictError, StoreLostError, StoreError])
+    @pytest.mark.parametrize("error", [StoreRetryableError, StoreUnknownError, StoreError])
     @pytest.mark.parametrize("when", ["before", "after"])
     async def test_a_settle_that_fails_is_repeated_and_nothing_is_published_again(
         self, place, broker, notes, error, when
@@ -315,11 +315,11 @@ class FailureScenes:
             await until(place.all_done)
             assert (relay.counts.repeated, relay.counts.fenced) == (0, 0)
         assert ids(broker) == ["e1", "e2"]
-        assert len(notes.of(Trouble)) == 2
+        assert len(notes.of(StoreTrouble)) == 2
 
     async def test_troubles_of_every_other_call_are_told_and_survived(self, place, broker, notes):
         reach = Reach(place.another())
-        calls = ("beat", "take", "read", "stage", "mend", "wait_for_change", "retake")
+        calls = ("heartbeat", "take", "read", "stage", "repair_blocks", "wait_for_change", "retake")
         left = dict.fromkeys(calls, 2)
 
         def trouble(name):
@@ -335,8 +335,8 @@ class FailureScenes:
             await place.write(Event("made", id="e1"))
             await until(place.all_done)
         assert ids(broker) == ["e1"]
-        told = " ".join(fact.error for fact in notes.of(Trouble))
-        for name in ("beat", "take", "read", "stage"):
+        told = " ".join(fact.error for fact in notes.of(StoreTrouble))
+        for name in ("heartbeat", "take", "read", "stage"):
             assert f"no {name}" in told
 
     @pytest.mark.promise("L1", "L7")

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 import pytest
 
-from postroom.brokers import handlers as handlers_module
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers import handlers as handlers_module
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import Reject, Retry
 from postroom.event import Event
 from postroom.observer import Alarm

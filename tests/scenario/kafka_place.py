@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from postroom.event import Event
 from postroom.store import Filter
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 from tests.servers.kafka import Kafka
 from tests.servers.process import wait_until
 from tests.servers.proxy import Proxy

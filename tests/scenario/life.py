@@ -10,7 +10,7 @@ import pytest
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.memory import MemoryBroker
 from postroom.event import Event
-from postroom.observer import Alarm, BreakerChanged, Woke
+from postroom.observer import Alarm, BreakerChanged, Woken
 from tests.scenario.place import Reach, Stop, ids, until
 
 
@@ -21,9 +21,9 @@ class Batches(MemoryBroker):
         super().__init__()
         self.sizes = []
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         self.sizes.append((len(batch), sum(len(record.payload) for record in batch)))
-        await super().publish(batch, desk)
+        await super().publish(batch, reporter)
 
 
 class LifeScenes:
@@ -161,7 +161,7 @@ class LifeScenes:
         reach.before["stage"] = Stop()
         await place.write(Event("made", id="e1"))
         await until(lambda: ids(broker) == ["e1"], 2.0)
-        assert [fact.by for fact in notes.of(Woke)] == ["kick"]
+        assert [fact.by for fact in notes.of(Woken)] == ["kick"]
 
     async def test_without_a_kick_the_poll_finds_it(self, place, broker, notes):
         reach = Reach(place.another(), notify=False)
@@ -170,7 +170,7 @@ class LifeScenes:
         await until(lambda: place.owners())
         await place.write_quietly(Event("made", id="e1"))
         await until(lambda: ids(broker) == ["e1"])
-        assert "kick" not in {fact.by for fact in notes.of(Woke)}
+        assert "kick" not in {fact.by for fact in notes.of(Woken)}
 
     async def test_without_a_kick_or_a_poll_the_store_says_so(self, place, broker, notes):
         reach = Reach(place.another())
@@ -181,9 +181,9 @@ class LifeScenes:
         for sent in range(1, 21):  # a look that was under way may find the first ones by itself
             await place.write_quietly(Event("made", id=f"e{sent}"))
             await until(lambda sent=sent: len(ids(broker)) == sent, 2.0)
-            if notes.of(Woke):
+            if notes.of(Woken):
                 break
-        assert {fact.by for fact in notes.of(Woke)} == {"change"}
+        assert {fact.by for fact in notes.of(Woken)} == {"change"}
 
     # -- what goes when -----------------------------------------------------------------------
     @pytest.mark.req("S3.2")

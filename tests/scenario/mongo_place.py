@@ -8,7 +8,7 @@ from pymongo import AsyncMongoClient
 
 from postroom.outbox import Outbox
 from postroom.stores.mongo import MongoStore
-from postroom.transactions.pymongo import without_transaction
+from postroom.transactions.mongo import without_transaction
 from tests.contract.mongo_database import url_of
 from tests.scenario.place import Place
 

@@ -9,7 +9,7 @@ from sqlite3 import connect
 
 import aiosqlite
 
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.outbox import Outbox, to_row
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Capabilities, Filter

@@ -9,7 +9,7 @@ import aio_pika
 
 from postroom.outbox import Outbox
 from postroom.store import Filter
-from postroom.testing.desk import Arrival
+from postroom.testing.broker_tools import Arrival
 from tests.scenario.place import SqlitePlace
 
 

@@ -10,8 +10,8 @@ import os
 from pathlib import Path
 
 from postroom.broker import BrokerCapabilities
-from postroom.engine.relay import Relay
-from postroom.observer import Lanes
+from postroom.engine.relay.relay import Relay
+from postroom.observer import LanesChanged
 
 
 class TapBroker:
@@ -32,7 +32,7 @@ class TapBroker:
     async def health(self):
         pass
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         for record in batch:
             line = f"{os.getpid()} {record.key} {record.data} {record.id}\n"
             os.write(self._tap, line.encode())
@@ -40,16 +40,16 @@ class TapBroker:
                 print("waiting", flush=True)
                 while not self._gate.exists():
                     await asyncio.sleep(0.01)
-            desk.confirm([record])
+            reporter.confirm([record])
             await asyncio.sleep(0)
 
-    async def publish_alone(self, record, desk):
-        await self.publish([record], desk)
+    async def publish_alone(self, record, reporter):
+        await self.publish([record], reporter)
 
 
 class Teller:
     def observe(self, fact):
-        if isinstance(fact, Lanes):
+        if isinstance(fact, LanesChanged):
             print(fact.change, flush=True)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.brokers.memory import MemoryBroker
 from postroom.event import Event
-from postroom.observer import Lanes
+from postroom.observer import LanesChanged
 from postroom.record import key_hash, lane_of
 from tests.scenario.place import ids, until
 
@@ -95,7 +95,7 @@ class SharingScenes:
             await until(place.all_done)
         assert sorted(ids(broker)) == sorted(traffic.written)  # nothing lost, nothing twice
         assert in_order(broker)
-        assert [fact for fact in notes.of(Lanes) if fact.change == "lost"] == []
+        assert [fact for fact in notes.of(LanesChanged) if fact.change == "lost"] == []
 
     @pytest.mark.req("S4.7")
     @pytest.mark.promise("L4")
@@ -154,8 +154,8 @@ class SharingScenes:
             lane = (await place.record("held")).lane
             async with second:
                 await until(owners((first, 33), (second, 31)))
-                roster = await place.store.leases("main")
-                assert roster.leases[lane].owner == "anna"
+                membership = await place.store.leases("main")
+                assert membership.leases[lane].owner == "anna"
                 hold.release()
                 await until(owners((first, 32), (second, 32)))
                 await until(place.all_done)

@@ -310,7 +310,7 @@ async def test_an_event_for_a_module_that_cannot_be_reached_is_not_sent_yet(path
     await bus.migrate()
     await tell(bus, "orders", Event("order.placed", id="o-1"))
     billing, tried = bus.module("billing").store, []
-    lend = billing.transaction
+    transaction = billing.transaction
 
     def unreachable():
         tried.append(1)
@@ -321,7 +321,7 @@ async def test_an_event_for_a_module_that_cannot_be_reached_is_not_sent_yet(path
         await until(lambda: len(tried) > 3, 20)
         look = "SELECT state FROM orders_outbox WHERE id = 'o-1'"
         assert rows(path, look) == [("pending",)]
-        billing.transaction = lend
+        billing.transaction = transaction
         await until(lambda: effects(path) == [("billing", "o-1"), ("shipping", "o-1")], 20)
         await until(lambda: rows(path, look) == [("done",)], 20)
 

@@ -10,14 +10,14 @@ from contextlib import asynccontextmanager, closing
 import pytest
 
 from postroom import Handlers
-from postroom.brokers.handlers import SKIPPED_TYPE
-from postroom.consumers import Consumer
-from postroom.consumers.memory import MemorySource
-from postroom.envelope import ID, KEY, TYPE
-from postroom.errors import ConfigError, StoreLostError
+from postroom.engine.consumer import Consumer
+from postroom.engine.handlers.handlers import SKIPPED_TYPE
+from postroom.errors import ConfigError, StoreUnknownError
+from postroom.model.envelope import ID, KEY, TYPE
+from postroom.model.incoming import Incoming
 from postroom.observer import Attempt, BreakerChanged
 from postroom.retry import RetryPolicy
-from postroom.source import Incoming
+from postroom.sources.memory import MemorySource
 from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
 from tests.scenario.place import until
@@ -63,7 +63,7 @@ def letters(*ids):
 @pytest.mark.promise("G6", "P3")
 async def test_a_batch_whose_commit_has_no_answer_is_found_done(shop):
     calls = charging(shop)
-    shop.store.after = Times(1, StoreLostError("the connection went away"))
+    shop.store.after = Times(1, StoreUnknownError("the connection went away"))
     shop.queue.send(*letters("a-1", "b-1", "c-1"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done == 3)

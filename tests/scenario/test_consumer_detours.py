@@ -8,14 +8,15 @@ from types import SimpleNamespace
 import pytest
 
 from postroom import Consumer, Handlers, Retry
-from postroom.consumers.detours import Detours
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.consumers.rabbitmq import RabbitSource
-from postroom.consumers.settings import ConsumerSettings
-from postroom.envelope import ID, KEY, TYPE
+from postroom.engine.consumer.detours import Detours
+from postroom.model.envelope import ID, KEY, TYPE
+from postroom.model.incoming import Incoming
 from postroom.observer import Alarm
 from postroom.retry import Constant, RetryPolicy
-from postroom.source import Incoming, SourceCapabilities
+from postroom.settings import ConsumerSettings
+from postroom.source import SourceCapabilities
+from postroom.sources.memory import MemoryQueue, MemorySource
+from postroom.sources.rabbitmq.source import RabbitSource
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.scenario.every_store import STORES, open_store
@@ -156,7 +157,7 @@ async def test_a_key_with_a_message_that_no_row_can_hold_waits_in_place():
 
     scene.queue.send(*(message("bad", n) for n in range(15)))
     async with scene.consumer(store, max_in_flight=20) as consumer:
-        consumer._bench.backlog._insert = refuse
+        consumer._context.backlog._insert = refuse
         await until(lambda: refused, 30)
         await until(lambda: any("no such value" in said for said in scene.alarms()), 30)
         scene.broken = False

@@ -16,7 +16,7 @@ from faststream.rabbit import RabbitBroker, RabbitQueue
 from postroom.errors import ConfigError
 from postroom.integrations import faststream, faststream_runs
 from postroom.integrations.faststream import check_policies, inbox_middleware
-from postroom.source import Incoming
+from postroom.model.incoming import Incoming
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_kafka import KafkaWire
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender

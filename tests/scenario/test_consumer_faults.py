@@ -9,14 +9,14 @@ from contextlib import asynccontextmanager, closing
 import pytest
 
 from postroom import Handlers, Retry
-from postroom.consumers import Consumer
-from postroom.consumers.backlog import Backlog
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.envelope import ID, KEY, TYPE
-from postroom.errors import ConfigError, SchemaError, StoreError, StoreLostError
+from postroom.engine.consumer import Consumer
+from postroom.engine.consumer.durable_inbox import DurableInbox
+from postroom.errors import ConfigError, SchemaError, StoreError, StoreUnknownError
+from postroom.model.envelope import ID, KEY, TYPE
+from postroom.model.incoming import Incoming
 from postroom.observer import Alarm, BreakerChanged
 from postroom.retry import Constant, RetryPolicy
-from postroom.source import Incoming
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
@@ -129,7 +129,7 @@ async def test_a_database_that_is_away_costs_no_attempt(shop):
 
 @pytest.mark.promise("G6", "P3")
 async def test_a_commit_without_an_answer_is_found_done(shop):
-    shop.store.after = Times(1, StoreLostError("the connection went away"))
+    shop.store.after = Times(1, StoreUnknownError("the connection went away"))
     shop.queue.send(message("m-1"), message("m-2"))
     async with shop.consumer() as consumer:
         await until(lambda: consumer.counts.done == 2)
@@ -319,7 +319,7 @@ async def test_dead_letters_are_listed_by_stream(shop):
 @pytest.mark.parametrize("mode", ["direct", "durable"])
 async def test_a_message_that_no_row_can_hold_stays_with_the_broker(shop, mode):
     """A driver refuses its row. The others go on, and it is not acknowledged."""
-    insert = Backlog._insert
+    insert = DurableInbox._insert
 
     async def picky(self, rows):
         if any(row.id == "inbox/payments/huge" for row in rows):
@@ -327,7 +327,7 @@ async def test_a_message_that_no_row_can_hold_stays_with_the_broker(shop, mode):
         return await insert(self, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Backlog, "_insert", picky)
+        patch.setattr(DurableInbox, "_insert", picky)
         huge = Incoming("orders", b"{}", {ID: "huge", TYPE: "order.created" * (mode == "durable")})
         shop.queue.send(message("m-1"), huge, message("m-2"))
         async with shop.consumer(mode=mode):
@@ -339,14 +339,14 @@ async def test_a_message_that_no_row_can_hold_stays_with_the_broker(shop, mode):
 
 def spoilt(monkeypatch, name, problem):
     """Let the backlog's `bury` or `keep` meet the problem that the function returns, if any."""
-    real = getattr(Backlog, name)
+    real = getattr(DurableInbox, name)
 
     async def meets(self, *args):
         if (error := problem(*args)) is not None:
             raise error
         return await real(self, *args)
 
-    monkeypatch.setattr(Backlog, name, meets)
+    monkeypatch.setattr(DurableInbox, name, meets)
 
 
 @pytest.mark.promise("G4", "I3")
@@ -491,7 +491,7 @@ async def test_a_dead_letter_that_was_refused_is_tried_again(mode):
 async def test_a_relay_that_breaks_down_while_the_source_is_opened_is_noticed():
     """R-D: the consumer would have run without anything to work through its backlog."""
     store, source = MemoryStore(), MemorySource(name="orders")
-    beat, broken = store.beat, asyncio.Event()
+    beat, broken = store.heartbeat, asyncio.Event()
 
     async def breaks(*arguments):
         if broken.is_set():
@@ -502,7 +502,7 @@ async def test_a_relay_that_breaks_down_while_the_source_is_opened_is_noticed():
         broken.set()
         await asyncio.Event().wait()
 
-    store.beat, source.open = breaks, never
+    store.heartbeat, source.open = breaks, never
     consumer = Consumer(source, store, Handlers(), lease_seconds=0.3)
     with pytest.raises(RuntimeError, match="a bug of the store"):
         await asyncio.wait_for(consumer.start(), 20)

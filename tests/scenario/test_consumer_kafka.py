@@ -9,9 +9,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from postroom import Handlers
-from postroom.consumers import Consumer
-from postroom.consumers.kafka import KafkaSource
+from postroom.engine.consumer import Consumer
 from postroom.errors import ConfigError
+from postroom.sources.kafka.source import KafkaSource
 from postroom.stores.memory import MemoryStore
 from tests.contract.test_consumer_kafka import QUICK, KafkaWire
 from tests.scenario.consuming import Ledger, consumer, orders
@@ -108,7 +108,7 @@ async def test_a_topic_that_is_not_there_is_told(kafka_url):
 
 
 async def test_a_cluster_that_is_away_is_waited_for(monkeypatch):
-    monkeypatch.setattr("postroom.consumers.kafka._ANSWER_SECONDS", 0.2)
+    monkeypatch.setattr("postroom.sources.kafka.source._ANSWER_SECONDS", 0.2)
     source = KafkaSource("kafka://127.0.0.1:1?topic=orders&group=g")
     await source.open()
     with pytest.raises(ConnectionError, match="does not answer"):

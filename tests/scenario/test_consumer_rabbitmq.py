@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from postroom import Handlers
-from postroom.consumers import Consumer
-from postroom.consumers.amqp import incoming
-from postroom.consumers.rabbitmq import RabbitSource
+from postroom.engine.consumer import Consumer
 from postroom.errors import ConfigError
 from postroom.retry import Constant, RetryPolicy
+from postroom.sources.rabbitmq.message import incoming
+from postroom.sources.rabbitmq.source import RabbitSource
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
-from postroom.telemetry.sampling import Sampler
+from postroom.telemetry.sampler import Sampler
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
 from tests.scenario.consuming import Ledger, consumer, orders
@@ -148,7 +148,9 @@ async def test_a_broker_that_cannot_be_reached_is_a_warning_until_it_is_back(wir
         await until(lambda: handled == ["m-1"])
         assert health.ready().facts["warnings"] == []
         assert consumer.connection.losses == 1
-    lines = [r.getMessage() for r in caplog.records if r.name.startswith("postroom.consumers")]
+    lines = [
+        r.getMessage() for r in caplog.records if r.name.startswith("postroom.engine.consumer")
+    ]
     assert [line.partition(": ")[0] for line in lines] == [
         "the connection to RabbitMQ was lost", f"consuming '{wire.queue}' of RabbitMQ again",
     ]  # fmt: skip
@@ -187,7 +189,7 @@ async def test_a_message_that_cannot_be_read_is_handed_over_as_one(wire, monkeyp
             raise RecursionError("too deep")
         return incoming(content, body, names)
 
-    monkeypatch.setattr("postroom.consumers.rabbitmq.incoming", refuse)
+    monkeypatch.setattr("postroom.sources.rabbitmq.source.incoming", refuse)
     await wire.send(*(Sent(f"m-{n}") for n in (1, 2, 3)))
     source = wire.source()
     await source.open()

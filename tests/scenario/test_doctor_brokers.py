@@ -6,11 +6,11 @@ import aio_pika
 import pytest
 
 from postroom.brokers.rabbitmq.checks import judge_limit
-from postroom.cli.brokers import check_broker, check_source
-from postroom.config import RelaySettings
-from postroom.configuration import Setting
+from postroom.cli.configuration import Setting
+from postroom.cli.doctor_brokers import check_broker, check_source
 from postroom.errors import ConfigError
-from postroom.url import Url
+from postroom.model.url import Url
+from postroom.settings import RelaySettings
 from tests.scenario.kafka_place import make_topic
 from tests.scenario.rabbit import Tap, fresh
 
@@ -21,9 +21,9 @@ async def findings(url, *topics):
     return [(one.level, one.what) for one in found]
 
 
-async def of_source(url, keep_seen_seconds=2_592_000.0):
+async def of_source(url, dedup_seconds=2_592_000.0):
     section = {"source": Setting(Url.parse(url), "x"),
-               "keep_seen_seconds": Setting(keep_seen_seconds, "x")}  # fmt: skip
+               "dedup_seconds": Setting(dedup_seconds, "x")}  # fmt: skip
     found = await check_source(section)
     assert all(one.why and one.fix for one in found)
     return [(one.level, one.what) for one in found]
@@ -70,7 +70,7 @@ async def test_a_topic_that_keeps_more_than_the_inbox_remembers(kafka_url):
     week = make_topic(kafka_url, retention_ms=7 * 86_400_000)
     url = f"{kafka_url}?topic={week}&group=g"
     assert await of_source(url) == []
-    assert await of_source(url, keep_seen_seconds=86_400.0) == [
+    assert await of_source(url, dedup_seconds=86_400.0) == [
         ("warning", f"'{week}' keeps messages for 7.0 days, and the inbox remembers them for 1.0")
     ]
     ((level, what),) = await of_source(f"{kafka_url}?topic={fresh('none')}&group=g")

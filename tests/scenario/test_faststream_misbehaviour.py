@@ -15,13 +15,13 @@ from faststream.confluent import KafkaBroker
 from faststream.exceptions import NackMessage, RejectMessage, SkipMessage
 from faststream.rabbit import RabbitBroker, RabbitQueue
 
-from postroom.brokers.standing import LooseError
+from postroom.engine.handlers.commit_check import OutsideTransactionError
 from postroom.integrations import faststream_runs
 from postroom.integrations.faststream import inbox_middleware
 from postroom.integrations.faststream_runs import Failures, Run
-from postroom.source import Incoming
+from postroom.model.incoming import Incoming
 from postroom.testing.consumer import Sent
-from postroom.transaction import Mark
+from postroom.transaction import Acceptance
 from tests.contract.test_consumer_kafka import KafkaWire
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
 from tests.scenario.consuming import Ledger
@@ -221,7 +221,7 @@ async def test_a_subscriber_that_always_fails_is_tried_with_growing_pauses(monke
         pauses.append(seconds)
 
     monkeypatch.setattr(faststream_runs, "asyncio", SimpleNamespace(sleep=sleep))
-    run = Run(Mark("pay", "m-1", "order.created", None))
+    run = Run(Acceptance("pay", "m-1", "order.created", None))
     message = Incoming("orders", b"{}", {})
     for _ in range(6):
         await failures.judge(run, message, ConnectionError())
@@ -229,7 +229,7 @@ async def test_a_subscriber_that_always_fails_is_tried_with_growing_pauses(monke
     await failures.judge(run, message, ConnectionError())
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0, 1.0, 0.1]
     with pytest.raises(RejectMessage):
-        await failures.judge(run, message, LooseError("why"))
+        await failures.judge(run, message, OutsideTransactionError("why"))
     assert pauses[7:] == [1.0]
     await failures.judge(run, message, SkipMessage())  # what the subscriber wants
     assert len(pauses) == 8
@@ -243,6 +243,6 @@ async def test_failures_of_many_messages_are_not_remembered_for_ever(monkeypatch
     monkeypatch.setattr(faststream_runs, "FIRST_PAUSE", 0.0)
     failures = Failures()
     for n in range(10):
-        run = Run(Mark("pay", f"m-{n}", "order.created", None))
+        run = Run(Acceptance("pay", f"m-{n}", "order.created", None))
         await failures.judge(run, Incoming("orders", b"{}", {}), ValueError())
     assert [key[1] for key in failures._failed] == ["m-7", "m-8", "m-9"]

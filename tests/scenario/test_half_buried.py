@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from postroom import Consumer, Handlers
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.envelope import ID, KEY, TYPE
+from postroom.model.envelope import ID, KEY, TYPE
+from postroom.model.incoming import Incoming
 from postroom.retry import Constant, RetryPolicy
-from postroom.source import Incoming
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.store import Filter
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.place import until

@@ -9,19 +9,19 @@ import pytest
 
 from postroom import Consumer, Handlers, Inbox, Reject, Relay, transactions
 from postroom.cli import prune
-from postroom.consumers.kafka import KafkaSource
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.consumers.seen import warn_of_a_short_memory
-from postroom.engine import forgetting
-from postroom.engine.forgetting import forget, notes_in
-from postroom.envelope import ID, TYPE
+from postroom.engine.consumer.dedup_window import warn_of_a_short_memory
+from postroom.engine.relay import inbox_pruner
+from postroom.engine.relay.inbox_pruner import forget, notes_in
 from postroom.event import Event
+from postroom.model.envelope import ID, TYPE
+from postroom.model.incoming import Incoming
+from postroom.model.url import Url
 from postroom.outbox import Outbox
-from postroom.source import Incoming
+from postroom.sources.kafka.source import KafkaSource
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
-from postroom.transaction import Mark
-from postroom.url import Url
+from postroom.transaction import Acceptance
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.kafka_place import make_topic
 from tests.scenario.place import until
@@ -36,7 +36,7 @@ async def store(request):
 async def accept(store, *ids, consumer="payments/charge"):
     async with store.transaction() as tx:
         adapter = transactions.resolve(tx, store.tables.qualified)
-        return [await adapter.accept(Mark(consumer, each, "t", None)) for each in ids]
+        return [await adapter.accept(Acceptance(consumer, each, "t", None)) for each in ids]
 
 
 async def forgets(store, seconds, consumer="payments/charge"):
@@ -50,7 +50,7 @@ def message(event_id, event_type="order.created"):
 
 @pytest.mark.promise("I1")
 async def test_what_was_done_long_ago_is_forgotten_step_by_step(store, monkeypatch):
-    monkeypatch.setattr(forgetting, "STEP", 2)
+    monkeypatch.setattr(inbox_pruner, "STEP", 2)
     assert await accept(store, "m-1", "m-2", "m-3") == [True, True, True]
     assert await forgets(store, 3_600) == 0
     assert await accept(store, "m-1") == [False]
@@ -73,7 +73,7 @@ async def test_a_consumer_forgets_its_own_notes_only(store):
 @pytest.mark.promise("I1", "G6")
 async def test_notes_of_what_may_come_again_stay(store, monkeypatch):
     """R-B3: dead letters and kept messages, also behind a page of them that stay."""
-    monkeypatch.setattr(forgetting, "STEP", 2)
+    monkeypatch.setattr(inbox_pruner, "STEP", 2)
     outbox = Outbox().within(store.tables)
     long_id = "x" * 200
     queue = MemoryQueue()
@@ -149,7 +149,7 @@ async def test_handlers_forget_after_the_time_that_was_set(who):
     async def charge(event, tx):
         pass
 
-    quickly = {"keep_seen_seconds": 10 * 86_400.0}
+    quickly = {"dedup_seconds": 10 * 86_400.0}
     if who == "relay":
         async with store.transaction() as tx:
             await Outbox().add(tx, Event("order.created", id="m-1"))
@@ -169,7 +169,7 @@ async def test_handlers_forget_after_the_time_that_was_set(who):
     handlers.forget_accepted = look
     async with runner:
         if who == "consumer":
-            assert runner.backlog_relay.settings.keep_seen_seconds == 10 * 86_400
+            assert runner.backlog_relay.settings.dedup_seconds == 10 * 86_400
             await until(lambda: known in store.data.inbox)
             return
         await until(lambda: known in store.data.inbox)
@@ -229,7 +229,7 @@ async def test_notes_that_stay_although_they_should_go_are_told_and_passed(
     monkeypatch, caplog, step
 ):
     """F1: whatever the reason, the next page is asked for behind them: no endless loop."""
-    monkeypatch.setattr(forgetting, "STEP", step)
+    monkeypatch.setattr(inbox_pruner, "STEP", step)
     store, stubborn = MemoryStore(), "m-2"
     await accept(store, "m-1", stubborn, "m-3")
     inner = notes_in(store.transaction, "postroom_")
@@ -288,12 +288,12 @@ def test_a_group_waits_a_minute_for_a_ghost_and_no_longer(config, limit):
 
 
 def test_a_memory_shorter_than_the_brokers_is_warned_of(caplog):
-    caplog.set_level(logging.WARNING, "postroom.consumers.seen")
+    caplog.set_level(logging.WARNING, "postroom.engine.consumer.dedup_window")
     assert not warn_of_a_short_memory("payments", 3_600, None)
     assert not warn_of_a_short_memory("payments", 3_600, 3_600)
     assert caplog.records == []
     assert warn_of_a_short_memory("payments", 3_600, 86_400)
-    assert "Raise keep_seen_seconds" in caplog.text
+    assert "Raise dedup_seconds" in caplog.text
 
 
 async def test_kafka_says_how_long_it_can_deliver_again(kafka_url):

@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 
 from postroom import Consumer, Event, Handlers
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.envelope import ID, KEY, KSEQ, OUTBOX, TYPE
 from postroom.errors import ConfigError, Reject
-from postroom.source import Incoming
+from postroom.model.envelope import ID, KEY, KSEQ, OUTBOX, TYPE
+from postroom.model.incoming import Incoming
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.scenario.every_store import STORES, open_store

@@ -9,11 +9,11 @@ import pytest
 
 from postroom.broker import Verdict
 from postroom.brokers.kafka import KafkaBroker
-from postroom.brokers.kafka.topics import AwayError
+from postroom.brokers.kafka.topics import UnreachableError
 from postroom.event import Event
 from postroom.observer import Attempt
-from postroom.testing.desk import RecordingDesk, make_record
-from postroom.wiring import load_broker
+from postroom.registry import load_broker
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.kafka_guarded import GuardedKafka
 from tests.scenario.kafka_place import first_seen_by_key, make_topic, tap
 from tests.scenario.place import SqlitePlace, until
@@ -28,8 +28,8 @@ def server():
 
 
 @pytest.fixture
-def desk():
-    return RecordingDesk()
+def reporter():
+    return RecordingReporter()
 
 
 @pytest.fixture
@@ -48,21 +48,21 @@ async def enter(server):
         await broker.close()
 
 
-async def test_tls_and_a_password_from_the_url(server, enter, desk):
+async def test_tls_and_a_password_from_the_url(server, enter, reporter):
     topic = make_topic(server.url)
     server.allow("relay", topic, "WRITE", "DESCRIBE_CONFIGS")
     broker = await enter("relay")
     await broker.health()
     batch = [make_record(n, key="k", topic=topic) for n in range(10)]
-    await broker.publish(batch, desk)
-    await broker.publish_alone(make_record(10, key="k", topic=topic), desk)
-    assert [o.verdict for _, o in desk.reports] == [Verdict.CONFIRMED] * 11
+    await broker.publish(batch, reporter)
+    await broker.publish_alone(make_record(10, key="k", topic=topic), reporter)
+    assert [o.verdict for _, o in reporter.reports] == [Verdict.CONFIRMED] * 11
     assert [m.id for m in tap(server.url, topic)] == [f"event-{n}" for n in range(11)]
 
 
 @pytest.mark.parametrize("debug", [{}, {"debug": "security,conf,broker"}], ids=["", "debug"])
 async def test_a_wrong_password_is_an_outage_and_no_password_is_ever_shown(
-    server, desk, caplog, capfd, debug
+    server, reporter, caplog, capfd, debug
 ):
     caplog.set_level(logging.DEBUG)
     login = {
@@ -75,11 +75,11 @@ async def test_a_wrong_password_is_an_outage_and_no_password_is_ever_shown(
     broker = KafkaBroker(f"127.0.0.1:{server.guarded_port}", config=login | debug, answer_seconds=1)
     await broker.open()
     record = make_record(1, topic=make_topic(server.url))
-    await broker.publish([record], desk)
-    outcome = desk.outcome(record)
+    await broker.publish([record], reporter)
+    outcome = reporter.outcome(record)
     assert outcome.verdict is Verdict.OUTAGE
     assert "uthentication" in outcome.error
-    with pytest.raises(AwayError) as raised:
+    with pytest.raises(UnreachableError) as raised:
         await broker.health()
     await broker.close()
     said = [caplog.text, str(raised.value), repr(broker), outcome.error]
@@ -91,7 +91,7 @@ async def test_a_wrong_password_is_an_outage_and_no_password_is_ever_shown(
 
 
 @pytest.mark.promise("P2")
-async def test_no_permission_to_write_is_misconfigured_for_that_topic_only(server, enter, desk):
+async def test_no_permission_to_write_is_misconfigured_for_that_topic_only(server, enter, reporter):
     mine, theirs, unseen = (make_topic(server.url) for _ in range(3))
     server.allow("reader", mine, "WRITE")
     server.allow("reader", theirs, "READ")
@@ -102,18 +102,18 @@ async def test_no_permission_to_write_is_misconfigured_for_that_topic_only(serve
         make_record(3, key="b", topic=mine),
         make_record(4, key="c", topic=unseen),
     ]
-    await broker.publish(batch, desk)
-    verdicts = [desk.verdict(r) for r in batch]
+    await broker.publish(batch, reporter)
+    verdicts = [reporter.verdict(r) for r in batch]
     assert verdicts[1:] == [Verdict.MISCONFIGURED, Verdict.UNSENT, Verdict.MISCONFIGURED]
-    assert "uthorization failed" in desk.outcome(batch[1]).error
+    assert "uthorization failed" in reporter.outcome(batch[1]).error
     # From now on it is known, and hurts nobody else.
     more, again = (
-        RecordingDesk(),
+        RecordingReporter(),
         [make_record(n, key=f"k{n}", topic=theirs if n % 2 else mine) for n in range(10, 20)],
     )
     await broker.publish(again, more)
     assert [more.verdict(r) for r in again] == [Verdict.CONFIRMED, Verdict.MISCONFIGURED] * 5
-    alone = RecordingDesk()
+    alone = RecordingReporter()
     await broker.publish_alone(batch[1], alone)
     assert alone.verdict(batch[1]) is Verdict.MISCONFIGURED
 

@@ -12,7 +12,7 @@ from postroom.broker import Verdict
 from postroom.brokers.kafka import KafkaBroker
 from postroom.event import Event
 from postroom.observer import BreakerChanged
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.kafka_place import Traffic, first_seen_by_key, make_topic, servers, tap
 from tests.scenario.place import SqlitePlace, until
 from tests.servers.kafka import KafkaCluster
@@ -45,14 +45,14 @@ def leaders(url, topic):
 @pytest.mark.promise("P1", "P2")
 async def test_a_topic_that_is_deleted_under_way_is_misconfigured(kafka_url, broker):
     topic = make_topic(kafka_url)
-    desk = RecordingDesk()
-    await broker.publish([make_record(1, key="k", topic=topic)], desk)
+    reporter = RecordingReporter()
+    await broker.publish([make_record(1, key="k", topic=topic)], reporter)
     admin = AdminClient({"bootstrap.servers": servers(kafka_url), "log_level": 0})
     admin.delete_topics([topic])[topic].result(30)
     gone = make_record(2, key="k", topic=topic)
 
     async def told():
-        more = RecordingDesk()
+        more = RecordingReporter()
         await broker.publish([gone], more)
         return more.verdict(gone) is Verdict.MISCONFIGURED
 
@@ -145,17 +145,17 @@ async def test_too_few_replicas_are_told_and_stop_only_their_own_topic(cluster):
     member.kill()
     try:
         await until(lambda: asyncio.to_thread(is_missed, cluster.members[1].url, sick), PATIENCE)
-        desk = RecordingDesk()
-        publishing = asyncio.create_task(broker.publish(batch, desk))
-        await desk.heard(healthy)
+        reporter = RecordingReporter()
+        publishing = asyncio.create_task(broker.publish(batch, reporter))
+        await reporter.heard(healthy)
         assert not publishing.done()  # the others are still being tried
         await publishing
-        assert {desk.verdict(r) for r in healthy} == {Verdict.CONFIRMED}
-        assert [desk.verdict(r) for r in waiting[:2]] == [Verdict.MISCONFIGURED] * 2
-        error = desk.outcome(waiting[0]).error
+        assert {reporter.verdict(r) for r in healthy} == {Verdict.CONFIRMED}
+        assert [reporter.verdict(r) for r in waiting[:2]] == [Verdict.MISCONFIGURED] * 2
+        error = reporter.outcome(waiting[0]).error
         assert "has 2 in-sync replicas; min.insync.replicas asks for 3" in error
-        assert {desk.verdict(r) for r in waiting[2:]} <= {Verdict.UNKNOWN, Verdict.UNSENT}
-        alone = RecordingDesk()
+        assert {reporter.verdict(r) for r in waiting[2:]} <= {Verdict.UNKNOWN, Verdict.UNSENT}
+        alone = RecordingReporter()
         await broker.publish_alone(waiting[0], alone)
         assert alone.verdict(waiting[0]) is Verdict.MISCONFIGURED
     finally:

@@ -12,7 +12,7 @@ from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.sessions import Caution
 from postroom.event import Event
 from postroom.observer import Alarm
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.kafka_place import first_seen_by_key, make_topic, run, servers, tap
 from tests.scenario.place import MemoryPlace, until
 
@@ -63,10 +63,10 @@ async def test_a_full_queue_inverts_no_key_and_needs_no_new_producer(  # E-9, K1
         linger_seconds=0, delivery=delivery, config={"queue.buffering.max.messages": 30}
     )
     events = run(topic, 3_000, KEYS, lane=0)
-    desk = RecordingDesk()
+    reporter = RecordingReporter()
     for start in range(0, 3_000, 500):
-        await broker.publish(events[start : start + 500], desk)
-    assert {outcome.verdict for _, outcome in desk.reports} == {Verdict.CONFIRMED}
+        await broker.publish(events[start : start + 500], reporter)
+    assert {outcome.verdict for _, outcome in reporter.reports} == {Verdict.CONFIRMED}
     seen = await asyncio.to_thread(tap, kafka_url, topic, committed=True)
     written = {key: [r.id for r in events if r.key == key] for key in KEYS}
     assert first_seen_by_key(seen) == written
@@ -82,11 +82,11 @@ async def test_what_follows_an_event_that_cannot_go_stays_behind_it(
     broker = await make()
     events = run(topic, 60, ["bad", "good"])
     events[20] = events[20]._replace(headers_json='{"n": 1}')
-    desk = RecordingDesk()
-    await broker.publish(events, desk)
-    assert desk.outcome(events[20]).error == "event.headers must be text; 'n' is int"
+    reporter = RecordingReporter()
+    await broker.publish(events, reporter)
+    assert reporter.outcome(events[20]).error == "event.headers must be text; 'n' is int"
     behind = [r for r in events[21:] if r.key == "bad"]
-    assert {desk.verdict(r) for r in behind} == {Verdict.UNSENT}
+    assert {reporter.verdict(r) for r in behind} == {Verdict.UNSENT}
     seen = await asyncio.to_thread(tap, kafka_url, topic)
     assert first_seen_by_key(seen) == {
         "bad": [r.id for r in events[:20] if r.key == "bad"],
@@ -104,15 +104,15 @@ async def test_an_event_that_the_empty_queue_does_not_take_is_told(
     broker = await make(delivery=delivery, config={"queue.buffering.max.kbytes": 100})
     events = run(topic, 3, ["a", "b", "c"])
     events[1] = make_record(9, key="b", topic=topic, lane=events[0].lane, payload=b"x" * 200_000)
-    desk = RecordingDesk()
-    await broker.publish(events, desk)
-    outcome = desk.outcome(events[1])
+    reporter = RecordingReporter()
+    await broker.publish(events, reporter)
+    outcome = reporter.outcome(events[1])
     assert outcome.verdict is Verdict.MISCONFIGURED
     assert "queue.buffering.max.kbytes" in outcome.error
     for record in (events[0], events[2]):  # a transaction is undone as a whole: then they go alone
-        if desk.verdict(record) is not Verdict.CONFIRMED:
-            assert (delivery, desk.verdict(record)) == ("transactional", Verdict.UNKNOWN)
-            await broker.publish_alone(record, desk)
+        if reporter.verdict(record) is not Verdict.CONFIRMED:
+            assert (delivery, reporter.verdict(record)) == ("transactional", Verdict.UNKNOWN)
+            await broker.publish_alone(record, reporter)
     assert {m.key for m in await asyncio.to_thread(tap, kafka_url, topic, committed=True)} == {
         "a", "c",
     }  # fmt: skip
@@ -149,13 +149,13 @@ class Idle:
     async def close(self): ...
     async def health(self): ...
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         self.calls += 1
         for record in batch:
-            desk.report(record, UNSENT)
+            reporter.report(record, UNSENT)
 
-    async def publish_alone(self, record, desk):
-        await self.publish([record], desk)
+    async def publish_alone(self, record, reporter):
+        await self.publish([record], reporter)
 
 
 @pytest.mark.promise("G7")
@@ -178,10 +178,10 @@ async def test_a_destination_that_never_sends_is_asked_with_pauses(notes):
 async def test_a_topic_that_refused_a_batch_slows_no_other(kafka_url, make, topic):
     compacted = make_topic(kafka_url, partitions=1, cleanup_policy="compact")
     broker = await make()
-    sessions, desk = broker._way.sessions, RecordingDesk()
+    sessions, reporter = broker._way.sessions, RecordingReporter()
     refused = [*run(compacted, 4, ["a", "b"], first=100), make_record(200, topic=compacted)]
-    await broker.publish(refused, desk)
-    assert Verdict.UNKNOWN in {desk.verdict(r) for r in refused}
+    await broker.publish(refused, reporter)
+    assert Verdict.UNKNOWN in {reporter.verdict(r) for r in refused}
 
     others = run(topic, 6, ["c", "d"], first=300)
     both = [make_record(400, key="c", topic=compacted), *others]
@@ -191,8 +191,8 @@ async def test_a_topic_that_refused_a_batch_slows_no_other(kafka_url, make, topi
         0: [r for r in both if r.key == "c"],
         whole: [r for r in both if r.key == "d"],
     }
-    await broker.publish(both, desk)
-    assert {desk.verdict(r) for r in both} == {Verdict.CONFIRMED}
+    await broker.publish(both, reporter)
+    assert {reporter.verdict(r) for r in both} == {Verdict.CONFIRMED}
     seen = await asyncio.to_thread(tap, kafka_url, topic)
     assert first_seen_by_key(seen) == {
         key: [r.id for r in others if r.key == key] for key in ("c", "d")
@@ -204,11 +204,11 @@ async def test_a_topic_that_refused_a_batch_slows_no_other(kafka_url, make, topi
 async def test_a_topic_with_a_small_limit_has_small_batches_and_no_other(kafka_url, make, topic):
     small = make_topic(kafka_url, partitions=1, max_message_bytes=2_000)
     broker = await make()
-    desk = RecordingDesk()
+    reporter = RecordingReporter()
     little, large = run(small, 60, KEYS, first=100), run(topic, 60, KEYS, first=200)
     large = [r._replace(key=f"other-{r.key}", key_hash=b"o" + r.key_hash[1:]) for r in large]
-    await broker.publish([*little, *large], desk)
-    assert {desk.verdict(r) for r in [*little, *large]} == {Verdict.CONFIRMED}
+    await broker.publish([*little, *large], reporter)
+    assert {reporter.verdict(r) for r in [*little, *large]} == {Verdict.CONFIRMED}
     assert broker._way.sessions.share_out([*little, *large]) == {
         1_024: little,
         broker.settings.batch_bytes: large,

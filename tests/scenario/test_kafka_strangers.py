@@ -15,8 +15,9 @@ from confluent_kafka.admin import AdminClient
 
 from postroom import Event, Handlers
 from postroom.brokers.kafka import KafkaBroker
-from postroom.consumers import Consumer, kafka_cluster
-from postroom.consumers.kafka import KafkaSource
+from postroom.engine.consumer import Consumer
+from postroom.sources.kafka import cluster
+from postroom.sources.kafka.source import KafkaSource
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.contract.test_consumer_kafka import QUICK, KafkaWire
@@ -98,8 +99,8 @@ async def test_odd_records_cost_only_themselves(kafka_url, store, handlers, hand
 CRASHING = """
 import asyncio, sys
 from postroom import Handlers
-from postroom.consumers import Consumer, kafka_cluster
-from postroom.consumers.kafka import KafkaSource
+from postroom.engine.consumer import Consumer, kafka_cluster
+from postroom.sources.kafka.source import KafkaSource
 from postroom.stores.memory import MemoryStore
 
 url, topic, expected = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -263,7 +264,7 @@ async def test_a_topic_that_is_made_again_under_a_consumer_is_read_from_its_star
     kafka_url, store, monkeypatch, caplog, start, count
 ):  # R-A9
     """If it gets more than the old one had, librdkafka would go on behind the third."""
-    monkeypatch.setattr(kafka_cluster, "_LOOK_SECONDS", 0.2)
+    monkeypatch.setattr(cluster, "_LOOK_SECONDS", 0.2)
     wire, seen, release = KafkaWire(kafka_url), [], asyncio.Event()
     handlers = Handlers(name="payments")
 

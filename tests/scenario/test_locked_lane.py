@@ -10,14 +10,14 @@ import pytest
 from pymongo import AsyncMongoClient
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.observer import Trouble
+from postroom.engine.relay.relay import Relay
+from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.store import Member
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.postgres import PostgresStore
-from postroom.testing.store_hand import ALL, event, keys_of_lane
+from postroom.testing.store.tools import ALL, event, keys_of_lane
 from tests.contract.mongo_database import emptied, in_transaction
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import Notes, first_seen, ids, until
@@ -147,24 +147,24 @@ async def test_the_other_lanes_of_a_dead_relay_are_taken(ground, store):
 async def test_the_other_lanes_are_renewed_and_taken_again(ground, store):
     held = await store.take("main", "anna", ALL, 60.0)
     async with ground.lock():
-        assert (await store.beat("main", ANNA, LEASE, held)).renewed == OTHERS
+        assert (await store.heartbeat("main", ANNA, LEASE, held)).renewed == OTHERS
         again = await store.retake("main", "anna", held, LEASE)
         assert again == {lane: token + 1 for lane, token in held.items() if lane in OTHERS}
         await store.release("main", "anna", {3: again[3]})
         assert set(await store.take("main", "bert", [3, LOCKED], LEASE)) == {3}
-    assert (await store.beat("main", ANNA, LEASE, held)).renewed == {LOCKED}
+    assert (await store.heartbeat("main", ANNA, LEASE, held)).renewed == {LOCKED}
 
 
 @pytest.mark.promise("L1", "L6")
 async def test_a_locked_member_costs_no_lane(ground, store):
     """The row by which others know a relay, and that of one who has been gone for long."""
     held = await store.take("main", "anna", ALL, 60.0)
-    await store.beat("main", ANNA, 60.0, held)
-    await store.beat("main", Member("gone", healthy=True), -60.0, {})
+    await store.heartbeat("main", ANNA, 60.0, held)
+    await store.heartbeat("main", Member("gone", healthy=True), -60.0, {})
     async with ground.lock_members(), asyncio.timeout(20):
-        roster = await store.beat("main", ANNA, LEASE, held)
-    assert roster.renewed == set(ALL)
-    assert {member.owner for member in roster.members} == {"anna"}
+        membership = await store.heartbeat("main", ANNA, LEASE, held)
+    assert membership.renewed == set(ALL)
+    assert {member.owner for member in membership.members} == {"anna"}
 
 
 @pytest.mark.req("S2.3")
@@ -191,14 +191,14 @@ async def test_a_relay_goes_on_delivering_in_the_other_lanes(ground, store):
         await until(lambda: f"second-{LOCKED}" in ids(broker), 30.0)
         await until(lambda: all_done(store, len(keys) * 2 + 4), 30.0)
     assert len(first_seen(broker)) == len(keys) * 2 + 4
-    told = [fact.error for fact in notes.of(Trouble) if "stand still" in fact.error]
+    told = [fact.error for fact in notes.of(StoreTrouble) if "stand still" in fact.error]
     assert len(told) <= 2, "said once, not with every beat"
 
 
 def relay_lanes_past_their_end(relay):
     """Lanes that the relay holds no longer, or may no longer send from."""
     now = relay._clock.monotonic()
-    return set(ALL) - set(relay._office.keeper.readable(now))
+    return set(ALL) - set(relay._context.keeper.readable(now))
 
 
 async def all_done(store, count):

@@ -8,8 +8,8 @@ from inspect import isawaitable
 import pytest
 
 from postroom.errors import TransactionEndedError
-from postroom.testing.bench import TransactionBench
 from postroom.testing.misbehaviour import MisbehaviourContract
+from postroom.testing.transaction_tools import TransactionBench
 from tests.scenario.every_store import open_store
 
 AFTER_END = {"sqlite": "transaction", "postgres": "transaction", "mysql": "transaction"}

@@ -10,7 +10,7 @@ import pytest
 
 from postroom import Event, Handlers, Outbox, Relay
 from postroom.stores.mongo import MongoStore, upsert, upsert_sync
-from postroom.transactions.pymongo import without_transaction
+from postroom.transactions.mongo import without_transaction
 from tests.contract.mongo_database import url_of
 from tests.scenario.place import QUICK
 

@@ -223,7 +223,7 @@ async def test_two_relays_and_busy_writers_repeat_nothing(scene):
 
         await asyncio.gather(*(write(page) for page in "abcd"))
         await until(lambda: len(set(ids(scene.broker))) == 120, 40)
-        await until(lambda: not any(relay._office.busy_lanes() for relay in relays))
+        await until(lambda: not any(relay._context.busy_lanes() for relay in relays))
     assert len(ids(scene.broker)) == 120
     for page in "abcd":
         mine = [i for i in ids(scene.broker) if i.startswith(page)]

@@ -12,7 +12,7 @@ import pytest
 from postroom import Event, Relay
 from postroom.observer import Alarm
 from postroom.stores.mongo import MongoStore
-from postroom.stores.mongo.asides import Asides
+from postroom.stores.mongo.postponed import Postponed
 from tests.scenario import test_mongo_embedded
 from tests.scenario.place import QUICK, ids, until
 from tests.scenario.test_mongo_embedded import outbox, saved
@@ -164,7 +164,7 @@ async def test_the_lag_knows_of_events_that_wait_in_their_documents(scene):
 @pytest.mark.promise("F2")
 def test_the_pause_of_a_document_grows():
     now = [0.0]
-    asides = Asides(lambda: now[0])
+    asides = Postponed(lambda: now[0])
     tries = 0
     while now[0] < 3_600:
         if not len(asides) or asides.due("pages"):

@@ -9,16 +9,16 @@ import pytest
 from bson import Int64
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.errors import StoreLostError
+from postroom.engine.relay.relay import Relay
+from postroom.errors import StoreUnknownError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
 from postroom.store import Filter, Member
-from postroom.stores.mongo import MongoStore, connection, leasing
-from postroom.stores.mongo.waking import Ear
-from postroom.testing.store_hand import ALL, FAR, Hand, event, names
-from postroom.transactions.pymongo import without_transaction
+from postroom.stores.mongo import MongoStore, connection, leases
+from postroom.stores.mongo.change_stream import ChangeStream
+from postroom.testing.store.tools import ALL, FAR, Hand, event, names
+from postroom.transactions.mongo import without_transaction
 from tests.contract.mongo_database import url_of
 from tests.scenario.mongo_harm import (
     FAST,
@@ -175,9 +175,9 @@ async def test_the_lanes_of_a_relay_that_died_in_a_settle_are_free_after_its_lea
     db = dead._db
     held = await dead.take("main", "anna", ALL, 1.0)
     async with db.borrowed() as session:
-        await dead.beat("main", Member("anna", healthy=True), 1.0, held)
+        await dead.heartbeat("main", Member("anna", healthy=True), 1.0, held)
         await session.start_transaction()
-        assert await leasing.fence(db, session, "main", "anna", held) == set(ALL)
+        assert await leases.fence(db, session, "main", "anna", held) == set(ALL)
 
         # Nothing more is ever heard of anna.
         taken = {}
@@ -198,7 +198,7 @@ async def test_a_lane_in_the_middle_of_a_settle_cannot_be_taken(place):
     db = anna._db
     async with db.borrowed() as session:
         await session.start_transaction()
-        assert await leasing.fence(db, session, "main", "anna", held) == {7}
+        assert await leases.fence(db, session, "main", "anna", held) == {7}
 
         async def has_run_out():
             return not (await other.leases("main")).leases[7].live
@@ -224,7 +224,7 @@ async def test_a_retake_ends_the_transaction_whose_commit_was_lost(place):
     db = store._db
     async with db.client.start_session() as lost:
         await lost.start_transaction()
-        await leasing.fence(db, lost, "main", "anna", hand.held)
+        await leases.fence(db, lost, "main", "anna", hand.held)
         await db.outbox.update_one(
             {"_id": "e"}, {"$set": {"attempts": 77, "kseq": Int64(1)}}, session=lost
         )
@@ -249,14 +249,14 @@ async def test_a_settle_whose_commit_is_not_confirmed_is_ended_by_the_next_retak
 
     async def not_confirmed(session):
         sessions.append(session.session_id["id"])
-        raise StoreLostError("the commit was not confirmed")
+        raise StoreUnknownError("the commit was not confirmed")
 
     async def end_sessions(ids):
         ended.extend(ids)
 
     monkeypatch.setattr(connection, "commit", not_confirmed)
     monkeypatch.setattr(store._db, "end_sessions", end_sessions)
-    with pytest.raises(StoreLostError):
+    with pytest.raises(StoreUnknownError):
         await hand.settle(done=[record])
     monkeypatch.undo()
     monkeypatch.setattr(store._db, "end_sessions", end_sessions)
@@ -306,14 +306,14 @@ async def test_an_operator_gets_through_to_a_relay_that_never_rests(place):
 
 async def test_a_commit_wakes_the_relay_that_holds_its_lane_and_no_other(place, monkeypatch):
     store, heard = place.store, []
-    listen = Ear._listen
+    listen = ChangeStream._listen
 
     async def listening(self, seconds):
         found = await listen(self, seconds)
         heard.extend(found)
         return found
 
-    monkeypatch.setattr(Ear, "_listen", listening)
+    monkeypatch.setattr(ChangeStream, "_listen", listening)
     mine, other = lane_of(key_hash(None, "mine", "")), lane_of(key_hash(None, "other", ""))
     held = await store.take("main", "anna", [mine], FAR)
     async with asyncio.timeout(30):
@@ -324,7 +324,7 @@ async def test_a_commit_wakes_the_relay_that_holds_its_lane_and_no_other(place, 
             assert await store.wait_for_change(0.1) is False
         await place.write_quietly(event("b", key="mine"))
         assert await store.wait_for_change(FAR) is True
-        await store.beat("main", Member("anna", healthy=True), FAR, {**held, other: 1})
+        await store.heartbeat("main", Member("anna", healthy=True), FAR, {**held, other: 1})
         await place.write_quietly(event("c", key="other"))
         assert await store.wait_for_change(FAR) is True
         await store.leave("main", "anna")

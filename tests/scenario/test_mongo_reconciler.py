@@ -14,13 +14,13 @@ from postroom import (
     Event,
     Outbox,
     Relay,
-    StoreConflictError,
-    StoreLostError,
-    wake,
+    StoreRetryableError,
+    StoreUnknownError,
+    notifier,
 )
 from postroom.brokers.memory import MemoryBroker
 from postroom.stores.mongo import FoundBy, HasResult, Marked, MongoStore, Recent, Reconciler
-from postroom.transactions.pymongo import without_transaction
+from postroom.transactions.mongo import without_transaction
 from tests.contract.mongo_database import url_of
 from tests.scenario.mongo_dying import die_at
 from tests.scenario.place import QUICK, ids, until
@@ -107,7 +107,7 @@ async def test_a_lost_event_is_added_once_and_never_again(wiki):
     await wiki.add(whole)
     await wiki.render(rendered)  # its event is done and pruned
     kicked = []
-    unsubscribe = wake.subscribe("main", lambda: kicked.append("main"))
+    unsubscribe = notifier.subscribe("main", lambda: kicked.append("main"))
     report = await wiki.run()
     unsubscribe()
     assert kicked == ["main"]
@@ -406,7 +406,10 @@ async def test_a_server_that_goes_away_ends_the_run_and_not_the_reconciler(stand
     wiki = standalone
     await wiki.save("a")
     reconciler = wiki.reconciler(every_seconds=0.01)
-    run, answers = reconciler.run_once, iter([StoreLostError("away"), StoreConflictError("busy")])
+    run, answers = (
+        reconciler.run_once,
+        iter([StoreUnknownError("away"), StoreRetryableError("busy")]),
+    )
 
     async def unsteady():
         if (error := next(answers, None)) is not None:

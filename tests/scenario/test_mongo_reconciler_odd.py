@@ -117,7 +117,7 @@ async def test_the_pause_after_errors_grows(standalone, monkeypatch):
         raise ValueError("no")
 
     monkeypatch.setattr(reconciler, "run_once", fails)
-    monkeypatch.setattr("postroom.stores.mongo.reconciling.asyncio.sleep", sleep)
+    monkeypatch.setattr("postroom.stores.mongo.reconciler.asyncio.sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         await reconciler.loop()
     assert pauses == [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300, 300]

@@ -12,7 +12,7 @@ from bson import Binary, Int64
 from pymongo.errors import OperationFailure, WriteError
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.outbox import SyncOutbox
 from postroom.stores.mongo import MongoStore
@@ -112,7 +112,7 @@ async def test_a_writer_adds_with_these_rights(writer, store):
 async def test_a_writer_reaches_nothing_but_what_it_writes(writer, store):
     add(writer, "one")
     shop = writer[DATABASE]
-    deeds = {
+    audit_log = {
         "delete": lambda: shop["postroom_outbox"].delete_many({}),
         "drop": lambda: shop["postroom_outbox"].drop(),
         "weaken": lambda: shop.command("collMod", "postroom_outbox", validator={}),
@@ -128,7 +128,7 @@ async def test_a_writer_reaches_nothing_but_what_it_writes(writer, store):
             for name in ("lease", "member", "block")
         },
     }
-    for name, deed in deeds.items():
+    for name, deed in audit_log.items():
         with pytest.raises(OperationFailure) as raised:
             deed()
         assert raised.value.code == 13, name  # Unauthorized

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from pymongo.errors import AutoReconnect
 
-from postroom.errors import StoreLostError
+from postroom.errors import StoreUnknownError
 from postroom.event import Event
 from postroom.inbox import Inbox
 from postroom.outbox import Outbox
 from postroom.store import Filter
-from postroom.stores.mongo import reading
-from postroom.testing.store_hand import Hand, names
-from postroom.transactions.pymongo import AsyncBareWrites
+from postroom.stores.mongo import read
+from postroom.testing.store.tools import Hand, names
+from postroom.transactions.mongo.sessions import AsyncBareWrites
 from tests.scenario.mongo_place import MongoPlace, StandalonePlace
 
 
@@ -32,14 +32,14 @@ async def test_an_event_that_is_replayed_while_it_is_pruned_is_kept(place, monke
     await place.write_quietly(Event("t", id="again"), Event("t", id="old"))
     hand = await Hand(place.store).take()
     await hand.settle(done=await hand.read())
-    look = reading._old
+    look = read._old
 
     async def replayed_meanwhile(*question):
         found = await look(*question)
         assert await place.store.replay(["again"]) == 1
         return found
 
-    monkeypatch.setattr(reading, "_old", replayed_meanwhile)
+    monkeypatch.setattr(read, "_old", replayed_meanwhile)
     assert await place.store.prune(-1.0, 100) == 1
     (kept,) = await place.store.find(Filter())
     assert (kept.id, kept.state) == ("again", "pending")
@@ -65,7 +65,7 @@ async def test_a_crash_while_a_handlers_work_is_written_loses_none_of_its_events
         raise AutoReconnect("the process is gone")
 
     monkeypatch.setattr(AsyncBareWrites, step, dies)
-    with pytest.raises(StoreLostError):
+    with pytest.raises(StoreUnknownError):
         await handle()
     monkeypatch.undo()
     assert await handle() is True  # it was not accepted: it runs again

@@ -9,14 +9,14 @@ from datetime import UTC, datetime
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.errors import ConfigError, StoreConflictError, StoreError
+from postroom.engine.relay.relay import Relay
+from postroom.errors import ConfigError, StoreError, StoreRetryableError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
 from postroom.store import Filter
 from postroom.stores.mysql.adopt import Adopted, adopt, adoption_sql
-from postroom.testing.desk import HOSTILE
+from postroom.testing.broker_tools import HOSTILE
 from tests.cli.command import call
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import until
@@ -244,7 +244,7 @@ async def _patiently(store):
     while True:
         try:
             return await adopt(store, "outbox", step=5)
-        except StoreConflictError:
+        except StoreRetryableError:
             continue
 
 

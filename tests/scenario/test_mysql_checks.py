@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.finding import Finding
+from postroom.model.diagnostics import Finding
 from postroom.stores.mysql import checks
 from tests.contract.mysql_database import own_database
 

@@ -9,14 +9,14 @@ from contextlib import AsyncExitStack
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.errors import SchemaError, StoreConflictError, StoreError, StoreLostError
+from postroom.engine.relay.relay import Relay
+from postroom.errors import SchemaError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import Event
-from postroom.observer import Trouble
+from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.store import Filter, Schema
 from postroom.stores.mysql import MysqlStore, events, session
-from postroom.testing.store_hand import ALL, Hand, event
+from postroom.testing.store.tools import ALL, Hand, event
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import QUICK, Notes, Stop, first_seen, until
 from tests.servers.proxy import Proxy
@@ -68,7 +68,7 @@ async def test_a_commit_whose_answer_is_lost_is_unknown_and_can_be_repeated(data
             settling = asyncio.create_task(store.settle(settlement))
             await until(lambda: all_done(database))
             proxy.heal()
-            with pytest.raises(StoreLostError, match="unknown"):
+            with pytest.raises(StoreUnknownError, match="unknown"):
                 await settling
         finally:
             events.fence = fence
@@ -120,7 +120,7 @@ async def test_a_server_that_says_nothing_is_given_up_in_time(database, proxy, m
 async def test_a_statement_that_takes_too_long_is_stopped_by_the_server(database):
     async with database.store(statement_seconds=0.2) as store:
         async with store.session() as one:
-            with pytest.raises(StoreConflictError, match="too long"):
+            with pytest.raises(StoreRetryableError, match="too long"):
                 await one.query("SELECT SLEEP(10) FROM postroom_meta")
             assert not one.broken
 
@@ -259,7 +259,7 @@ async def test_a_server_that_dies_and_comes_back_finds_the_relay_waiting(own_ser
             await until(lambda: all_done(database), 30)
             assert relay.is_running
         assert by_key(broker, keys) == expected(300, keys)
-    assert notes.of(Trouble)
+    assert notes.of(StoreTrouble)
 
 
 @pytest.mark.req("S1.8")
@@ -270,10 +270,10 @@ async def test_a_relay_waits_for_a_server_that_is_away_at_the_start(database, pr
     broker, notes = MemoryBroker(), Notes()
     relay = Relay(proxy.url_for(database.url), broker, **QUICK, observers=[notes])
     running = asyncio.create_task(relay.run())
-    await until(lambda: notes.of(Trouble))
+    await until(lambda: notes.of(StoreTrouble))
     proxy.accept()
     await until(lambda: first_seen(broker) == ["e"])
-    assert len(notes.of(Trouble)) == 1
+    assert len(notes.of(StoreTrouble)) == 1
     await relay.stop()
     await running
 
@@ -287,11 +287,11 @@ async def test_a_settle_that_meets_a_lock_is_repeated_and_nothing_is_sent_again(
     with database.connection() as (connection, cursor):
         cursor.execute("SELECT 1 FROM postroom_outbox FOR UPDATE")
         async with Relay(store, broker, **QUICK, observers=[notes]) as relay:
-            await until(lambda: notes.of(Trouble))
+            await until(lambda: notes.of(StoreTrouble))
             connection.rollback()
             await until(lambda: relay.counts.done == 1)
     assert [m.record.id for m in broker.messages] == ["e"]
-    assert {t.doing for t in notes.of(Trouble)} == {"settling (each lane by itself)"}
+    assert {t.doing for t in notes.of(StoreTrouble)} == {"settling (each lane by itself)"}
 
 
 @pytest.mark.promise("G2", "R6")

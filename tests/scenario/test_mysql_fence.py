@@ -11,13 +11,13 @@ from collections import defaultdict
 
 import pytest
 
-from postroom.errors import StoreConflictError
+from postroom.errors import StoreRetryableError
 from postroom.outbox import Outbox
 from postroom.record import LANES
-from postroom.store import Filter, Read, Settlement
+from postroom.store import Filter, ReadRequest, Settlement
 from postroom.stores.mysql import events
 from postroom.stores.mysql.session import Session
-from postroom.testing.store_hand import ALL, FAR, Hand, event, keys_of_lane, until
+from postroom.testing.store.tools import ALL, FAR, Hand, event, keys_of_lane, until
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import Stop
 
@@ -77,7 +77,7 @@ async def test_a_lane_cannot_be_taken_between_the_check_and_the_commit(
     held_up.released.set()
     assert await settling == {7}
     assert await other.take("main", "bert", [7], FAR) == {7: anna.held[7] + 1}
-    assert await other.read(Read("main", [7], 10, 10, 10**6)) == []
+    assert await other.read(ReadRequest("main", [7], 10, 10, 10**6)) == []
 
 
 @pytest.mark.promise("G5", "L2")
@@ -192,7 +192,7 @@ async def test_a_lock_that_is_not_free_leaves_nothing_behind(database, where):
             locked = locked._replace(barrier=locked.seq)
         with database.connection() as (connection, cursor):
             cursor.execute("SELECT 1 FROM postroom_outbox WHERE id = 'locked' FOR UPDATE")
-            with pytest.raises(StoreConflictError, match="lock"):
+            with pytest.raises(StoreRetryableError, match="lock"):
                 await anna.settle(starts=[first], done=[locked])
             cursor.execute("SELECT lane FROM postroom_lease FOR UPDATE NOWAIT")
             connection.rollback()
@@ -220,7 +220,7 @@ async def test_a_deadlock_is_a_conflict_and_the_settle_can_be_repeated(database,
         waiting = asyncio.get_running_loop().run_in_executor(
             None, cursor.execute, "UPDATE postroom_lease SET settles = 0"
         )
-        with pytest.raises(StoreConflictError, match="deadlock"):
+        with pytest.raises(StoreRetryableError, match="deadlock"):
             await settling
         await waiting
         connection.rollback()
@@ -256,7 +256,7 @@ async def test_two_owners_never_own_one_lane(database):
                     held = await store.take("main", name, lanes, dice.choice([0.01, 0.03, 0.2]))
                     if not held:
                         continue
-                    question = Read("main", list(held), 4, 60, 10**6, (), name, held)
+                    question = ReadRequest("main", list(held), 4, 60, 10**6, (), name, held)
                     records = await store.read(question)
                     await asyncio.sleep(dice.choice([0, 0, 0.02]))
                     settlement = Settlement("main", name, 1.0, held, done=records)
@@ -264,7 +264,7 @@ async def test_two_owners_never_own_one_lane(database):
                         settled[lane] += [(r.seq, held[lane]) for r in records if r.lane == lane]
                     if dice.random() < 0.7:
                         await store.release("main", name, held)
-                except StoreConflictError:
+                except StoreRetryableError:
                     continue
 
     await asyncio.gather(*(own(f"owner-{n}", n) for n in range(4)))
@@ -296,12 +296,12 @@ async def test_members_that_are_long_gone_are_forgotten_without_a_deadlock(datab
 
     async with database.store() as one, database.store() as two:
         for n in range(5):
-            await one.beat("main", Member(f"gone-{n}", healthy=True), -1.0, {})
+            await one.heartbeat("main", Member(f"gone-{n}", healthy=True), -1.0, {})
         database.run("UPDATE postroom_member SET until = '2001-01-01'")
         for _ in range(5):
             await asyncio.gather(
-                one.beat("main", Member("anna", healthy=True), FAR, {}),
-                two.beat("main", Member("bert", healthy=True), FAR, {}),
+                one.heartbeat("main", Member("anna", healthy=True), FAR, {}),
+                two.heartbeat("main", Member("bert", healthy=True), FAR, {}),
             )
         assert database.run("SELECT owner FROM postroom_member ORDER BY owner") == [
             (b"anna",),
@@ -319,8 +319,8 @@ async def test_a_member_with_a_zero_date_stops_no_heartbeat(database, store):
         "VALUES ('main', 'zero', 'zero', 1, 1000000, '0000-00-00')"
     )
     for _ in range(2):
-        roster = await store.beat("main", Member("anna", healthy=True), FAR, {})
-        assert [member.owner for member in roster.members] == ["anna"]
+        membership = await store.heartbeat("main", Member("anna", healthy=True), FAR, {})
+        assert [member.owner for member in membership.members] == ["anna"]
     assert len(await store.take("main", "anna", ALL, FAR)) == LANES
     assert database.run("SELECT owner FROM postroom_member") == [(b"anna",)]
 
@@ -330,7 +330,7 @@ async def take(store, owner):
     while True:
         try:
             return await store.take("main", owner, ALL, FAR)
-        except StoreConflictError:
+        except StoreRetryableError:
             await asyncio.sleep(0.01)
 
 

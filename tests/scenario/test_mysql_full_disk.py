@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.stores.mysql import MysqlStore

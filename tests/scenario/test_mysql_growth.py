@@ -15,9 +15,9 @@ import pytest
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
-from postroom.store import Filter, Read, State
+from postroom.store import Filter, ReadRequest, State
 from postroom.stores.mysql import MysqlStore
-from postroom.testing.store_hand import ALL, FAR, Hand
+from postroom.testing.store.tools import ALL, FAR, Hand
 from tests.contract.mysql_database import own_database
 
 pytestmark = pytest.mark.slow
@@ -92,11 +92,11 @@ async def _reads(session):
 
 
 async def test_a_read_touches_little_more_than_it_brings(database):
-    from postroom.stores.mysql.reading import read
+    from postroom.stores.mysql.read import read
 
     async with database.store() as store:
         held = await store.take("main", "anna", ALL, FAR)
-        question = Read("main", ALL, 16, 500, 10**7, (), "anna", held)
+        question = ReadRequest("main", ALL, 16, 500, 10**7, (), "anna", held)
         async with store.session() as session:
             records, rows = await touched(session, read(session, question))
             assert len(records) == 500
@@ -108,7 +108,7 @@ async def test_a_read_touches_little_more_than_it_brings(database):
 
 async def test_a_read_walks_past_a_deep_key_in_its_index(database):  # E-8, T-D
     """The rows of a key that is left out are looked at in the index; none of them is fetched."""
-    from postroom.stores.mysql.reading import lanes_of
+    from postroom.stores.mysql.read import lanes_of
 
     hot = key_hash(None, "k7", "")
     async with database.store() as store, store.session() as session:
@@ -120,10 +120,12 @@ async def test_a_read_walks_past_a_deep_key_in_its_index(database):  # E-8, T-D
 
 
 async def test_a_read_that_finds_nothing_touches_next_to_nothing(database):
-    from postroom.stores.mysql.reading import read
+    from postroom.stores.mysql.read import read
 
     async with database.store() as store, store.session() as session:
-        records, rows = await touched(session, read(session, Read("empty", ALL, 16, 500, 10**7)))
+        records, rows = await touched(
+            session, read(session, ReadRequest("empty", ALL, 16, 500, 10**7))
+        )
         assert records == []
         assert rows < 200
 
@@ -141,7 +143,7 @@ async def test_a_look_of_an_idle_relay_touches_a_few_rows_for_each_lane(database
 
 async def test_a_settle_touches_what_it_settles(database):
     from postroom.stores.mysql.events import settle
-    from postroom.stores.mysql.people import replay
+    from postroom.stores.mysql.operations import replay
 
     async with database.store() as store:
         hand = await Hand(store).take()
@@ -178,7 +180,7 @@ async def test_prune_touches_what_it_deletes(database):
 
 async def test_people_find_the_few_among_the_many(database):
     from postroom.stores.mysql.events import streams
-    from postroom.stores.mysql.people import find
+    from postroom.stores.mysql.operations import find
 
     async with database.store() as store, store.session() as session:
         found, rows = await touched(session, find(session, Filter(state=State.FAILED)))
@@ -222,10 +224,12 @@ async def test_a_backlog_behind_a_few_lanes_is_not_sorted(database):
         await Outbox().add_many(
             connection, [Event("t", id=f"one-{n}", key="one") for n in range(50)]
         )
-    from postroom.stores.mysql.reading import read
+    from postroom.stores.mysql.read import read
 
     lane = lane_of(key_hash(None, "one", ""))
     async with database.store() as store, store.session() as session:
-        records, rows = await touched(session, read(session, Read("main", [lane], 20, 20, 10**7)))
+        records, rows = await touched(
+            session, read(session, ReadRequest("main", [lane], 20, 20, 10**7))
+        )
         assert len(records) == 20
         assert rows < 400

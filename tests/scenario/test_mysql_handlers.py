@@ -10,14 +10,14 @@ import pytest
 
 from postroom.errors import (
     MissingExtraError,
-    StoreConflictError,
     StoreError,
-    StoreLostError,
+    StoreRetryableError,
+    StoreUnknownError,
     TransactionError,
 )
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.store import Filter
-from postroom.testing.store_hand import event
+from postroom.testing.store.tools import event
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import until
 from tests.servers.proxy import Proxy
@@ -98,7 +98,7 @@ async def test_a_deadlock_in_a_handler_is_a_conflict(database, store):
 
     found = await asyncio.gather(move(1, 2), move(2, 1), return_exceptions=True)
     (conflict,) = [error for error in found if error is not None]
-    assert isinstance(conflict, StoreConflictError)
+    assert isinstance(conflict, StoreRetryableError)
     assert database.run("SELECT n FROM stock") == [(1,), (1,)]
 
 
@@ -118,7 +118,7 @@ async def test_a_deadlock_in_a_thread_is_a_conflict(database, store):
     moves = [asyncio.to_thread(move, *order) for order in ((1, 2), (2, 1))]
     found = await asyncio.gather(*moves, return_exceptions=True)
     (conflict,) = [error for error in found if error is not None]
-    assert isinstance(conflict, StoreConflictError)
+    assert isinstance(conflict, StoreRetryableError)
     assert database.run("SELECT n FROM stock") == [(1,), (1,)]
 
 
@@ -159,7 +159,7 @@ async def test_a_cancelled_handler_leaves_nothing_and_costs_its_connection(datab
 async def test_a_commit_whose_answer_is_lost_is_unknown(database):
     with Proxy(database.server["port"]) as proxy:
         async with database.store(url=proxy.url_for(database.url)) as store:
-            with pytest.raises(StoreLostError):
+            with pytest.raises(StoreUnknownError):
                 async with store.transaction() as tx:
                     await Outbox().add(tx, event("e"))
                     proxy.cut_after(0, "replies")

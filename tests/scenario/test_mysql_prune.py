@@ -7,7 +7,7 @@ import pytest
 from postroom.outbox import Outbox
 from postroom.store import Filter
 from postroom.stores.mysql.session import Session
-from postroom.testing.store_hand import Hand, event
+from postroom.testing.store.tools import Hand, event
 from tests.contract.mysql_database import own_database
 
 

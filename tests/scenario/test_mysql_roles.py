@@ -13,7 +13,7 @@ import pytest
 from postroom.outbox import Outbox
 from postroom.store import Filter
 from postroom.stores.mysql import checks
-from postroom.testing.store_hand import event, names
+from postroom.testing.store.tools import event, names
 from tests.contract.mysql_database import own_database
 
 pytestmark = pytest.mark.server

@@ -10,13 +10,13 @@ from hashlib import md5
 import pymysql
 import pytest
 
-from postroom.errors import SchemaError, StoreConflictError
+from postroom.errors import SchemaError, StoreRetryableError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Filter, Schema
 from postroom.stores.mysql import MysqlStore, schema
 from postroom.stores.mysql.statements import cut
-from postroom.testing.desk import HOSTILE
+from postroom.testing.broker_tools import HOSTILE
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import until
 
@@ -49,7 +49,7 @@ def tables(database):
 @pytest.mark.req("S4.1")
 def test_ten_processes_make_the_tables_at_once(database):
     code = (
-        "import asyncio, sys; from postroom.wiring import migrate; "
+        "import asyncio, sys; from postroom.registry import migrate; "
         "print(asyncio.run(migrate(sys.argv[1])))"
     )
     started = [
@@ -113,7 +113,7 @@ async def test_who_cannot_get_the_lock_says_that_another_migrates(database, monk
     holding = asyncio.create_task(store.migrate())
     await started.wait()
     await until(lambda: locked(database))
-    with pytest.raises(StoreConflictError, match="another process"):
+    with pytest.raises(StoreRetryableError, match="another process"):
         await MysqlStore.from_url(database.url).migrate()
     go_on.set()
     assert await holding == 1
@@ -192,7 +192,7 @@ async def test_what_people_write_comes_back_byte_for_byte(database):
             )
         found = await store.find(Filter())
         assert [r.data for r in found] == [{text: [text, "\x00"]} for text in texts]
-        from postroom.codec import encode_json
+        from postroom.model.codec import encode_json
 
         assert [r.payload for r in found] == [encode_json({t: [t, "\x00"]}) for t in texts]
 

@@ -13,7 +13,7 @@ import pymysql
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.observer import Vanished
 from postroom.outbox import Outbox

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from postroom.brokers.memory import NullBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.outbox import Outbox
-from postroom.store import Failure, Read
+from postroom.store import FailedOutcome, ReadRequest
 from postroom.stores.mysql import MysqlStore
-from postroom.testing.store_hand import ALL, FAR, Hand
+from postroom.testing.store.tools import ALL, FAR, Hand
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import until
 
@@ -46,7 +46,7 @@ async def test_a_batch_of_any_size_costs_five_statements(database, rows, keys, k
         hand = await Hand(store).take()
         async with store.session() as session:
             before = await questions(session)
-        question = Read("main", ALL, rows, rows, 10**9, (), "anna", hand.held)
+        question = ReadRequest("main", ALL, rows, rows, 10**9, (), "anna", hand.held)
         records = await store.read(question)
         assert await hand.settle(done=records, keep_done=keep_done) == set(ALL)
         async with store.session() as session:
@@ -124,7 +124,7 @@ async def test_failures_cost_statements_by_the_batch_too(database):
             async with store.session() as session:
                 return await questions(session) - before - 1
 
-        assert await cost(failed=[Failure(r, 1, 60.0, "boom") for r in heads]) == 5
+        assert await cost(failed=[FailedOutcome(r, 1, 60.0, "boom") for r in heads]) == 5
         followers = await hand.read()
         assert len(followers) == 180
         assert await cost(parked=followers) == 4

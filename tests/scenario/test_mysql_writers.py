@@ -9,7 +9,7 @@ import asyncmy
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.errors import TransactionError
 from postroom.event import Event
 from postroom.outbox import Outbox

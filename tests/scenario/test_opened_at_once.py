@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.stores.mysql import MysqlStore, store
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres import store as postgres_store

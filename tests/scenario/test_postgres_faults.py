@@ -11,14 +11,14 @@ import psycopg
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.errors import SchemaError, StoreConflictError, StoreError, StoreLostError
+from postroom.engine.relay.relay import Relay
+from postroom.errors import SchemaError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import Event
-from postroom.observer import Trouble
+from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.store import Filter, Member, Schema
 from postroom.stores.postgres import PostgresStore, database, events
-from postroom.testing.store_hand import ALL, FAR, Hand, event, names
+from postroom.testing.store.tools import ALL, FAR, Hand, event, names
 from tests.scenario.place import QUICK, Notes, Stop, first_seen, until
 from tests.scenario.postgres_place import opened, own_schema, writing
 from tests.servers.proxy import Proxy
@@ -91,7 +91,7 @@ async def test_a_settle_whose_answer_is_lost_is_unknown_and_can_be_repeated(url,
     settling = asyncio.create_task(store.settle(settlement))
     await until(lambda: all_done(url))
     proxy.heal()
-    with pytest.raises(StoreLostError, match="went away"):
+    with pytest.raises(StoreUnknownError, match="went away"):
         await settling
     settlement.leases = await store.retake("main", "anna", hand.held, FAR)
     assert await store.settle(settlement) == set(ALL)
@@ -104,7 +104,7 @@ async def test_a_settle_that_did_not_arrive_is_unknown_too(url, store, proxy):
     hand = await Hand(store).take()
     records = await hand.read()
     proxy.cut_after(10, "requests")
-    with pytest.raises(StoreLostError):
+    with pytest.raises(StoreUnknownError):
         await hand.settle(done=records)
     assert states(url) == ["pending"]
     hand.held = await store.retake("main", "anna", hand.held, FAR)
@@ -126,7 +126,7 @@ async def test_a_connection_lost_before_the_commit_has_changed_nothing(
         return lanes
 
     monkeypatch.setattr(events, "fence", then_cut)
-    with pytest.raises(StoreConflictError, match="went away"):
+    with pytest.raises(StoreRetryableError, match="went away"):
         await hand.settle(done=records, returned=records)
     monkeypatch.undo()
     assert states(url) == ["pending"]
@@ -149,7 +149,7 @@ async def test_a_commit_whose_answer_is_lost_is_unknown(url, store, proxy, monke
     settling = asyncio.create_task(hand.settle(done=records, returned=records))
     await until(lambda: all_done(url))
     proxy.heal()
-    with pytest.raises(StoreLostError):
+    with pytest.raises(StoreUnknownError):
         await settling
 
 
@@ -160,7 +160,7 @@ async def test_reads_and_renewals_that_are_cut_off_can_be_repeated(url, store, p
     member, cuts = Member("anna", healthy=True), 0
     for count in range(1, 2_000, 130):
         proxy.cut_after(count, direction)
-        for call in (lambda: hand.read(), lambda: store.beat("main", member, FAR, hand.held)):
+        for call in (lambda: hand.read(), lambda: store.heartbeat("main", member, FAR, hand.held)):
             try:
                 await call()
             except StoreError:
@@ -168,7 +168,9 @@ async def test_reads_and_renewals_that_are_cut_off_can_be_repeated(url, store, p
     proxy.heal()
     assert cuts >= 5
     assert len(await hand.read()) == 50
-    assert all(lease.live for lease in (await store.beat("main", member, FAR, hand.held)).leases)
+    assert all(
+        lease.live for lease in (await store.heartbeat("main", member, FAR, hand.held)).leases
+    )
 
 
 async def test_a_server_that_says_nothing_is_given_up_in_time(url, tables, proxy, monkeypatch):
@@ -178,7 +180,7 @@ async def test_a_server_that_says_nothing_is_given_up_in_time(url, tables, proxy
         hand = await Hand(store).take()
         proxy.swallow("replies")
         async with asyncio.timeout(5):
-            with pytest.raises(StoreLostError, match=r"no answer from PostgreSQL within 0\.5 s"):
+            with pytest.raises(StoreUnknownError, match=r"no answer from PostgreSQL within 0\.5 s"):
                 await hand.read()
         proxy.heal()
         assert await hand.read() == []
@@ -237,9 +239,9 @@ async def test_a_call_that_waits_too_long_has_changed_nothing(url, tables, limit
         records = await hand.read()
         with psycopg.connect(url) as connection:
             connection.execute("SELECT lane FROM postroom_lease FOR UPDATE")
-            with pytest.raises(StoreConflictError, match=said):
+            with pytest.raises(StoreRetryableError, match=said):
                 await hand.settle(done=records)
-            with pytest.raises(StoreConflictError, match=said):
+            with pytest.raises(StoreRetryableError, match=said):
                 await hand.settle(done=records, returned=records)
         assert await hand.settle(done=records) == set(ALL)
 
@@ -258,7 +260,7 @@ async def test_a_deadlock_is_a_conflict(url, tables):
         both = []
         ended = await asyncio.gather(lock(1, 2), lock(2, 1), return_exceptions=True)
         (error,) = [result for result in ended if result is not None]
-        assert isinstance(error, StoreConflictError)
+        assert isinstance(error, StoreRetryableError)
         assert "deadlock" in str(error)
 
 
@@ -379,7 +381,7 @@ async def test_a_server_that_is_killed_and_comes_back_finds_the_relay_waiting(ow
         await until(lambda: all_done(server.url), 30)
         assert relay.is_running
     assert by_key(broker, 7) == expected(300, 7)
-    assert notes.of(Trouble)
+    assert notes.of(StoreTrouble)
 
 
 @pytest.mark.req("S1.8")
@@ -389,10 +391,10 @@ async def test_a_relay_waits_for_a_server_that_is_away_at_the_start(url, tables,
     broker, notes = MemoryBroker(), Notes()
     relay = Relay(proxy.url_for(url), broker, **QUICK, observers=[notes])
     running = asyncio.create_task(relay.run())
-    await until(lambda: notes.of(Trouble))
+    await until(lambda: notes.of(StoreTrouble))
     proxy.accept()
     await until(lambda: first_seen(broker) == ["e"])
-    assert len(notes.of(Trouble)) == 1
+    assert len(notes.of(StoreTrouble)) == 1
     await relay.stop()
     await running
 
@@ -404,11 +406,11 @@ async def test_a_settle_that_meets_a_lock_is_repeated_and_nothing_is_sent_again(
     with psycopg.connect(url) as connection:
         connection.execute("SELECT 1 FROM postroom_outbox FOR UPDATE")
         async with Relay(url + "&lock_seconds=0.3", broker, **QUICK, observers=[notes]) as relay:
-            await until(lambda: notes.of(Trouble))
+            await until(lambda: notes.of(StoreTrouble))
             connection.rollback()
             await until(lambda: relay.counts.done == 1)
     assert [m.record.id for m in broker.messages] == ["e"]
-    assert {t.doing for t in notes.of(Trouble)} == {"settling (each lane by itself)"}
+    assert {t.doing for t in notes.of(StoreTrouble)} == {"settling (each lane by itself)"}
 
 
 @pytest.mark.promise("G2", "R6")
@@ -455,7 +457,7 @@ async def test_who_is_frozen_in_a_settle_is_put_out_by_the_server(url, tables, m
         await stop.reached.wait()
         await until(lambda: other.take("main", "bert", ALL, 60))
         stop.released.set()
-        with pytest.raises(StoreConflictError):
+        with pytest.raises(StoreRetryableError):
             await settling
         assert names(await Hand(other, "bert").read()) == ["e"]
 

@@ -15,9 +15,9 @@ from postroom.errors import NotFoundError
 from postroom.outbox import Outbox
 from postroom.record import LANES
 from postroom.store import Filter, Member
-from postroom.stores.postgres import leasing
+from postroom.stores.postgres import leases
 from postroom.stores.postgres.statements import numbers, texts
-from postroom.testing.store_hand import ALL, FAR, Hand, event, keys_of_lane, names, patience, until
+from postroom.testing.store.tools import ALL, FAR, Hand, event, keys_of_lane, names, patience, until
 from tests.scenario.postgres_place import opened, own_schema, writing
 
 (KEY,) = keys_of_lane(7, 1)
@@ -60,7 +60,7 @@ async def settle_done(session, hand, records):
 
 async def settle_others(session, hand, records):
     """What the store does first for any other settlement."""
-    lanes = await leasing.fence(session, "main", hand.owner, hand.held)
+    lanes = await leases.fence(session, "main", hand.owner, hand.held)
     assert lanes == set(hand.held)
     return await session.run(
         "settle_done", stream="main", lanes=numbers(lanes), **names_of(records)
@@ -152,7 +152,7 @@ async def test_a_lease_that_runs_out_while_the_settle_waits_is_not_held(url, sto
 
 @pytest.mark.promise("L1", "L2")
 async def test_of_two_who_take_a_free_lane_one_gets_it(url, store, other):
-    await store.beat("main", Member("anna", healthy=True), FAR, {})  # makes the lanes
+    await store.heartbeat("main", Member("anna", healthy=True), FAR, {})  # makes the lanes
     async with other.database.change() as session:
         assert await session.rows("lock_free", stream="main", lanes="{7}") == [(7,)]
         await session.rows("take", stream="main", owner="bert", lanes="{7}", seconds=FAR)
@@ -170,7 +170,7 @@ async def test_a_renewal_takes_no_lane_from_a_settle(url, store, other):
 
     async def renew(through):
         while not stop.is_set():
-            await through.beat("main", member, FAR, anna.held)
+            await through.heartbeat("main", member, FAR, anna.held)
 
     async with patience(), asyncio.TaskGroup() as group:
         group.create_task(renew(store))
@@ -194,9 +194,9 @@ async def test_a_lane_that_is_locked_for_a_moment_is_renewed_by_the_same_beat(
             settling.rollback()
             return True
 
-        monkeypatch.setattr(leasing.Pauses, "next", until_the_settle_has_ended)
-        roster = await store.beat("main", Member("anna", healthy=True), FAR, anna.held)
-    assert roster.renewed == set(ALL)
+        monkeypatch.setattr(leases.Pauses, "next", until_the_settle_has_ended)
+        membership = await store.heartbeat("main", Member("anna", healthy=True), FAR, anna.held)
+    assert membership.renewed == set(ALL)
 
 
 @pytest.mark.slow
@@ -229,7 +229,7 @@ async def test_two_owners_never_hold_one_lane(url, store):
                     await asyncio.sleep(0.005)  # a take never waits: leave the server to the others
                     continue
                 async with mine.database.change() as session:
-                    lanes = await leasing.fence(session, "main", name, held)
+                    lanes = await leases.fence(session, "main", name, held)
                     pause = chance.uniform(0, 0.06)
                     await session.connection.execute("SELECT pg_sleep(%s)", (pause,))
                     for lane in lanes:
@@ -244,9 +244,9 @@ async def test_two_owners_never_hold_one_lane(url, store):
         for n in range(6):
             group.create_task(fight(f"owner {n}"))
     with psycopg.connect(url) as connection:
-        deeds = connection.execute("SELECT lane, token FROM deeds ORDER BY n").fetchall()
+        audit_log = connection.execute("SELECT lane, token FROM deeds ORDER BY n").fetchall()
     for lane in fought:
-        tokens = [token for at, token in deeds if at == lane]
+        tokens = [token for at, token in audit_log if at == lane]
         assert tokens == sorted(tokens), f"lane {lane} had two owners at once"
         assert len(set(tokens)) > 3
 

@@ -13,13 +13,13 @@ import psycopg
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.observer import Trouble
+from postroom.engine.relay.relay import Relay
+from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
-from postroom.store import Member, Read
+from postroom.store import Member, ReadRequest
 from postroom.stores.postgres import PostgresNotifier, PostgresStore
-from postroom.stores.postgres.floor import Floors
-from postroom.testing.store_hand import ALL, FAR, Hand, event
+from postroom.stores.postgres.floors import Floors
+from postroom.testing.store.tools import ALL, FAR, Hand, event
 from tests.scenario.place import QUICK, Notes, until
 from tests.scenario.postgres_place import opened
 from tests.servers.pgbouncer import PgBouncer
@@ -79,7 +79,7 @@ async def test_a_relay_works_and_leaves_no_setting_behind(postgres_url, pgbounce
     assert settings_of(pgbouncer_url) == {before}
     for relay in relays:
         await relay.stop()
-    assert [fact for fact in notes.of(Trouble)] == []
+    assert [fact for fact in notes.of(StoreTrouble)] == []
     for key in range(7):
         seen = [m.record.id for m in broker.messages if m.record.key == f"k{key}"]
         assert seen == [f"e{n}" for n in range(500) if n % 7 == key]
@@ -89,7 +89,7 @@ async def test_a_relay_works_and_leaves_no_setting_behind(postgres_url, pgbounce
 @pytest.mark.promise("G5")
 async def test_every_call_of_the_store_works(postgres_url, schema, url):
     async with opened(url) as store:
-        await store.beat("main", Member("anna", healthy=True), FAR, {})
+        await store.heartbeat("main", Member("anna", healthy=True), FAR, {})
         hand = await Hand(store).take()
         await add(postgres_url, schema, event("a", "k"), event("b", "k"), event("c", "x"))
         head, follower, other = await hand.read()
@@ -98,10 +98,13 @@ async def test_every_call_of_the_store_works(postgres_url, schema, url):
         await hand.stage()
         await hand.settle(done=[other])
         assert await hand.work() == ["a"]
-        assert await store.mend("main", "anna", hand.held, 10) == 0
+        assert await store.repair_blocks("main", "anna", hand.held, 10) == 0
         assert await store.replay(["a", "c"]) == 2
         store._floors = Floors(slow_seconds=0.0, slow_reads=1)
-        assert len(await store.read(Read("main", [*ALL], 9, 9, 9_999, (), "anna", hand.held))) >= 1
+        assert (
+            len(await store.read(ReadRequest("main", [*ALL], 9, 9, 9_999, (), "anna", hand.held)))
+            >= 1
+        )
         assert (await store.stats()).blocked_keys == 0
         await store.leave("main", "anna")
         assert await store.schema() == (2, 2)

@@ -10,15 +10,15 @@ import psycopg
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreError
 from postroom.inbox import Inbox
 from postroom.outbox import Outbox
-from postroom.store import Filter, Read
+from postroom.store import Filter, ReadRequest
 from postroom.stores.postgres import PostgresStore
-from postroom.stores.postgres.floor import Floors
-from postroom.testing.bench import Note
-from postroom.testing.store_hand import ALL, Hand, event, keys_of_lane, names
+from postroom.stores.postgres.floors import Floors
+from postroom.testing.store.tools import ALL, Hand, event, keys_of_lane, names
+from postroom.testing.transaction_tools import Note
 from tests.scenario.place import QUICK, until
 from tests.scenario.postgres_place import opened, own_schema
 
@@ -243,7 +243,7 @@ async def test_a_relay_needs_the_rights_that_are_written_down(admin_url, role):
         await hand.fail(head)
         await hand.settle(parked=[follower])
         await hand.stage()
-        await store.mend("main", "anna", hand.held, 10)
+        await store.repair_blocks("main", "anna", hand.held, 10)
         await store.skip("a", "not wanted")
         await store.replay(["a"], new_id=True)
         await store.bury(["b"], "neither")
@@ -251,7 +251,7 @@ async def test_a_relay_needs_the_rights_that_are_written_down(admin_url, role):
         assert (await store.stats()).counts["dead"] == 2
         store._floors = Floors(slow_seconds=0.0, slow_reads=1)
         hand.held = await store.take("main", "anna", ALL, 60)
-        await store.read(Read("main", list(hand.held), 9, 9, 9, (), "anna", hand.held))
+        await store.read(ReadRequest("main", list(hand.held), 9, 9, 9, (), "anna", hand.held))
         assert store._floors.epoch is not None
 
 

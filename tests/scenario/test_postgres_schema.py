@@ -15,7 +15,7 @@ from postroom.outbox import Outbox
 from postroom.store import Filter, Schema
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.statements import load_migrations
-from postroom.testing.store_hand import FAR, Hand, event, names
+from postroom.testing.store.tools import FAR, Hand, event, names
 from tests.scenario.postgres_place import opened, own_schema
 from tests.servers.postgres import Postgres
 

@@ -13,14 +13,14 @@ from contextlib import asynccontextmanager, closing, suppress
 import psycopg
 import pytest
 
-from postroom.brokers.handlers import Handlers
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.observer import EffectsLost, Vanished
 from postroom.outbox import Outbox
 from postroom.stores.postgres import PostgresStore
-from postroom.stores.postgres.floor import Floors
+from postroom.stores.postgres.floors import Floors
 from tests.scenario.place import QUICK, Notes, ids, until
 from tests.scenario.postgres_place import opened
 from tests.servers.postgres import PostgresReplica

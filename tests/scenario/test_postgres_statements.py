@@ -17,12 +17,23 @@ from postroom.brokers.memory import MemoryBroker, NullBroker
 from postroom.event import Event
 from postroom.retry import Constant, RetryPolicy
 from postroom.stores.postgres import PostgresStore, store
-from postroom.stores.postgres.connecting import RelayConnection
-from postroom.stores.postgres.floor import Floors
+from postroom.stores.postgres.connector import RelayConnection
+from postroom.stores.postgres.floors import Floors
 from tests.scenario.postgres_place import PostgresPlace, own_schema
 
 ONE_GROUP = {"batch_size": 500, "max_batch_size": 500, "groups": 1}
-CALLS = ("read", "settle", "stage", "beat", "take", "mend", "leave", "prune", "release", "stats")
+CALLS = (
+    "read",
+    "settle",
+    "stage",
+    "heartbeat",
+    "take",
+    "repair_blocks",
+    "leave",
+    "prune",
+    "release",
+    "stats",
+)
 _call = ContextVar("call", default=None)
 
 
@@ -147,8 +158,8 @@ async def test_beats_and_looks_do_not_grow_with_the_batch(place, bill):
     for call in bill.calls:
         most[call.name] = max(most[call.name], len(call.statements))
     assert most["stage"] == 1  # all that an idle relay asks
-    assert most["mend"] == 1  # where there is nothing to mend
-    assert most["beat"] <= 9
+    assert most["repair_blocks"] == 1  # where there is nothing to mend
+    assert most["heartbeat"] <= 9
     assert most["take"] <= 5
     assert most["leave"] <= 5
 
@@ -169,7 +180,7 @@ async def test_the_server_told_of_everything(place, bill):
     (read,) = bill.batches()
     assert "postroom_read(" in read.statements[0]
     assert "postroom_settle(" in bill.of("settle")[0].statements[0]
-    assert "postroom_member" in bill.of("beat")[0].statements[0]
+    assert "postroom_member" in bill.of("heartbeat")[0].statements[0]
     leave = bill.of("leave")[-1].statements
     assert "BEGIN ISOLATION LEVEL READ COMMITTED" in leave[0]
     assert leave[-1] == "statement: COMMIT"

@@ -12,12 +12,12 @@ import psycopg
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.observer import Woke
+from postroom.engine.relay.relay import Relay
+from postroom.observer import Woken
 from postroom.outbox import Outbox
 from postroom.store import Capabilities
 from postroom.stores.postgres import PostgresNotifier, PostgresStore
-from postroom.testing.store_hand import FAR, event, patience
+from postroom.testing.store.tools import FAR, event, patience
 from tests.scenario.place import Notes, until
 from tests.scenario.postgres_place import opened, own_schema, writing
 from tests.servers.proxy import Proxy
@@ -221,14 +221,14 @@ async def test_an_idle_relay_hears_of_a_commit_long_before_its_poll(url, store):
     notifier = PostgresNotifier(url)
     relay = Relay(url, broker, poll_seconds=60.0, observers=[notes])
     async with relay:
-        await until(lambda: len([h for h in relay._office.keeper.held]) == 64)
+        await until(lambda: len([h for h in relay._context.keeper.held]) == 64)
         await asyncio.sleep(0)
         async with writing(plain(url)) as connection:
             await outbox_of(url).add(connection, event("e", "k"))
         notifier.notify(["main"])
         await until(lambda: broker.messages)
         await until(lambda: relay.counts.done == 1)
-    assert "change" in {woke.by for woke in notes.of(Woke)}
+    assert "change" in {woke.by for woke in notes.of(Woken)}
     notifier.close()
 
 

@@ -6,7 +6,7 @@ import psycopg
 import pytest
 
 from postroom import Event, SyncOutbox
-from postroom.testing.store_hand import Hand
+from postroom.testing.store.tools import Hand
 from tests.scenario.postgres_place import opened, own_schema
 
 WRITERS, TURNS = 3, 4

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from postroom.brokers.rabbitmq import RabbitBroker
-from postroom.consumers.rabbitmq import RabbitSource
+from postroom.sources.rabbitmq.source import RabbitSource
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
 from tests.scenario.test_consumer_rabbitmq import crash, receive

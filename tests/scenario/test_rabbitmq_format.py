@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 import pytest
 from cloudevents.core.bindings.rabbitmq import RabbitMQMessage, from_rabbitmq_event
 
-from postroom.brokers.rabbitmq import RabbitBroker, link
-from postroom.envelope import read_headers
+from postroom.brokers.rabbitmq import RabbitBroker, connection
 from postroom.event import Event
+from postroom.model.envelope import read_headers
 from postroom.outbox import Outbox
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.place import SqlitePlace, until
 from tests.scenario.rabbit import Tap, fresh
 
@@ -47,16 +47,16 @@ async def tap(rabbitmq_url, name):
 @pytest.fixture(params=["fast", "plain"])
 def way(request, monkeypatch):
     if request.param == "plain":
-        monkeypatch.setattr(link, "fits", lambda _: False)
+        monkeypatch.setattr(connection, "fits", lambda _: False)
 
 
 async def send(url, record, **options):
     broker = RabbitBroker(url, **options)
     await broker.open()
-    desk = RecordingDesk()
-    await broker.publish([record], desk)
+    reporter = RecordingReporter()
+    await broker.publish([record], reporter)
     await broker.close()
-    assert desk.outcome(record).error == ""
+    assert reporter.outcome(record).error == ""
 
 
 @pytest.mark.req("S5.2", "S5.5")

@@ -7,7 +7,7 @@ from contextlib import closing, suppress
 
 import pytest
 
-from postroom.testing.consumer_room import Room, Sent
+from postroom.testing.consumer.tools import Room, Sent
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
 from tests.hostile_amqp import HOSTILE, fuzzed
 from tests.scenario.rabbit import fresh

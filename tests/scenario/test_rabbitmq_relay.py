@@ -10,7 +10,7 @@ from postroom.broker import Verdict
 from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.event import Event
 from postroom.observer import Alarm
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.place import until
 from tests.scenario.rabbit import AttentivePlace, Tap, first_seen_by_key, fresh
 
@@ -211,18 +211,18 @@ async def test_a_message_that_is_too_large_for_this_server(own_server):
         await tap.queue("small")
         broker = RabbitBroker(server.url)
         await broker.open()
-        desk = RecordingDesk()
+        reporter = RecordingReporter()
         records = [make_record(n, id=f"e{n}", key=f"k{n}", topic="small") for n in range(50)]
         large = records[25] = records[25]._replace(payload=b"x" * 60_000)
-        await broker.publish(records, desk)
-        unknown = [r for r in records if desk.verdict(r) is Verdict.UNKNOWN]
+        await broker.publish(records, reporter)
+        unknown = [r for r in records if reporter.verdict(r) is Verdict.UNKNOWN]
         assert large in unknown
-        desk.reports.clear()
+        reporter.reports.clear()
         for record in unknown:
-            await broker.publish_alone(record, desk)
-        assert desk.verdict(large) is Verdict.REJECTED
+            await broker.publish_alone(record, reporter)
+        assert reporter.verdict(large) is Verdict.REJECTED
         assert "message size 60000 is larger than configured max size 50000" in (
-            desk.outcome(large).error
+            reporter.outcome(large).error
         )
         assert {m.message_id for m in await tap.drain("small")} == {
             r.id for r in records if r is not large

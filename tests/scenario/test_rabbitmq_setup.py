@@ -11,9 +11,9 @@ import pytest
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.rabbitmq import RabbitBroker
-from postroom.consumers.rabbitmq import RabbitSource
 from postroom.errors import ConfigError
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.sources.rabbitmq.source import RabbitSource
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.place import until
 from tests.scenario.rabbit import Tap, fresh
 from tests.servers.process import free_port
@@ -53,22 +53,22 @@ async def brokers():
 
 
 @pytest.fixture
-def desk():
-    return RecordingDesk()
+def reporter():
+    return RecordingReporter()
 
 
 # -- declaring (S5.2) -------------------------------------------------------------------------
 @pytest.mark.req("S5.2")
 async def test_exchange_queue_and_binding_are_declared_on_start(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     tap.owns(name, name)
     url = f"{rabbitmq_url}?exchange={name}&routing_key=type&declare=on&queue={name}&single=off"
     broker = brokers(url)
     await broker.open()
     record = make_record(type="order.created")
-    await broker.publish([record], desk)
-    assert desk.verdict(record) is Verdict.CONFIRMED
+    await broker.publish([record], reporter)
+    assert reporter.verdict(record) is Verdict.CONFIRMED
     (message,) = await tap.drain(name)
     assert (message.exchange, message.routing_key) == (name, "order.created")
     with pytest.raises(aio_pika.exceptions.ChannelPreconditionFailed, match="quorum"):
@@ -76,7 +76,7 @@ async def test_exchange_queue_and_binding_are_declared_on_start(
 
 
 async def test_declaring_again_is_no_change_and_each_binding_counts(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     tap.owns(name, name)
     options = {
@@ -90,60 +90,60 @@ async def test_declaring_again_is_no_change_and_each_binding_counts(
             make_record(i, id=f"{n}-{topic}", topic=topic)
             for i, topic in enumerate(["a", "b", "c"])
         ]
-        await broker.publish(records, desk)
-        assert desk.verdict(records[2]) is Verdict.MISCONFIGURED
+        await broker.publish(records, reporter)
+        assert reporter.verdict(records[2]) is Verdict.MISCONFIGURED
     assert [m.message_id for m in await tap.drain(name)] == ["0-a", "0-b", "1-a", "1-b"]
 
 
 async def test_what_was_deleted_is_declared_again_with_the_next_use(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     tap.owns(name, name)
     broker = brokers(rabbitmq_url, exchange=name, queue=name, declare=True, single=False)
     await broker.open()
-    await broker.publish([make_record(1)], desk)
+    await broker.publish([make_record(1)], reporter)
     await tap.remove_exchange(name)
     lost, again = make_record(2, id="lost"), make_record(3, id="again")
-    await broker.publish([lost], desk)
-    assert desk.verdict(lost) is Verdict.UNKNOWN
-    await broker.publish([again], desk)
-    assert desk.verdict(again) is Verdict.CONFIRMED
+    await broker.publish([lost], reporter)
+    assert reporter.verdict(lost) is Verdict.UNKNOWN
+    await broker.publish([again], reporter)
+    assert reporter.verdict(again) is Verdict.CONFIRMED
     assert [m.message_id for m in await tap.drain(name)] == ["event-1", "again"]
 
 
 async def test_exchanges_that_topics_name_are_declared_when_they_are_used(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     tap.owns(exchange=name)
     broker = brokers(rabbitmq_url, exchange_from="topic", exchange_type="fanout", declare=True)
     await broker.open()
     record = make_record(topic=name)
-    await broker.publish([record], desk)
-    assert "unroutable" in desk.outcome(record).error  # the exchange is there, a queue is not
+    await broker.publish([record], reporter)
+    assert "unroutable" in reporter.outcome(record).error  # the exchange is there, a queue is not
     await tap.queue(name)
     await tap.bind(name, name, "")
-    desk.reports.clear()
-    await broker.publish([record], desk)
-    assert desk.verdict(record) is Verdict.CONFIRMED
+    reporter.reports.clear()
+    await broker.publish([record], reporter)
+    assert reporter.verdict(record) is Verdict.CONFIRMED
 
 
 async def test_another_exchange_of_that_name_is_an_error_and_left_alone(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     await tap.exchange(name, "fanout")
     broker = brokers(rabbitmq_url, exchange=name, declare=True)
     with pytest.raises(ConfigError, match="inequivalent arg 'type' for exchange"):
         await broker.open()
     record = make_record()
-    await broker.publish([record], desk)
-    assert desk.verdict(record) is Verdict.OUTAGE
-    assert "inequivalent arg 'type'" in desk.outcome(record).error
+    await broker.publish([record], reporter)
+    assert reporter.verdict(record) is Verdict.OUTAGE
+    assert "inequivalent arg 'type'" in reporter.outcome(record).error
 
 
 @pytest.mark.parametrize("kind", ["quorum", "classic"])
 @pytest.mark.parametrize("first", ["relay", "consumer"])
 async def test_a_relay_and_a_consumer_may_declare_the_same_queue(
-    rabbitmq_url, name, tap, brokers, desk, kind, first, caplog
+    rabbitmq_url, name, tap, brokers, reporter, kind, first, caplog
 ):
     """R-D5: the second of them met a ConfigError."""
     tap.owns(name, name)
@@ -152,7 +152,7 @@ async def test_a_relay_and_a_consumer_may_declare_the_same_queue(
     for each in (broker, source) if first == "relay" else (source, broker):
         await each.open()
     record = make_record()
-    await broker.publish([record], desk)
+    await broker.publish([record], reporter)
     (delivery,) = await source.receive()
     assert delivery.message.headers["postroom-id"] == record.id
     delivery.ack()
@@ -172,7 +172,7 @@ async def test_a_relay_and_a_consumer_may_declare_the_same_queue(
     ids=["limit", "one of theirs", "classic"],
 )  # fmt: skip
 async def test_a_queue_that_exists_otherwise_is_used_as_it_is(
-    rabbitmq_url, name, tap, brokers, desk, arguments, told, caplog
+    rabbitmq_url, name, tap, brokers, reporter, arguments, told, caplog
 ):
     await tap.queue(name, **arguments)
     tap.owns(exchange=name)
@@ -180,7 +180,7 @@ async def test_a_queue_that_exists_otherwise_is_used_as_it_is(
     source = RabbitSource(rabbitmq_url, exchange=name, queue=name, declare=True)
     await broker.open()
     await source.open()
-    await broker.publish([make_record()], desk)
+    await broker.publish([make_record()], reporter)
     (delivery,) = await source.receive()
     delivery.ack()
     await source.close()
@@ -193,7 +193,7 @@ async def test_a_queue_that_exists_otherwise_is_used_as_it_is(
 
 @pytest.mark.promise("I3")
 async def test_a_queue_that_several_would_share_is_a_relays_but_no_consumers(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     await tap.queue(name, x_max_length=9)
     await brokers(rabbitmq_url, queue=name, declare=True).open()
@@ -219,7 +219,7 @@ async def test_a_queue_that_would_lose_messages_is_refused(rabbitmq_url, name, t
 
 
 async def test_without_declare_nothing_is_made_but_its_absence_is_told(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     with pytest.raises(ConfigError, match=f"no exchange '{name}' in vhost '/'"):
         await brokers(rabbitmq_url, exchange=name).open()
@@ -233,13 +233,13 @@ async def test_without_declare_nothing_is_made_but_its_absence_is_told(
     await tap.bind(name, name, "#")
     await broker.open()
     record = make_record()
-    await broker.publish([record], desk)
-    assert desk.verdict(record) is Verdict.CONFIRMED
+    await broker.publish([record], reporter)
+    assert reporter.verdict(record) is Verdict.CONFIRMED
 
 
 @pytest.mark.promise("P2")
 async def test_an_alternate_exchange_takes_what_is_unroutable(
-    rabbitmq_url, name, tap, brokers, desk
+    rabbitmq_url, name, tap, brokers, reporter
 ):
     await tap.exchange(f"{name}-rest", "fanout")
     await tap.queue(name)
@@ -248,8 +248,8 @@ async def test_an_alternate_exchange_takes_what_is_unroutable(
     broker = brokers(rabbitmq_url, exchange=name)
     await broker.open()
     record = make_record()
-    await broker.publish([record], desk)
-    assert desk.verdict(record) is Verdict.CONFIRMED
+    await broker.publish([record], reporter)
+    assert reporter.verdict(record) is Verdict.CONFIRMED
     assert len(await tap.drain(name)) == 1
 
 
@@ -265,18 +265,18 @@ async def test_an_alternate_exchange_takes_what_is_unroutable(
     ],
 )
 async def test_not_being_let_in_is_an_outage_and_shows_no_secret(
-    rabbitmq_url, brokers, desk, change, error
+    rabbitmq_url, brokers, reporter, change, error
 ):
     broker = brokers(change(rabbitmq_url))
     await broker.open()
     record = make_record()
-    await broker.publish([record], desk)
-    await broker.publish_alone(record._replace(id="alone"), desk)
-    assert [outcome.verdict for _, outcome in desk.reports] == [Verdict.OUTAGE] * 2
-    assert error in desk.outcome(record).error
+    await broker.publish([record], reporter)
+    await broker.publish_alone(record._replace(id="alone"), reporter)
+    assert [outcome.verdict for _, outcome in reporter.reports] == [Verdict.OUTAGE] * 2
+    assert error in reporter.outcome(record).error
     with pytest.raises(ConnectionError, match=error) as caught:
         await broker.health()
-    assert "wrong-secret" not in str(caught.value) + desk.outcome(record).error
+    assert "wrong-secret" not in str(caught.value) + reporter.outcome(record).error
 
 
 async def test_a_virtual_host_of_its_own(rabbitmq_url, brokers):
@@ -284,7 +284,9 @@ async def test_a_virtual_host_of_its_own(rabbitmq_url, brokers):
     await brokers(rabbitmq_url.removesuffix("/")).health()
 
 
-async def test_of_several_hosts_the_first_that_answers_is_used(rabbitmq_url, brokers, name, desk):
+async def test_of_several_hosts_the_first_that_answers_is_used(
+    rabbitmq_url, brokers, name, reporter
+):
     here = urlsplit(rabbitmq_url).netloc.rpartition("@")[2]
     dead = f"127.0.0.1:{free_port()}"
     await brokers(f"amqp://guest:guest@{dead},{here}/").health()
@@ -309,31 +311,31 @@ async def test_health_notices_a_server_that_says_nothing(rabbitmq_url, proxy, br
 
 @pytest.mark.req("S4.4")
 @pytest.mark.parametrize("direction", ["replies", "requests"])
-async def test_close_never_hangs(rabbitmq_url, proxy, brokers, tap, name, desk, direction):
+async def test_close_never_hangs(rabbitmq_url, proxy, brokers, tap, name, reporter, direction):
     await tap.queue(name)
     broker = brokers(proxy.url_for(rabbitmq_url), confirm_seconds=60)
     await broker.open()
-    await broker.publish_alone(make_record(topic=name), desk)
-    await broker.publish([make_record(id="first", topic=name)], desk)
+    await broker.publish_alone(make_record(topic=name), reporter)
+    await broker.publish([make_record(id="first", topic=name)], reporter)
     proxy.swallow(direction)
     big = [make_record(n, topic=name, payload=b"x" * 500_000) for n in range(2, 12)]
-    publishing = asyncio.create_task(broker.publish(big, desk))
+    publishing = asyncio.create_task(broker.publish(big, reporter))
     await until(lambda: broker._link._idle == [])
     await asyncio.to_thread(proxy.wait_swallowed)
     async with asyncio.timeout(30):  # far below confirm_seconds
         await broker.close()
         await broker.close()
         await publishing
-    assert {desk.verdict(record) for record in big} == {Verdict.UNKNOWN}
+    assert {reporter.verdict(record) for record in big} == {Verdict.UNKNOWN}
 
 
-async def test_a_closed_broker_is_away_and_can_be_opened_again(rabbitmq_url, brokers, desk):
+async def test_a_closed_broker_is_away_and_can_be_opened_again(rabbitmq_url, brokers, reporter):
     broker = brokers(rabbitmq_url)
     await broker.open()
     await broker.close()
     record = make_record()
-    await broker.publish([record], desk)
-    assert desk.outcome(record) == Outcome(Verdict.OUTAGE, "the broker is closed")
+    await broker.publish([record], reporter)
+    assert reporter.outcome(record) == Outcome(Verdict.OUTAGE, "the broker is closed")
     with pytest.raises(ConnectionError, match="the broker is closed"):
         await broker.health()
     await broker.open()

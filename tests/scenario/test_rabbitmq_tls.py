@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from postroom.brokers.rabbitmq import RabbitBroker
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.rabbit import Tap
 from tests.servers.process import free_port
 from tests.servers.rabbitmq import RabbitMQ
@@ -78,11 +78,11 @@ async def test_events_go_over_tls(server):
     async with Tap(server.url) as tap:
         await tap.queue("tls")
         broker = RabbitBroker(url(server, cafile="ca.pem", **OURS))
-        desk = RecordingDesk()
-        await broker.publish([make_record(topic="tls")], desk)
-        await broker.publish_alone(make_record(2, topic="tls"), desk)
+        reporter = RecordingReporter()
+        await broker.publish([make_record(topic="tls")], reporter)
+        await broker.publish_alone(make_record(2, topic="tls"), reporter)
         await broker.close()
-        assert [outcome.error for _, outcome in desk.reports] == ["", ""]
+        assert [outcome.error for _, outcome in reporter.reports] == ["", ""]
         assert len(await tap.drain("tls")) == 2
 
 

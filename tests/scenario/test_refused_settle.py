@@ -12,14 +12,14 @@ from pymongo import AsyncMongoClient
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.observer import Alarm
 from postroom.outbox import Outbox
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.sqlite import SqliteStore
-from postroom.testing.store_hand import event
+from postroom.testing.store.tools import event
 from tests.contract.mongo_database import emptied, in_transaction
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import QUICK, Notes, first_seen, until

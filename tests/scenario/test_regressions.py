@@ -8,13 +8,13 @@ from collections import Counter
 
 import pytest
 
-from postroom import clock
 from postroom.broker import Outcome, Verdict
-from postroom.brokers.handlers import Handlers
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine import worker
-from postroom.errors import ConfigError, StoreLostError
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.relay import worker
+from postroom.errors import ConfigError, StoreUnknownError
 from postroom.event import Event
+from postroom.model import clock
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Settlement
 from postroom.stores.sqlite import SqliteStore, events, thread
@@ -69,11 +69,11 @@ async def test_a_call_that_the_driver_cancels_stops_no_loop(memory):
     class Closing(MemoryBroker):
         calls = 0
 
-        async def publish_alone(self, record, desk):
+        async def publish_alone(self, record, reporter):
             self.calls += 1
             if self.calls == 1:
                 raise asyncio.CancelledError
-            await super().publish_alone(record, desk)
+            await super().publish_alone(record, reporter)
 
         async def health(self):
             raise asyncio.CancelledError
@@ -127,7 +127,7 @@ async def test_after_an_outage_misconfigured_events_do_not_stand_before_the_othe
         "misconfigured_seconds": 3_600.0,
     }
     async with memory.relay(broker, **times) as relay:
-        await until(lambda: not relay._office.breaker.is_closed)
+        await until(lambda: not relay._context.breaker.is_closed)
         broker.script(
             lambda record: Outcome(Verdict.MISCONFIGURED, "?") if record.topic == "gone" else None
         )
@@ -142,12 +142,12 @@ async def test_a_try_whose_lane_was_lost_is_followed_by_another(memory, broker):
     broker.go_down()
     pauses = {"outage_seconds": 0.02, "max_outage_seconds": 3_600.0}
     async with memory.relay(broker, groups=1, lease_seconds=0.6, **pauses) as relay:
-        await until(lambda: not relay._office.breaker.is_closed)
+        await until(lambda: not relay._context.breaker.is_closed)
         broker.lose_replies(lambda record: len(broker.messages) == 1)
         hold = broker.hold()
         broker.come_back()
         await hold.reached.wait()
-        relay._office.lose([lane])
+        relay._context.lose([lane])
         hold.release()
         await until(memory.all_done)
     assert ids(broker) == ["e", "e"]
@@ -159,13 +159,13 @@ async def test_a_relay_that_lost_its_lanes_in_a_try_asks_the_broker(memory, brok
     pauses = {"outage_seconds": 0.02, "max_outage_seconds": 3_600.0}
     await memory.write(Event("t", id="e"))
     async with memory.relay(broker, groups=1, lease_seconds=0.3, **pauses) as relay:
-        await until(lambda: not relay._office.breaker.is_closed)
+        await until(lambda: not relay._context.breaker.is_closed)
         hold = broker.hold()
         broker.come_back()
         await hold.reached.wait()
         async with memory.relay(MemoryBroker(), lease_seconds=0.3):
-            relay._office.lose(list(relay._office.keeper.held))
-            await until(lambda: relay._office.breaker.is_closed)
+            relay._context.lose(list(relay._context.keeper.held))
+            await until(lambda: relay._context.breaker.is_closed)
             hold.release()
 
 
@@ -176,7 +176,7 @@ async def test_of_a_batch_nothing_starts_in_a_lane_that_is_lost(memory):
     async def handle(event, tx):
         ran.append(event.id)
         if len(ran) == 1:
-            relay._office.lose(list(relay._office.keeper.held))
+            relay._context.lose(list(relay._context.keeper.held))
 
     await memory.write(*(Event("t", id=f"e{n}", key=f"k{n}") for n in range(3)))
     relay = memory.relay(handlers, groups=1, lease_seconds=0.6)
@@ -264,9 +264,9 @@ async def test_a_relay_whose_work_hangs_gives_its_lanes_to_one_that_is_well(memo
     await until(lambda: ran)
     async with memory.relay(handlers("bert"), lease_seconds=0.3):
         await until(memory.all_done)
-        await until(lambda: not anna._office.keeper.held)
+        await until(lambda: not anna._context.keeper.held)
         hang.set()
-        await until(lambda: len(anna._office.keeper.held) == 32)
+        await until(lambda: len(anna._context.keeper.held) == 32)
     assert Counter(ran) == {("anna", "e"): 1, ("bert", "e"): 1}
 
 
@@ -345,7 +345,7 @@ async def test_a_relay_that_stops_begins_no_further_handlers(memory):
     await memory.write(*(Event("t", id=f"e{n}") for n in range(20)))
     await until(lambda: began)
     stopping = asyncio.create_task(relay.stop())
-    await until(lambda: relay._office.stopping)
+    await until(lambda: relay._context.stopping)
     release.set()
     await stopping
     assert len(began) == 1
@@ -422,11 +422,11 @@ async def test_drain_raises_when_the_store_stays_away(memory, broker):
     reach = Reach(memory.store)
 
     async def cut(*_):
-        raise StoreLostError("gone")
+        raise StoreUnknownError("gone")
 
-    reach.before.update(dict.fromkeys(("beat", "read", "stage"), cut))
+    reach.before.update(dict.fromkeys(("heartbeat", "read", "stage"), cut))
     async with asyncio.timeout(10.0):
-        with pytest.raises(StoreLostError):
+        with pytest.raises(StoreUnknownError):
             await memory.relay(broker, store=reach, lease_seconds=0.2).drain()
 
 
@@ -451,7 +451,7 @@ async def test_events_in_one_lane_cost_no_beats(sqlite, broker):
     async def beat(*_):
         beats.append(1)
 
-    reach.before["beat"] = beat
+    reach.before["heartbeat"] = beat
     async with sqlite.relay(broker, store=reach, lease_seconds=60.0):
         for n in range(30):
             await sqlite.write(Event("t", id=f"e{n}", key="k"))

@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.outbox import Outbox
-from postroom.store import Burial
-from postroom.testing.store_hand import Hand, event
+from postroom.store import DeadOutcome
+from postroom.testing.store.tools import Hand, event
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.place import ids, until
 
@@ -30,9 +30,9 @@ async def store(request):
 class Slow(MemoryBroker):
     """Something is always in flight."""
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         await asyncio.sleep(0.01)
-        await super().publish(batch, desk)
+        await super().publish(batch, reporter)
 
 
 async def add(store, *events):
@@ -44,7 +44,7 @@ async def test_a_replay_beside_live_traffic_makes_no_copies(store):
     old = [event(f"old{n}", f"k{n % KEYS}") for n in range(DEAD)]
     await add(store, *old)
     hand = await Hand(store).take()
-    await hand.settle(dead=[Burial(record, 5, "boom") for record in await hand.read()])
+    await hand.settle(dead=[DeadOutcome(record, 5, "boom") for record in await hand.read()])
     await store.leave("main", "anna")
 
     broker, live = Slow(), 0

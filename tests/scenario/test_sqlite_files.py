@@ -7,10 +7,10 @@ import sqlite3
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreError
 from postroom.event import Event
-from postroom.observer import Trouble
+from postroom.observer import StoreTrouble
 from postroom.outbox import SyncOutbox
 from postroom.store import Filter
 from postroom.stores.sqlite import SqliteStore
@@ -54,7 +54,7 @@ async def test_a_file_that_is_replaced_is_noticed_and_opened_again(path):  # T-B
         await until(lambda: len(broker.messages) == 6)
         await until(lambda: relay.counts.done == 6)
     assert sorted(ids(broker)) == ["before", *(f"restored-{n}" for n in range(5))]
-    told = [trouble.error for trouble in notes.of(Trouble)]
+    told = [trouble.error for trouble in notes.of(StoreTrouble)]
     assert any(f"{path} was replaced by another file while it was open" in error for error in told)
 
 
@@ -66,7 +66,7 @@ async def test_a_file_that_is_deleted_is_told_until_it_is_back(path):  # T-B2
         await until(lambda: relay.vitals.lanes == 64)
         for name in ("app.db", "app.db-wal", "app.db-shm"):
             path.with_name(name).unlink(missing_ok=True)
-        await until(lambda: any("was deleted" in t.error for t in notes.of(Trouble)))
+        await until(lambda: any("was deleted" in t.error for t in notes.of(StoreTrouble)))
         assert not path.exists()  # nobody makes an empty one in its place
         other.rename(path)
         await until(lambda: len(broker.messages) == 5)

@@ -63,7 +63,16 @@ def bill(monkeypatch):
 
     monkeypatch.setattr(SqliteStore, "_connect", traced)
     monkeypatch.setattr(DatabaseThread, "call", counted)
-    for name in ("read", "settle", "stage", "beat", "take", "mend", "wait_for_change", "leave"):
+    for name in (
+        "read",
+        "settle",
+        "stage",
+        "heartbeat",
+        "take",
+        "repair_blocks",
+        "wait_for_change",
+        "leave",
+    ):
         monkeypatch.setattr(SqliteStore, name, _named(name, getattr(SqliteStore, name)))
     return made
 
@@ -136,6 +145,12 @@ async def test_a_backlog_costs_at_most_five_statements_a_batch(place, bill):
 async def test_beats_and_looks_do_not_grow_with_the_batch(place, bill):
     await place.write(*batch(500))
     await place.relay(NullBroker(), **ONE_GROUP).drain()
-    for method, most in (("stage", 4), ("beat", 8), ("take", 3), ("mend", 2), ("leave", 3)):
+    for method, most in (
+        ("stage", 4),
+        ("heartbeat", 8),
+        ("take", 3),
+        ("repair_blocks", 2),
+        ("leave", 3),
+    ):
         assert bill.of(method), method
         assert max(len(statements) for _, statements, _ in bill.of(method)) <= most, method

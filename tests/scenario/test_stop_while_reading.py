@@ -23,7 +23,7 @@ async def test_what_a_read_brings_after_the_stop_is_left_to_the_next_relay():
         if await place.record("e1") is None:
             return
         reading.set()
-        while relay._office is not None and not relay._office.stopping:
+        while relay._context is not None and not relay._context.stopping:
             await asyncio.sleep(0)
 
     async with asyncio.timeout(15):

@@ -10,9 +10,9 @@ import asyncio
 import pytest
 
 from postroom import Handlers
-from postroom.consumers import Consumer
+from postroom.engine.consumer import Consumer
 from postroom.store import Filter
-from postroom.testing.consumer_room import Sent
+from postroom.testing.consumer.tools import Sent
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
 from tests.hostile_amqp import HOSTILE
 from tests.scenario.every_store import open_store

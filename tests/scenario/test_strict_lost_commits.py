@@ -10,12 +10,12 @@ import pytest
 
 from postroom import Consumer, Handlers, Relay
 from postroom.broker import BrokerCapabilities
-from postroom.consumers.letter import to_message
-from postroom.consumers.memory import MemoryQueue, MemorySource
+from postroom.engine.consumer.messages import to_message
 from postroom.outbox import Outbox
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.stores.memory import MemoryStore
 from postroom.stores.postgres import PostgresStore
-from postroom.testing.store_hand import event
+from postroom.testing.store.tools import event
 from tests.scenario.place import until
 from tests.scenario.postgres_place import opened, own_schema, writing
 
@@ -36,12 +36,12 @@ class Wire:
 
     async def health(self): ...
 
-    async def publish(self, batch, desk):
-        self.queue.send(*(to_message(record, desk.outbox_id) for record in batch))
-        desk.confirm(batch)
+    async def publish(self, batch, reporter):
+        self.queue.send(*(to_message(record, reporter.outbox_id) for record in batch))
+        reporter.confirm(batch)
 
-    async def publish_alone(self, record, desk):
-        await self.publish([record], desk)
+    async def publish_alone(self, record, reporter):
+        await self.publish([record], reporter)
 
 
 def operators_way():

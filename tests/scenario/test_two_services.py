@@ -11,14 +11,14 @@ from pymongo import MongoClient
 
 from postroom import Consumer, Event, Handlers, transactions
 from postroom.brokers.memory import MemoryBroker
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.engine.relay import Relay
-from postroom.envelope import ID, KEY, KSEQ, OUTBOX, TYPE
+from postroom.engine.relay.relay import Relay
+from postroom.model.envelope import ID, KEY, KSEQ, OUTBOX, TYPE
+from postroom.model.incoming import Incoming
+from postroom.registry import load_store
 from postroom.retry import Constant, RetryPolicy
-from postroom.source import Incoming
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.store import Filter
-from postroom.transaction import Mark
-from postroom.wiring import load_store
+from postroom.transaction import Acceptance
 from tests.contract.mongo_database import url_of
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import until
@@ -96,7 +96,7 @@ async def seen(store, *marks):
     """How many of these notes are in the inbox of a store."""
     async with store.transaction() as tx:
         adapter = transactions.resolve(tx, store.tables.qualified)
-        return await adapter.count_done([Mark(*mark, "t", None) for mark in marks])
+        return await adapter.count_done([Acceptance(*mark, "t", None) for mark in marks])
 
 
 async def ids(store):

@@ -38,9 +38,9 @@ async def test_who_is_an_hour_ahead_takes_nothing_away(store):
     assert await store.take("main", "anna", [7], LEASE) == {7: 1}
     with clock_off_by(HOUR):
         assert await store.take("main", "bert", [7], LEASE) == {}
-        roster = await store.beat("main", Member("bert", healthy=True), LEASE, {})
-    assert (roster.leases[7].owner, roster.leases[7].live) == ("anna", True)
-    assert {member.owner for member in roster.members} == {"bert"}
+        membership = await store.heartbeat("main", Member("bert", healthy=True), LEASE, {})
+    assert (membership.leases[7].owner, membership.leases[7].live) == ("anna", True)
+    assert {member.owner for member in membership.members} == {"bert"}
 
 
 @pytest.mark.req("S2.3")
@@ -49,7 +49,7 @@ async def test_who_is_an_hour_ahead_takes_nothing_away(store):
 async def test_a_lease_that_he_takes_lasts_as_long_as_any(store, off):
     with clock_off_by(off):
         held = await store.take("main", "bert", [7], LEASE)
-        await store.beat("main", Member("bert", healthy=True), LEASE, held)
+        await store.heartbeat("main", Member("bert", healthy=True), LEASE, held)
         fenced = await store.settle(Settlement("main", "bert", LEASE, held))
     assert fenced == {7}
     assert (await store.leases("main")).leases[7].live

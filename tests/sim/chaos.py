@@ -14,7 +14,7 @@ class Chaos:
         "store_limbo": 0.03,
         "slow_store": 0.03,
         "locked_lane": 0.004,  # a stranger's transaction locks a lane, and stays
-        "hung_beat": 0.05,  # heartbeats hang while reads work
+        "stuck_heartbeat": 0.05,  # heartbeats hang while reads work
         "refused": 0.05,  # the store refuses to write that this event failed
         "fail": 0.1,
         "unknown_arrived": 0.05,

@@ -112,7 +112,7 @@ DOUBT = {
     "crash",
     "pause",
     "slow_store",
-    "hung_beat",
+    "stuck_heartbeat",
     "locked_lane",
     "clock",
     "set_back",

@@ -4,17 +4,17 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Verdict
-from postroom.brokers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
 from postroom.errors import (
-    StoreConflictError,
     StoreLockedError,
-    StoreLostError,
     StoreRefusedError,
+    StoreRetryableError,
+    StoreUnknownError,
 )
 
 LEASE = 1.0
 GONE = "gone-"  # topics that are missing until the faults are over begin so
-WRITES = {"settle", "beat", "take", "retake", "release", "mend", "stage", "leave"}
+WRITES = {"settle", "heartbeat", "take", "retake", "release", "repair_blocks", "stage", "leave"}
 
 
 class Process:
@@ -66,16 +66,16 @@ class SimStore:
             await self._process.gate(2 * LEASE if chaos.hit("slow_store") else 0.002)
             if name == "wait_for_change":
                 return await call(*args, **kwargs)
-            if name == "beat" and chaos.hit("hung_beat"):
+            if name == "heartbeat" and chaos.hit("stuck_heartbeat"):
                 await asyncio.sleep(world.rng.uniform(0.2, 3) * LEASE)
             if name in WRITES:
                 args = await self._past_locks(name, args)
                 if chaos.hit("store_conflict"):
-                    raise StoreConflictError("simulated deadlock")
+                    raise StoreRetryableError("simulated deadlock")
                 if chaos.hit("store_lost"):
                     if world.rng.random() < 0.5:
                         await call(*args, **kwargs)
-                    raise StoreLostError("simulated cut")
+                    raise StoreUnknownError("simulated cut")
                 if chaos.hit("store_limbo"):
                     life = world.life
 
@@ -84,7 +84,7 @@ class SimStore:
                             await call(*args, **kwargs)
 
                     world.later(world.rng.uniform(0, 2 * LEASE), arrive)
-                    raise StoreLostError("simulated cut; the request is still on its way")
+                    raise StoreUnknownError("simulated cut; the request is still on its way")
             result = await call(*args, **kwargs)
             if name == "settle":
                 world.check_fence(args[0], result)
@@ -109,8 +109,8 @@ class SimStore:
             refused = {failure.record.id for failure in settlement.failed} & world.refused
             if refused and not world.chaos.calm:
                 raise StoreRefusedError("simulated: a value that does not fit")
-        elif name in ("beat", "retake", "release"):
-            place = 3 if name == "beat" else 2
+        elif name in ("heartbeat", "retake", "release"):
+            place = 3 if name == "heartbeat" else 2
             free = {n: t for n, t in args[place].items() if not world.locked(args[0], [n])}
             return (*args[:place], free, *args[place + 1 :])
         elif name in ("take", "stage"):
@@ -144,7 +144,7 @@ class SimBroker:
         if self._world.chaos.hit("cut"):
             raise asyncio.CancelledError("simulated: the driver cancelled its future")
 
-    async def publish(self, batch, desk):
+    async def publish(self, batch, reporter):
         await self._process.gate(0.002)
         self._cut()
         if any(record.id in self._world.breakers for record in batch):
@@ -152,20 +152,20 @@ class SimBroker:
         runs = {}
         for record in batch:
             runs.setdefault(record.key_hash, []).append(record)
-        await asyncio.gather(*(self._run(run, desk) for run in runs.values()))
+        await asyncio.gather(*(self._run(run, reporter) for run in runs.values()))
 
-    async def publish_alone(self, record, desk):
-        await self.publish([record], desk)
+    async def publish_alone(self, record, reporter):
+        await self.publish([record], reporter)
 
-    async def _run(self, run, desk):
+    async def _run(self, run, reporter):
         for n, record in enumerate(run):
             outcome = await self._one(record)
             if outcome is None:  # silence
                 return
-            desk.report(record, outcome)
+            reporter.report(record, outcome)
             if outcome.verdict is not Verdict.CONFIRMED:
                 for later in run[n + 1 :]:
-                    desk.report(later, self._behind_a_failure(later))
+                    reporter.report(later, self._behind_a_failure(later))
                 return
 
     def _behind_a_failure(self, record):

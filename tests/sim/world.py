@@ -6,10 +6,10 @@ from collections import Counter
 from itertools import chain
 from typing import NamedTuple
 
-from postroom.clock import from_microseconds
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
-from postroom.observer import Alarm, Lanes, Settled
+from postroom.model.clock import from_microseconds
+from postroom.observer import Alarm, LanesChanged, Settled
 from postroom.outbox import Outbox
 from postroom.retry import Constant, RetryPolicy
 from postroom.stores.memory import MemoryStore
@@ -98,7 +98,7 @@ class World:
 
     # -- what is seen -------------------------------------------------------------------------
     def observe(self, fact):
-        if isinstance(fact, Lanes) and fact.change == "lost":
+        if isinstance(fact, LanesChanged) and fact.change == "lost":
             self.lanes_lost += 1
         if isinstance(fact, Settled):
             self.failures += fact.failed
@@ -395,7 +395,7 @@ class World:
         for stream in self.streams:
             if len(self.serving(stream)) > 1:
                 await asyncio.sleep(10 * LEASE)
-                self.shares[stream] = [len(r._office.keeper.held) for r in self.serving(stream)]
+                self.shares[stream] = [len(r._context.keeper.held) for r in self.serving(stream)]
         for relay, _ in [*self.relays.values(), *self.leaving.values()]:
             await relay.stop()
         await asyncio.sleep(0)

@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from postroom.url import Url
+from postroom.model.url import Url
 from tests.torture import faults
 from tests.torture.checker import Evidence, check
 from tests.torture.crew import Crew, handles, megabytes

@@ -9,9 +9,9 @@ import asyncio
 import logging
 
 from postroom import Consumer
-from postroom.envelope import ID
-from postroom.observer import Attempt, BreakerChanged, Trouble
-from postroom.wiring import load_source
+from postroom.model.envelope import ID
+from postroom.observer import Attempt, BreakerChanged, StoreTrouble
+from postroom.registry import load_source
 from tests.torture.doom import Doom, explain_on_signal, plant_mutant
 from tests.torture.history import History
 from tests.torture.worlds import QUICK
@@ -78,7 +78,7 @@ class Recorder:
         match fact:
             case Attempt():
                 self.history.note("tried", id=fact.id, verdict=fact.verdict, error=fact.error[:200])
-            case Trouble():
+            case StoreTrouble():
                 self.history.note("trouble", doing=fact.doing, error=fact.error[:200])
             case BreakerChanged():
                 self.history.note("inbox breaker", state=fact.state)
@@ -98,7 +98,7 @@ def consume(source, store, path, *, name, lease, mode):
         )  # fmt: skip
         explain_on_signal()
         history.note("start")
-        in_peace = await it.run()
-        history.note("end", in_peace=in_peace)
+        gracefully = await it.run()
+        history.note("end", gracefully=gracefully)
 
     asyncio.run(main())

@@ -8,7 +8,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from postroom import Event, SyncOutbox
-from postroom.url import Url
+from postroom.model.url import Url
 from tests.torture.marks import mark
 from tests.torture.worlds import open_world
 

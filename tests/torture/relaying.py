@@ -10,7 +10,15 @@ import asyncio
 import logging
 
 from postroom import Relay
-from postroom.observer import Attempt, BreakerChanged, Delivered, Lanes, Sent, Settled, Trouble
+from postroom.observer import (
+    Attempt,
+    BreakerChanged,
+    Delivered,
+    LanesChanged,
+    Sent,
+    Settled,
+    StoreTrouble,
+)
 from tests.torture.doom import Doom, explain_on_signal, plant_mutant, set_clock
 from tests.torture.history import History
 from tests.torture.worlds import QUICK
@@ -28,11 +36,11 @@ class Recorder:
                 self.history.note("delivered", ids=[record.id for record in fact.records])
             case Attempt():
                 self.history.note("attempt", id=fact.id, verdict=fact.verdict)
-            case Lanes():
+            case LanesChanged():
                 self.history.note(fact.change, owner=fact.owner, lanes=list(fact.lanes))
             case Settled() if fact.fenced:
                 self.history.note("fenced", events=fact.fenced)
-            case Trouble():
+            case StoreTrouble():
                 self.history.note("trouble", doing=fact.doing, error=fact.error[:200])
             case BreakerChanged():
                 self.history.note("breaker", state=fact.state)
@@ -53,7 +61,7 @@ def relay(store, broker, path, *, name, lease, hours=0.0):
         )  # fmt: skip
         explain_on_signal()
         history.note("start")
-        in_peace = await it.run()
-        history.note("end", in_peace=in_peace)
+        gracefully = await it.run()
+        history.note("end", gracefully=gracefully)
 
     asyncio.run(main())

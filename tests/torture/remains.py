@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 from contextlib import asynccontextmanager
 
-from postroom.consumers.letter import restore
+from postroom.engine.consumer.messages import restore
 from postroom.record import State
+from postroom.registry import load_store
 from postroom.store import Filter
-from postroom.wiring import load_store
 from tests.torture.marks import is_marked, mark_in
 from tests.torture.worlds import size_of
 
 PAGE = 1_000
-STREAM = "main"
+INBOX_STREAM_PREFIX = "main"
 
 
 async def migrate(url):
@@ -46,7 +46,7 @@ async def dead_letters(url):
                     continue
                 data = json.loads(record.payload)
                 where, event_id = dead, record.id
-                if record.stream != STREAM:
+                if record.stream != INBOX_STREAM_PREFIX:
                     where, event_id = buried, restore(record).id
                 where[event_id] = data["k"], data["n"], size_of(event_id, data["padding"])
             if len(page) < PAGE:

@@ -17,8 +17,8 @@ from hashlib import shake_256
 from typing import NamedTuple
 
 from postroom import Event
+from postroom.model.url import Url
 from postroom.retry import Constant, RetryPolicy
-from postroom.url import Url
 
 TABLES = (
     "CREATE TABLE torture_key (k {text} PRIMARY KEY, n INTEGER NOT NULL)",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
 
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.store import Tables
-from postroom.testing.desk import RecordingDesk, make_record
-from postroom.transaction import Mark, Standing
+from postroom.testing.broker_tools import RecordingReporter, make_record
+from postroom.transaction import Acceptance, Standing
 
 PATIENCE = 20
 
@@ -81,7 +81,9 @@ class Tx:
 
     def standing(self, proofs):
         self.database.log.append("look")
-        rows = [("inbox", mark.consumer, mark.id) for mark in proofs if isinstance(mark, Mark)]
+        rows = [
+            ("inbox", mark.consumer, mark.id) for mark in proofs if isinstance(mark, Acceptance)
+        ]
         return Standing.HELD if all(row in self.rows for row in rows) else Standing.LOST
 
     def insert(self, rows): ...
@@ -97,9 +99,9 @@ def made(database, **options):
     )
 
 
-async def outcome_of(handlers, record=None, desk=None):
-    desk = desk or RecordingDesk()
+async def outcome_of(handlers, record=None, reporter=None):
+    reporter = reporter or RecordingReporter()
     record = record or make_record()
     async with asyncio.timeout(PATIENCE):
-        await handlers.publish([record], desk)
-    return desk.outcome(record)
+        await handlers.publish([record], reporter)
+    return reporter.outcome(record)

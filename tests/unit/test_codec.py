@@ -19,9 +19,9 @@ import pydantic
 import pytest
 from multidict import MultiDict
 
-from postroom.codec import BINARY, JSON, MAX_PAYLOAD_BYTES, decode_json, encode
 from postroom.errors import EventError, PayloadError
 from postroom.event import Event
+from postroom.model.codec import BINARY, JSON, MAX_PAYLOAD_BYTES, decode_json, encode
 
 
 @dataclasses.dataclass

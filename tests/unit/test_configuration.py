@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.config import RelaySettings
-from postroom.configuration import (
+from postroom.cli.configuration import (
     CONSUMER_SETTINGS,
     SETTINGS,
     Configuration,
@@ -13,9 +12,9 @@ from postroom.configuration import (
     load,
     settings_of,
 )
-from postroom.consumers.settings import ConsumerSettings
 from postroom.errors import ConfigError
 from postroom.retry import Constant, Linear
+from postroom.settings import ConsumerSettings, RelaySettings
 
 FILE = """\
 store = "postgresql://app:s3cret@db/shop"

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 import pytest
 
 from postroom import Consumer, Handlers
-from postroom.consumers.attempts import Attempts
-from postroom.consumers.memory import MemoryQueue, MemorySource
-from postroom.envelope import ID, TYPE
+from postroom.engine.consumer.attempts import Attempts
+from postroom.model.envelope import ID, TYPE
+from postroom.model.incoming import Incoming
 from postroom.retry import Constant, RetryPolicy
-from postroom.source import Incoming
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.stores.memory import MemoryStore
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 
 
 def remembering(most=10_000):

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from postroom.consumers import ConsumerSettings
-from postroom.consumers.kafka_options import OPTIONS as _OPTIONS
-from postroom.consumers.rabbitmq import _OF_LINK, _OWN
-from postroom.wiring import SOURCES
+from postroom.registry import SOURCES
+from postroom.settings import ConsumerSettings
+from postroom.sources.kafka.options import OPTIONS as _OPTIONS
+from postroom.sources.rabbitmq.source import _OF_LINK, _OWN
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -13,25 +13,25 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from postroom import Event, Handlers
-from postroom.consumers.backlog import Backlog, Unpacked, stream_of
-from postroom.consumers.letter import read, restore, row_id, to_record, to_row
-from postroom.consumers.offsets import Partition
-from postroom.consumers.settings import ConsumerSettings, merge
-from postroom.context import Context
+from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages, stream_of
+from postroom.engine.consumer.messages import read, restore, row_id, to_record, to_row
+from postroom.engine.handlers.context import Context
 from postroom.errors import (
     CausationError,
     ConfigError,
     EventError,
-    StoreConflictError,
     StoreRefusedError,
+    StoreRetryableError,
 )
 from postroom.event import MAX_CAUSATION
-from postroom.foreign import translate
-from postroom.message_id import MessageId, hash_id, identify
+from postroom.model.foreign_messages import translate
+from postroom.model.incoming import Incoming
+from postroom.model.message_id import MessageId, hash_id, identify
 from postroom.outbox import Outbox
-from postroom.source import Incoming
+from postroom.settings import ConsumerSettings, merge
+from postroom.sources.kafka.offsets import Partition
 from postroom.stores.memory import MemoryStore
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from postroom.transactions.conflicts import has_no_room, is_conflict, is_passing
 
 
@@ -129,7 +129,7 @@ async def test_a_kept_message_is_the_same_event(message):
     store = MemoryStore()
     await store.open()
     record = to_record(message)
-    backlog = Backlog(store, "payments", strict=False)
+    backlog = DurableInbox(store, "payments", strict=False)
     assert await backlog.keep([(message, record)]) == 1
     assert await backlog.keep([(message, record)]) == 0  # a repeat of it
     kept = await store.get(row_id("payments", record.id))
@@ -145,7 +145,7 @@ async def test_only_strict_handlers_keep_the_number_that_no_message_may_lose(str
     store = MemoryStore()
     await store.open()
     message = HOSTILE["strict"]
-    await Backlog(store, "payments", strict=strict).keep([(message, to_record(message))])
+    await DurableInbox(store, "payments", strict=strict).keep([(message, to_record(message))])
     kept = await store.get("inbox/payments/e")
     assert kept.kseq == (3 if strict else None)  # one with a number is never buried by itself
     assert restore(kept).kseq == 3  # handlers see it in any case
@@ -191,7 +191,7 @@ async def test_a_row_of_somebody_else_is_neither_taken_for_a_kept_message_nor_bu
     row = to_row(message, record, "payments", "main")
     async with store.transaction() as tx:
         await tx.insert([row])
-    backlog = Backlog(store, "payments", strict=False)
+    backlog = DurableInbox(store, "payments", strict=False)
     other = HOSTILE["strict"]
     with pytest.raises(EventError, match="a row in the stream 'main'"):
         await backlog.keep([(other, to_record(other)), (message, record)])
@@ -221,7 +221,7 @@ async def test_a_dead_letter_is_written_once():
     store = MemoryStore()
     await store.open()
     message = HOSTILE["plain"]
-    backlog = Backlog(store, "payments", strict=False)
+    backlog = DurableInbox(store, "payments", strict=False)
     for _ in range(2):
         await backlog.bury(message, to_record(message), "no handler")
     kept = await store.get("inbox/payments/e-1")
@@ -239,10 +239,10 @@ async def test_handlers_behind_a_backlog_see_the_message():
     message = Incoming("t", b"{}", {"postroom-id": "e-1", "postroom-type": "order.created"})
     row = to_row(message, to_record(message), "billing", "inbox.billing")
     kept = make_record(id=row.id, stream=row.stream, headers_json=row.headers, payload=b"{}")
-    desk = RecordingDesk()
-    unpacked = Unpacked(handlers)
+    reporter = RecordingReporter()
+    unpacked = StoredMessages(handlers)
     await unpacked.open()
-    await unpacked.publish([kept], desk)
+    await unpacked.publish([kept], reporter)
     assert seen == ["e-1"]
     assert await handlers.close() is None
 
@@ -299,7 +299,7 @@ def of_module(name, *args, **facts):
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (StoreConflictError("busy"), True),
+        (StoreRetryableError("busy"), True),
         (of_module("psycopg.errors", sqlstate="40001"), True),
         (of_module("asyncpg.exceptions", sqlstate="40P01"), True),
         (of_module("psycopg.errors", sqlstate="23505"), False),
@@ -350,7 +350,7 @@ def test_a_database_without_room_is_told_from_a_failure(error, expected):
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (StoreConflictError("busy"), True),
+        (StoreRetryableError("busy"), True),
         (ConnectionResetError(), True),
         (sqlite3.OperationalError("database or disk is full"), True),
         (sqlite3.DataError("string or blob too big"), False),
@@ -421,10 +421,10 @@ async def test_a_loop_makes_a_dead_letter_at_once():
         context.caused(Event("payment.made"))
 
     cause = make_record(type="order.created", causation_json='[["billing","order.created"]]')
-    desk = RecordingDesk()
+    reporter = RecordingReporter()
     await handlers.open()
-    await handlers.publish([cause], desk)
-    ((_, outcome),) = desk.reports
+    await handlers.publish([cause], reporter)
+    ((_, outcome),) = reporter.reports
     assert outcome.verdict.value == "rejected"
     assert "bites its own tail" in outcome.error
 
@@ -459,8 +459,8 @@ def test_settings_that_make_no_sense_are_refused(wrong):
 
 
 def test_what_is_too_large_is_cut_and_two_of_them_stay_two():  # X-M3
-    from postroom.consumers.kafka_poller import KafkaDelivery
-    from postroom.consumers.sizes import limited
+    from postroom.engine.consumer.size_limit import limited
+    from postroom.sources.kafka.poller import KafkaDelivery
 
     def cut(message):
         return limited(KafkaDelivery(Partition("t", 0), 0, message), 1_000).message
@@ -480,7 +480,7 @@ def test_what_is_too_large_is_cut_and_two_of_them_stay_two():  # X-M3
 
 
 def test_arrivals_are_enough_by_number_or_by_size():
-    from postroom.consumers.kafka_poller import Arrivals, KafkaDelivery
+    from postroom.sources.kafka.poller import Arrivals, KafkaDelivery
 
     def delivered(count, size):
         message = Incoming("t", bytes(size), {})

@@ -7,17 +7,18 @@ from types import SimpleNamespace
 import pytest
 
 from postroom import Consumer, Handlers
-from postroom.clock import SystemClock
-from postroom.consumers.backlog import Backlog
-from postroom.consumers.detours import Detours
-from postroom.consumers.memory import MemorySource
-from postroom.consumers.settings import ConsumerSettings
-from postroom.consumers.trial import Bench, Letter, Trials
+from postroom.engine.consumer.context import ConsumerContext, Received
+from postroom.engine.consumer.detours import Detours
+from postroom.engine.consumer.durable_inbox import DurableInbox
+from postroom.engine.consumer.processor import MessageProcessor
 from postroom.errors import StoreError
-from postroom.observer import Alarm, Trouble
-from postroom.source import Incoming
+from postroom.model.clock import SystemClock
+from postroom.model.incoming import Incoming
+from postroom.observer import Alarm, StoreTrouble
+from postroom.settings import ConsumerSettings
+from postroom.sources.memory import MemorySource
 from postroom.stores.memory import MemoryStore
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 
 GROWING = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0]
 
@@ -31,18 +32,18 @@ class Scene:
 
     def __init__(self, monkeypatch, error):
         self.error, self.attempts, self.pauses, self.told = error, 0, [], []
-        monkeypatch.setattr(Bench, "pause", self.pause)
+        monkeypatch.setattr(ConsumerContext, "pause", self.pause)
         store = MemoryStore()
         for name in ("transaction", "bury", "open_keys"):
             monkeypatch.setattr(store, name, self.fail)
         self.handlers, self.settings = Handlers(name="payments"), ConsumerSettings(name="payments")
         self.consumer = Consumer(MemorySource(), store, self.handlers, self.settings)
         watching = SimpleNamespace(observe=self.told.append)
-        backlog, clock = Backlog(store, "payments", strict=False), SystemClock()
-        self.bench = Bench(self.settings, self.handlers, backlog, clock, (watching,))
+        backlog, clock = DurableInbox(store, "payments", strict=False), SystemClock()
+        self.bench = ConsumerContext(self.settings, self.handlers, backlog, clock, (watching,))
         message = Incoming("orders", b"{}", {})
         delivery = SimpleNamespace(message=message, is_lost=False, ack=self.never)
-        self.letter = Letter(delivery, make_record(1))
+        self.letter = Received(delivery, make_record(1))
 
     def fail(self, *args, **options):
         self.attempts += 1
@@ -73,14 +74,14 @@ async def test_a_store_that_fails_without_end_is_asked_ever_less_often(monkeypat
         await CALLS[call](scene)
     assert scene.pauses[:11] == pytest.approx(GROWING)
     assert scene.attempts == len(scene.pauses) == 12
-    assert [type(fact) for fact in scene.told] == [Trouble] * 12
+    assert [type(fact) for fact in scene.told] == [StoreTrouble] * 12
 
 
 @pytest.mark.promise("F2", "G7")
 async def test_a_dead_letter_that_is_always_refused_is_tried_every_half_minute(monkeypatch):
     scene = Scene(monkeypatch, ValueError("this server takes no such value"))
     with pytest.raises(EnoughError):
-        await Trials(scene.bench).finish(scene.letter._replace(problem="no handler"))
+        await MessageProcessor(scene.bench).finish(scene.letter._replace(problem="no handler"))
     assert scene.pauses == [30.0] * 5
     assert scene.attempts == 5
     assert [type(fact) for fact in scene.told] == [Alarm] * 5

@@ -16,8 +16,8 @@ import pytest
 import yaml
 
 from postroom.cli.app import cli
-from postroom.configuration import Configuration, Source
-from postroom.telemetry.names import documented
+from postroom.cli.configuration import Configuration, Source
+from postroom.telemetry.metric_names import documented
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -154,7 +154,7 @@ def test_the_metrics_port_is_for_monitoring_alone():
 
 
 def test_their_settings_are_settings(tmp_path):
-    from postroom.configuration import load
+    from postroom.cli.configuration import load
 
     (text,) = [m["data"]["postroom.toml"] for m in manifests() if m["kind"] == "ConfigMap"]
     (tmp_path / "postroom.toml").write_text(text)

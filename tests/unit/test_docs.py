@@ -18,16 +18,16 @@ import pytest
 
 import postroom
 from postroom import errors, event
-from postroom.brokers.handlers import Handlers
 from postroom.cli.app import cli
-from postroom.cli.exits import MEANINGS
-from postroom.config import RelaySettings
+from postroom.cli.exit_codes import MEANINGS
+from postroom.engine.handlers.handlers import Handlers
 from postroom.outbox import Outbox
 from postroom.record import LANES, Stage, State
+from postroom.registry import BROKERS, STORES
 from postroom.retry import Constant, Exponential, Linear, RetryPolicy
+from postroom.settings import RelaySettings
 from postroom.stores.sqlite import SqliteStore
 from postroom.stores.sqlite.statements import load_migrations
-from postroom.wiring import BROKERS, STORES
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.errors import StoreLostError
+from postroom.engine.relay.relay import Relay
+from postroom.errors import StoreUnknownError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore
@@ -27,7 +27,7 @@ class Flaky(MemoryStore):
     async def stage(self, stream, lanes, limit):
         self.asked += 1
         if self.asked <= self.failures:
-            raise StoreLostError("the connection went away")
+            raise StoreUnknownError("the connection went away")
         return await super().stage(stream, lanes, limit)
 
 
@@ -55,7 +55,7 @@ def test_a_drain_goes_on_when_its_look_fails(failures):
 
 @pytest.mark.promise("F2")
 def test_a_drain_ends_by_the_error_after_a_whole_lease_with_growing_pauses():
-    with pytest.raises(StoreLostError):
+    with pytest.raises(StoreUnknownError):
         drained(10**6)
     assert drained.seconds > LEASE
     assert drained.asked < 100
@@ -64,8 +64,8 @@ def test_a_drain_ends_by_the_error_after_a_whole_lease_with_growing_pauses():
 class Numb(MemoryStore):
     """Answers every question, but takes no sign of life."""
 
-    async def beat(self, stream, member, lease_seconds, held):
-        raise StoreLostError("the lanes cannot be reached")
+    async def heartbeat(self, stream, member, lease_seconds, held):
+        raise StoreUnknownError("the lanes cannot be reached")
 
 
 @pytest.mark.promise("F2")
@@ -73,7 +73,7 @@ def test_a_drain_that_never_gets_its_lanes_ends_by_the_error_after_a_whole_lease
     async def story(loop):
         relay = Relay(Numb(), MemoryBroker(), clock=SimClock(loop), lease_seconds=LEASE)
         began = loop.time()
-        with pytest.raises(StoreLostError, match="lanes cannot be reached"):
+        with pytest.raises(StoreUnknownError, match="lanes cannot be reached"):
             await relay.drain()
         assert LEASE < loop.time() - began < 3 * LEASE
 

@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.forgetting import Forgetter
 from postroom.engine.pauses import Pauses
-from postroom.engine.relay import Relay
-from postroom.errors import StoreConflictError, StoreLostError
+from postroom.engine.relay.inbox_pruner import InboxPruner
+from postroom.engine.relay.relay import Relay
+from postroom.errors import StoreRetryableError, StoreUnknownError
 from postroom.event import Event
-from postroom.observer import Trouble
+from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore
 from tests.scenario.place import ids
@@ -47,9 +47,9 @@ class Failing(MemoryStore):
         self._note("read")
         return await super().read(question)
 
-    async def beat(self, *arguments):
-        self._note("beat")
-        return await super().beat(*arguments)
+    async def heartbeat(self, *arguments):
+        self._note("heartbeat")
+        return await super().heartbeat(*arguments)
 
     async def stage(self, *arguments):
         self._note("stage")
@@ -72,7 +72,7 @@ class Failing(MemoryStore):
         return await super().wait_for_change(timeout_seconds)
 
 
-LOST, CONFLICT = StoreLostError("lost"), StoreConflictError("conflict")
+LOST, CONFLICT = StoreUnknownError("lost"), StoreRetryableError("conflict")
 GROUPS = 3  # workers of a relay by default, the one for lanes that are served apart included
 
 
@@ -81,7 +81,7 @@ GROUPS = 3  # workers of a relay by default, the one for lanes that are served a
     ("errors", "watched", "first", "longest"),
     [
         ({"read": LOST}, "read", 0.1, 2.0),
-        ({"beat": LOST}, "beat", 0.05, 1.0),
+        ({"heartbeat": LOST}, "heartbeat", 0.05, 1.0),
         ({"stage": LOST}, "stage", None, 1.0),
         ({"settle": CONFLICT}, "settle", 0.05, 1.0),
         ({"settle": LOST}, "settle", 0.05, 1.0),
@@ -122,7 +122,7 @@ def test_a_failure_without_end_costs_few_attempts(errors, watched, first, longes
 
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))
-    assert [fact for fact in troubles if isinstance(fact, Trouble)]
+    assert [fact for fact in troubles if isinstance(fact, StoreTrouble)]
 
 
 @pytest.mark.promise("F2")
@@ -134,11 +134,11 @@ def test_a_forgetter_that_always_fails_tries_once_in_its_interval():
             asked.append(loop.time())
             raise ValueError("no")
 
-        settings = SimpleNamespace(prune_seconds=60.0, keep_seen_seconds=1.0)
-        office = SimpleNamespace(
+        settings = SimpleNamespace(prune_seconds=60.0, dedup_seconds=1.0)
+        context = SimpleNamespace(
             settings=settings, trouble=lambda doing, error: troubles.append((doing, str(error)))
         )
-        forgetter = Forgetter(office, fail)
+        forgetter = InboxPruner(context, fail)
         forgetter.start(pytest.fail)
         await asyncio.sleep(LONG + 1)
         await forgetter.stop()

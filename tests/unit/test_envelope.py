@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from postroom.envelope import read_headers, write_headers
-from postroom.testing.desk import make_record
+from postroom.model.envelope import read_headers, write_headers
+from postroom.testing.broker_tools import make_record
 
 
 @pytest.mark.req("S3.1")

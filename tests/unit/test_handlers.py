@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from postroom.broker import Outcome, Verdict
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import ConfigError, Reject
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
 
 
@@ -26,8 +26,8 @@ def database():
 
 
 @pytest.fixture
-def desk():
-    return RecordingDesk()
+def reporter():
+    return RecordingReporter()
 
 
 # -- registration -----------------------------------------------------------------------------
@@ -272,7 +272,7 @@ async def test_without_a_transaction_nothing_is_accepted():
 
 
 # -- side by side and alone -------------------------------------------------------------------
-async def test_keys_run_side_by_side_up_to_the_limit(database, desk):
+async def test_keys_run_side_by_side_up_to_the_limit(database, reporter):
     handlers = made(database, concurrency=3)
     running, most, full, release = 0, 0, asyncio.Event(), asyncio.Event()
 
@@ -287,17 +287,17 @@ async def test_keys_run_side_by_side_up_to_the_limit(database, desk):
         running -= 1
 
     batches = [[make_record(n, key=f"k{n}") for n in range(b * 10, b * 10 + 10)] for b in range(2)]
-    tasks = [asyncio.create_task(handlers.publish(batch, desk)) for batch in batches]
+    tasks = [asyncio.create_task(handlers.publish(batch, reporter)) for batch in batches]
     async with asyncio.timeout(PATIENCE):
         await full.wait()
         release.set()
         await asyncio.gather(*tasks)
     assert most == 3
-    assert len(desk.ids(Verdict.CONFIRMED)) == 20
+    assert len(reporter.ids(Verdict.CONFIRMED)) == 20
 
 
 @pytest.mark.promise("H1", "P3")
-async def test_alone_means_that_no_other_handler_runs(database, desk):
+async def test_alone_means_that_no_other_handler_runs(database, reporter):
     handlers = made(database)
     log, entered, release = [], asyncio.Event(), asyncio.Event()
 
@@ -310,12 +310,12 @@ async def test_alone_means_that_no_other_handler_runs(database, desk):
         log.append(f"-{event.key}")
 
     first, alone, later = (make_record(n, key=k) for n, k in enumerate(("first", "alone", "later")))
-    tasks = [asyncio.create_task(handlers.publish([first], desk))]
+    tasks = [asyncio.create_task(handlers.publish([first], reporter))]
     async with asyncio.timeout(PATIENCE):
         await entered.wait()
-        tasks.append(asyncio.create_task(handlers.publish_alone(alone, desk)))
+        tasks.append(asyncio.create_task(handlers.publish_alone(alone, reporter)))
         await asyncio.sleep(0)
-        tasks.append(asyncio.create_task(handlers.publish([later], desk)))
+        tasks.append(asyncio.create_task(handlers.publish([later], reporter)))
         for _ in range(10):
             await asyncio.sleep(0)
         assert log == ["+first"]
@@ -377,7 +377,7 @@ async def test_a_second_store_gets_a_twin_that_shares_functions_and_limits():
 
 
 @pytest.mark.promise("H4")
-async def test_where_transactions_exclude_each_other_events_run_one_by_one(database, desk):
+async def test_where_transactions_exclude_each_other_events_run_one_by_one(database, reporter):
     database.capabilities = SimpleNamespace(concurrent_writers=False)
     handlers = Handlers(name="shop", concurrency=5).bind(database)
     running, most = 0, 0
@@ -391,6 +391,6 @@ async def test_where_transactions_exclude_each_other_events_run_one_by_one(datab
             await asyncio.sleep(0)
         running -= 1
 
-    await handlers.publish([make_record(n, key=f"k{n}") for n in range(8)], desk)
+    await handlers.publish([make_record(n, key=f"k{n}") for n in range(8)], reporter)
     assert most == 1
-    assert len(desk.ids(Verdict.CONFIRMED)) == 8
+    assert len(reporter.ids(Verdict.CONFIRMED)) == 8

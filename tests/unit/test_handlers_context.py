@@ -6,10 +6,10 @@ import aiosqlite
 import pytest
 
 from postroom.broker import Verdict
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.event import Event
 from postroom.stores.sqlite import SqliteStore
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 from tests.unit.handler_database import outcome_of
 
 

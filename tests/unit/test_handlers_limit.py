@@ -2,7 +2,7 @@
 
 import pytest
 
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
 

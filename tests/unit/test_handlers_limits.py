@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 import pytest
 
 from postroom.broker import Outcome, Verdict
-from postroom.brokers import handling
-from postroom.brokers.handlers import Handlers
-from postroom.brokers.threads import Hang, Threads
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.engine.handlers import runs as runs_module
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.handlers.threads import Hang, Threads
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from postroom.transaction import Standing
 from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
 
@@ -24,8 +24,8 @@ def database():
 
 
 @pytest.fixture
-def desk():
-    return RecordingDesk()
+def reporter():
+    return RecordingReporter()
 
 
 # -- time limits (H3) -------------------------------------------------------------------------
@@ -66,7 +66,7 @@ class Limit:
     def __init__(self, monkeypatch):
         self.points = []
         self.then = []
-        monkeypatch.setattr(handling, "_ended", self._ended)
+        monkeypatch.setattr(runs_module, "_ended", self._ended)
 
     def fires_at(self, point, then=lambda: None):
         self.points.append(point)
@@ -209,7 +209,7 @@ async def test_a_database_that_hangs_while_a_transaction_is_opened_is_an_outage(
 
 
 @pytest.mark.promise("G7", "H3")
-async def test_an_accept_that_hangs_stops_no_other_event(desk):
+async def test_an_accept_that_hangs_stops_no_other_event(reporter):
     # It may wait for the row of an earlier, abandoned run of the same event.
     class Waiting(Tx):
         async def accept(self, mark):
@@ -239,11 +239,11 @@ async def test_an_accept_that_hangs_stops_no_other_event(desk):
     async def quick(event, tx): ...
 
     batch = [make_record(n, key=f"k{n}") for n in (1, 2)]
-    await handlers.publish(batch, desk)
-    assert desk.outcome(batch[0]) == Outcome(
+    await handlers.publish(batch, reporter)
+    assert reporter.outcome(batch[0]) == Outcome(
         Verdict.MISCONFIGURED, "accepting the event took longer than 0.02 s"
     )
-    assert desk.verdict(batch[1]) is Verdict.CONFIRMED
+    assert reporter.verdict(batch[1]) is Verdict.CONFIRMED
 
 
 @pytest.mark.promise("H3")
@@ -277,7 +277,7 @@ async def test_a_hung_thread_keeps_its_place_and_the_rest_goes_on(database, limi
     assert (await run(5, "quick")).verdict is Verdict.CONFIRMED
 
 
-async def test_cancelling_lets_a_sync_handler_roll_back(database, desk):
+async def test_cancelling_lets_a_sync_handler_roll_back(database, reporter):
     started, release, ended = asyncio.Event(), threading.Event(), threading.Event()
     loop = asyncio.get_running_loop()
 
@@ -297,7 +297,7 @@ async def test_cancelling_lets_a_sync_handler_roll_back(database, desk):
         loop.call_soon_threadsafe(started.set)
         assert release.wait(PATIENCE)
 
-    publishing = asyncio.create_task(handlers.publish([make_record()], desk))
+    publishing = asyncio.create_task(handlers.publish([make_record()], reporter))
     async with asyncio.timeout(PATIENCE):
         await started.wait()
         publishing.cancel()
@@ -305,7 +305,7 @@ async def test_cancelling_lets_a_sync_handler_roll_back(database, desk):
             await publishing
     release.set()
     assert await asyncio.to_thread(ended.wait, PATIENCE)
-    assert (database.rows, desk.reports) == ([], [])
+    assert (database.rows, reporter.reports) == ([], [])
 
 
 @pytest.mark.promise("G7", "H3")
@@ -321,24 +321,24 @@ async def test_an_event_whose_run_hangs_is_not_started_again(database, limit):  
             reached.set()
             assert release.wait(PATIENCE)
 
-    record, desk = make_record(1), RecordingDesk()
+    record, reporter = make_record(1), RecordingReporter()
     limit.fires_at(reached)
     assert (await outcome_of(handlers, record)).verdict is Verdict.FAILED
     try:
-        async with asyncio.timeout(5), handlers._floor.turnstile.shared():
-            await handlers.publish_alone(record, desk)  # beside one that runs and does not end
+        async with asyncio.timeout(5), handlers._runtime.limiter.shared():
+            await handlers.publish_alone(record, reporter)  # beside one that runs and does not end
             again = await outcome_of(handlers, record)
     except TimeoutError:
         release.set()
         pytest.fail("it was started again, alone, and waits for the others to end")
-    for outcome in (desk.outcome(record), again):
+    for outcome in (reporter.outcome(record), again):
         assert outcome.verdict is Verdict.FAILED  # an attempt: it is buried by the rules
         assert "hangs in its thread since" in outcome.error
-    assert desk.begun == [record.id]  # the attempt was counted
+    assert reporter.begun == [record.id]  # the attempt was counted
     assert (runs, database.effects()) == (["event-1"], [])
     release.set()
     async with asyncio.timeout(PATIENCE):
-        while handlers._floor.threads.hanging:
+        while handlers._runtime.threads.hanging:
             await asyncio.sleep(0.001)
     assert (await outcome_of(handlers, record)).verdict is Verdict.CONFIRMED
     assert (runs, database.effects()) == (["event-1"] * 2, [("effect", "event-1")])
@@ -371,7 +371,7 @@ def test_handlers_can_be_used_on_one_event_loop_after_another(database, limit):
 )
 def test_only_a_handler_that_hangs_itself_spends_the_attempts_of_its_event(is_running, verdict):
     hang = Hang(datetime(2026, 5, 1, tzinfo=UTC), "committing", is_running)
-    outcome = handling.hanging(hang)
+    outcome = runs_module.hanging(hang)
     assert outcome.verdict is verdict
     assert "since 2026-05-01 00:00:00 UTC (committing)" in outcome.error
 

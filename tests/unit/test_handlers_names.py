@@ -6,14 +6,14 @@ import pytest
 
 from postroom import ConfigError, Consumer, Handlers, Relay
 from postroom.broker import Verdict
-from postroom.brokers import standing
-from postroom.brokers.high_water import gate_of
-from postroom.consumers.kafka import KafkaSource
-from postroom.consumers.memory import MemorySource
-from postroom.consumers.rabbitmq import RabbitSource
+from postroom.engine.handlers import commit_check
+from postroom.engine.handlers.high_water import gate_of
 from postroom.event import MAX_TOPIC_BYTES
+from postroom.sources.kafka.source import KafkaSource
+from postroom.sources.memory import MemorySource
+from postroom.sources.rabbitmq.source import RabbitSource
 from postroom.stores.memory import MemoryStore
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 from tests.unit.handler_database import Database, outcome_of
 
 
@@ -111,9 +111,9 @@ def test_a_name_that_becomes_too_long_is_refused_when_it_is_bound():
 
 
 def test_that_a_handler_commits_is_said_once_for_each_of_them(caplog, monkeypatch):
-    monkeypatch.setattr(standing, "_told", set())
+    monkeypatch.setattr(commit_check, "_told", set())
     for names in (["pay/charge"], ["pay/charge"], ["pay/charge", "pay/mail"], ["pay/mail"]):
-        standing.tell_committed(names)
+        commit_check.tell_committed(names)
     told = [record.getMessage().partition(":")[0] for record in caplog.records]
     assert told == [
         "a handler commits its own transaction (pay/charge)",

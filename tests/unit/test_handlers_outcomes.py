@@ -15,9 +15,9 @@ import pymysql
 import pytest
 
 from postroom.broker import Outcome, Verdict
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import AutocommitError, Reject, Retry
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.unit.handler_database import Database, Tx, made, outcome_of
 
 
@@ -27,8 +27,8 @@ def database():
 
 
 @pytest.fixture
-def desk():
-    return RecordingDesk()
+def reporter():
+    return RecordingReporter()
 
 
 # -- outcomes ---------------------------------------------------------------------------------
@@ -108,18 +108,18 @@ async def test_of_the_waits_that_several_handlers_ask_for_the_longest_counts(dat
 
 
 @pytest.mark.promise("P2")
-async def test_no_handler_is_a_wrong_configuration_and_spends_nothing(database, desk):
+async def test_no_handler_is_a_wrong_configuration_and_spends_nothing(database, reporter):
     handlers = made(database)
-    outcome = await outcome_of(handlers, make_record(type="x"), desk)
+    outcome = await outcome_of(handlers, make_record(type="x"), reporter)
     assert outcome == Outcome(
         Verdict.MISCONFIGURED, "no handler for type 'x'; register one with @handlers.on('x')"
     )
-    assert desk.begun == []
+    assert reporter.begun == []
 
 
-async def test_the_marker_of_a_skipped_event_needs_no_handler(database, desk):
+async def test_the_marker_of_a_skipped_event_needs_no_handler(database, reporter):
     handlers = made(database)
-    outcome = await outcome_of(handlers, make_record(type="postroom.skipped"), desk)
+    outcome = await outcome_of(handlers, make_record(type="postroom.skipped"), reporter)
     assert outcome.verdict is Verdict.CONFIRMED
     seen = []
 
@@ -210,7 +210,7 @@ async def test_nothing_is_written_where_it_would_commit_by_itself(database, monk
     assert database.log == ["begin", "rollback"]
 
 
-async def test_unbound_handlers_say_what_is_missing(desk):
+async def test_unbound_handlers_say_what_is_missing(reporter):
     handlers = Handlers()
     handlers.on("order.created", name="h")(lambda event, tx: None)
     outcome = await outcome_of(handlers)
@@ -262,7 +262,7 @@ async def test_the_handlers_error_is_told_when_the_rollback_fails_too():
     assert await outcome_of(handlers) == Outcome(Verdict.FAILED, "ValueError: the cause")
 
 
-async def test_a_begin_that_fails_keeps_the_handler_from_running(database, desk):
+async def test_a_begin_that_fails_keeps_the_handler_from_running(database, reporter):
     handlers = made(database)
     ran = []
     handlers.on("order.created", name="h")(lambda event, tx: ran.append(event.id))
@@ -270,21 +270,21 @@ async def test_a_begin_that_fails_keeps_the_handler_from_running(database, desk)
     async def begin(record):
         raise ConnectionError("the store is away")
 
-    desk.begin = begin
-    outcome = await outcome_of(handlers, desk=desk)
+    reporter.begin = begin
+    outcome = await outcome_of(handlers, reporter=reporter)
     assert outcome == Outcome(Verdict.UNSENT, "ConnectionError: the store is away")
     assert ran == []
 
 
 @pytest.mark.promise("P2")
-async def test_after_an_outage_nothing_further_of_the_batch_is_begun(database, desk):
+async def test_after_an_outage_nothing_further_of_the_batch_is_begun(database, reporter):
     database.open_error = ConnectionError("away")
     handlers = made(database, concurrency=1)
     handlers.on("order.created", name="h")(lambda event, tx: None)
     batch = [make_record(n, key=f"k{n}") for n in range(1, 6)]
-    await handlers.publish(batch, desk)
-    assert [desk.verdict(r) for r in batch] == [Verdict.OUTAGE] + [Verdict.UNSENT] * 4
-    assert desk.begun == ["event-1"]
+    await handlers.publish(batch, reporter)
+    assert [reporter.verdict(r) for r in batch] == [Verdict.OUTAGE] + [Verdict.UNSENT] * 4
+    assert reporter.begun == ["event-1"]
 
 
 # -- values that a database refuses ------------------------------------------------------------

@@ -11,14 +11,14 @@ import pytest
 
 from postroom.brokers import MemoryBroker
 from postroom.cli import health as command
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
+from postroom.model.url import Url
 from postroom.source import Connection
 from postroom.store import Member, Stats
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
-from postroom.telemetry.sampling import Sample, Sampler
-from postroom.testing.store_hand import until
-from postroom.url import Url
+from postroom.telemetry.sampler import Sample, Sampler
+from postroom.testing.store.tools import until
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def test_all_is_well(health):
 
 
 async def test_a_dead_broker_a_lag_and_dead_letters_only_warn(health, relay):
-    relay._office.outage("connection refused")
+    relay._context.outage("connection refused")
     sampled(health, lag=600.0, dead=3)
     ok, facts = health.ready()
     assert ok
@@ -79,13 +79,13 @@ async def test_a_dead_broker_a_lag_and_dead_letters_only_warn(health, relay):
 
 
 async def test_a_store_that_does_not_answer_is_a_problem(health, relay):
-    relay._office.beat_at -= 11.0
-    health._sampler.errors["main"] = "StoreLostError: away"
+    relay._context.beat_at -= 11.0
+    health._sampler.errors["main"] = "StoreUnknownError: away"
     ok, facts = health.ready()
     assert not ok
     assert facts["problems"] == ["the store does not answer the relay of main; see its log"]
     assert facts["warnings"] == ["figures of stream main cannot be read; see the log"]
-    relay._office.beat_at += 5.0
+    relay._context.beat_at += 5.0
     assert health.ready().ok  # a beat or two late is no reason to restart
 
 

@@ -25,7 +25,7 @@ PUBLIC = {
     "NotFoundError",
     "NumberTakenError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "State",
-    "StoreConflictError", "StoreError", "StoreLockedError", "StoreLostError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
+    "StoreRetryableError", "StoreError", "StoreLockedError", "StoreUnknownError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
     "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",
 }  # fmt: skip
 

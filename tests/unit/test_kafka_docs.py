@@ -6,9 +6,9 @@ import inspect
 import re
 from pathlib import Path
 
-from postroom import envelope
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.settings import OPTIONS
+from postroom.model import envelope
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -11,7 +11,7 @@ from postroom.brokers.kafka.message import MOST_BESIDES, writer
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.errors import MissingExtraError
 from postroom.event import MAX_CAUSATION, MAX_HEADERS_BYTES, MAX_ID_BYTES, MAX_NAME_BYTES
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 
 
 def write(record, **options):

@@ -14,13 +14,13 @@ from postroom.broker import Outcome, Verdict
 from postroom.brokers.kafka import verdicts
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import writer
-from postroom.brokers.kafka.parcel import Parcel
+from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.sessions import IDLE_SECONDS, Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.topics import AwayError, Topics
+from postroom.brokers.kafka.topics import Topics, UnreachableError
 from postroom.brokers.kafka.verdicts import Loss
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 
 SETTINGS = KafkaSettings(servers="h:1", topic="t", publish_seconds=0.01)
 PURGED = Loss(KafkaError._PURGE_INFLIGHT, "purged in flight", partition=2)
@@ -29,13 +29,13 @@ PURGED = Loss(KafkaError._PURGE_INFLIGHT, "purged in flight", partition=2)
 class Cluster:
     """Answers that somebody is there, and then what it was told to."""
 
-    def __init__(self, ailing):
-        self._ailing = ailing
+    def __init__(self, unavailable_partitions):
+        self._ailing = unavailable_partitions
 
     async def ask(self):
         pass
 
-    async def ailing(self, places):
+    async def unavailable_partitions(self, places):
         assert places == {("t", 2)}
         if isinstance(self._ailing, Exception):
             raise self._ailing
@@ -45,29 +45,31 @@ class Cluster:
 class Hanging:
     """A session in which nothing is ever confirmed."""
 
-    away = ""
+    unreachable = ""
     is_gone = False
 
-    def post(self, parcel, indices):
+    def post(self, call, indices):
         pass
 
     def retire(self, grace_seconds):
         pass
 
-    def give_up(self, parcel):
-        parcel.lose(0, PURGED)
+    def give_up(self, call):
+        call.lose(0, PURGED)
 
-    def withdraw(self, parcel):
+    def withdraw(self, call):
         pass
 
 
-async def alone(ailing):
+async def alone(unavailable_partitions):
     """Send an event alone that is never confirmed; returns what is said of it."""
-    sessions = Sessions(SETTINGS, Cluster(ailing), writer(SETTINGS), LogLines(SETTINGS))
-    record, desk = make_record(1, key="k"), RecordingDesk()
-    parcel = Parcel([record], desk)
-    await sessions.deliver(Hanging(), parcel, [0], verdicts.alone)
-    return desk.outcome(record)
+    sessions = Sessions(
+        SETTINGS, Cluster(unavailable_partitions), writer(SETTINGS), LogLines(SETTINGS)
+    )
+    record, reporter = make_record(1, key="k"), RecordingReporter()
+    call = PublishCall([record], reporter)
+    await sessions.deliver(Hanging(), call, [0], verdicts.alone)
+    return reporter.outcome(record)
 
 
 @pytest.mark.promise("P2", "P3")
@@ -83,7 +85,7 @@ async def test_its_partition_has_no_leader():
 
 @pytest.mark.promise("P3")
 async def test_nobody_answers_what_is_wrong_with_its_partition_so_it_is_not_to_blame():
-    gone = AwayError("Kafka does not answer: timed out")
+    gone = UnreachableError("Kafka does not answer: timed out")
     assert await alone(gone) == Outcome(Verdict.OUTAGE, "Kafka does not answer: timed out")
 
 
@@ -96,14 +98,14 @@ async def test_what_never_had_a_partition_never_left():
         lines = LogLines(settings)
         config = settings.producer() | settings.batching(1_000_000, one_by_one=True)
         session = Session(config, writer(settings), lines, lambda _: None)
-        record, desk = make_record(1, key="k"), RecordingDesk()
-        parcel = Parcel([record], desk)
-        session.post(parcel, [0])
+        record, reporter = make_record(1, key="k"), RecordingReporter()
+        call = PublishCall([record], reporter)
+        session.post(call, [0])
         session.end()
         async with asyncio.timeout(20):
-            await parcel.accounted
+            await call.accounted
         await session.gone(20)
-    (loss,) = parcel.losses.values()
+    (loss,) = call.losses.values()
     assert (loss.partition, loss.left) == (None, False)
     for judge in (verdicts.alone, verdicts.in_a_batch):
         assert judge(loss).verdict is Verdict.UNSENT
@@ -112,10 +114,10 @@ async def test_what_never_had_a_partition_never_left():
 class Resting:
     """A session that nobody uses at the moment."""
 
-    shaken = retired = is_gone = False
+    suspect = retired = is_gone = False
 
     def __init__(self):
-        self.parcels = set()
+        self.calls = set()
 
     def retire(self, grace_seconds):
         self.retired = True
@@ -131,7 +133,7 @@ async def test_a_session_for_one_topic_goes_when_it_is_idle_and_the_common_one_s
     busy, alone = await sessions.ready("batch", 256), await sessions.ready("alone")
     for session in (common, small, busy, alone):
         session.used_at -= IDLE_SECONDS + 1
-    busy.parcels.add("a call")
+    busy.calls.add("a call")
     sessions.let_idle_go()
     assert [one.retired for one in (common, small, lately, busy, alone)] == [
         False, True, False, False, True,
@@ -160,14 +162,14 @@ async def test_a_session_that_is_given_up_ends_after_its_time_of_grace_whoever_s
         settings = KafkaSettings(servers=f"127.0.0.1:{frozen.getsockname()[1]}", topic="t")
         config = settings.producer() | settings.batching(1_000_000, one_by_one=False)
         session = Session(config, writer(settings), LogLines(settings), lambda _: None)
-        parcel = Parcel([make_record(1, key="k")], RecordingDesk())
-        session.post(parcel, [0])
+        call = PublishCall([make_record(1, key="k")], RecordingReporter())
+        session.post(call, [0])
         session.retire(0.01)
         async with asyncio.timeout(20):
-            await parcel.accounted
+            await call.accounted
         await session.gone(20)
     assert session.is_gone
-    assert len(parcel.losses) == 1
+    assert len(call.losses) == 1
 
 
 async def test_a_topic_that_another_relay_has_just_created_is_no_trouble(monkeypatch):

@@ -10,8 +10,8 @@ from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.errors import ConfigError
-from postroom.url import Url
-from postroom.wiring import load_broker
+from postroom.model.url import Url
+from postroom.registry import load_broker
 
 
 def from_url(text):

@@ -10,12 +10,13 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
-from postroom.consumers import kafka, kafka_poller
-from postroom.consumers.commits import Commits
-from postroom.consumers.kafka import KafkaSource
-from postroom.consumers.kafka_cluster import Generations
-from postroom.consumers.kafka_poller import Arrivals, Poller
-from postroom.consumers.offsets import Partition
+from postroom.sources.kafka import poller as poller_module
+from postroom.sources.kafka import source as source_module
+from postroom.sources.kafka.cluster import Generations
+from postroom.sources.kafka.commits import Commits
+from postroom.sources.kafka.offsets import Partition
+from postroom.sources.kafka.poller import Arrivals, Poller
+from postroom.sources.kafka.source import KafkaSource
 from tests.servers.process import free_port
 
 URL = "kafka://127.0.0.1:{port}?topic=orders&group=payments"
@@ -106,8 +107,8 @@ def test_brokers_that_answer_clients_which_fail_at_once_are_not_said_to_be_back(
     """Else each new client has two log lines."""
     source, client = KafkaSource(URL.format(port=1)), Client()
     poller, now = Poller(source.options, Arrivals(), source.connection, print), [100.0]
-    monkeypatch.setattr(kafka_poller, "monotonic", lambda: now[0])
-    monkeypatch.setattr(kafka_poller, "Client", lambda config, logger: client)
+    monkeypatch.setattr(poller_module, "monotonic", lambda: now[0])
+    monkeypatch.setattr(poller_module, "Client", lambda config, logger: client)
     client.is_back, client.lives = True, []
 
     def poll(seconds):
@@ -251,7 +252,7 @@ def test_what_is_done_is_committed_before_a_partition_goes_and_nothing_after():
 def test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever(monkeypatch, answers):
     source, now = KafkaSource(URL.format(port=1)), [0.0]
     poller, commits = Poller(source.options, Arrivals(), source.connection, print), []
-    monkeypatch.setattr(kafka_poller, "monotonic", lambda: now[0])
+    monkeypatch.setattr(poller_module, "monotonic", lambda: now[0])
     partition = poller._partitions["orders", 3] = Partition("orders", 3)
     for offset in (7, 8):
         partition.arrived(offset)
@@ -282,7 +283,7 @@ def test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever(monkeypatch
         def close(self):
             commits.append(now[0])
 
-    monkeypatch.setattr(kafka_poller, "Client", Last)
+    monkeypatch.setattr(poller_module, "Client", Last)
     poller.run()
     *asked, end = commits
     assert asked == [(8, True), (9, True)]
@@ -291,7 +292,7 @@ def test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever(monkeypatch
 
 async def test_a_client_that_does_not_end_holds_up_nobody(monkeypatch, caplog):
     """librdkafka waits for the answers to commits, for minutes, while Kafka is unreachable."""
-    monkeypatch.setattr(kafka, "_CLOSE_SECONDS", 0.01)
+    monkeypatch.setattr(source_module, "_CLOSE_SECONDS", 0.01)
     source = KafkaSource(URL.format(port=1))
     released = threading.Event()
     thread = source._thread = Poller(source.options, Arrivals(), source.connection, print)

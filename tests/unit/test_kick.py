@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, create_as
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from postroom import wake
+from postroom import notifier as notifier_module
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
 from tests.contract import sqlite_file
@@ -37,7 +37,7 @@ def kicks(path):
     seen = []
 
     def watch(stream):
-        return wake.subscribe(
+        return notifier_module.subscribe(
             stream, lambda: seen.append((stream, [row["id"] for row in sqlite_file.rows(path)]))
         )
 
@@ -52,35 +52,38 @@ def kicks(path):
 
 def test_a_kick_calls_those_who_serve_the_stream():
     calls = []
-    ends = [wake.subscribe(s, lambda s=s: calls.append(s)) for s in ("a", "b", "a")]
-    wake.kick(["a"])
+    ends = [notifier_module.subscribe(s, lambda s=s: calls.append(s)) for s in ("a", "b", "a")]
+    notifier_module.kick(["a"])
     assert calls == ["a", "a"]
     calls.clear()
-    wake.kick({"a", "b", "nobody"})
+    notifier_module.kick({"a", "b", "nobody"})
     assert sorted(calls) == ["a", "a", "b"]
     calls.clear()
-    wake.kick()
+    notifier_module.kick()
     assert sorted(calls) == ["a", "a", "b"]
     calls.clear()
-    wake.kick([])
+    notifier_module.kick([])
     assert calls == []
     for end in ends:
         end()
         end()
-    wake.kick()
+    notifier_module.kick()
     assert calls == []
 
 
 def test_the_same_callback_twice_is_two_subscriptions():
     calls = []
     callback = lambda: calls.append(1)  # noqa: E731
-    first, second = wake.subscribe("a", callback), wake.subscribe("a", callback)
+    first, second = (
+        notifier_module.subscribe("a", callback),
+        notifier_module.subscribe("a", callback),
+    )
     first()
     first()
-    wake.kick(["a"])
+    notifier_module.kick(["a"])
     assert calls == [1]
     second()
-    wake.kick(["a"])
+    notifier_module.kick(["a"])
     assert calls == [1]
 
 
@@ -90,9 +93,12 @@ def test_a_callback_that_raises_stops_nobody(caplog):
     def broken():
         raise RuntimeError("the loop is closed")
 
-    ends = [wake.subscribe("a", broken), wake.subscribe("a", lambda: calls.append(1))]
+    ends = [
+        notifier_module.subscribe("a", broken),
+        notifier_module.subscribe("a", lambda: calls.append(1)),
+    ]
     with caplog.at_level(logging.ERROR):
-        wake.kick(["a"])
+        notifier_module.kick(["a"])
     for end in ends:
         end()
     assert calls == [1]
@@ -107,9 +113,9 @@ def test_a_callback_may_end_its_own_subscription():
         calls.append(1)
         ends[0]()
 
-    ends.append(wake.subscribe("a", once))
-    wake.kick(["a"])
-    wake.kick(["a"])
+    ends.append(notifier_module.subscribe("a", once))
+    notifier_module.kick(["a"])
+    notifier_module.kick(["a"])
     assert calls == [1]
 
 
@@ -120,8 +126,8 @@ def test_many_threads_at_once():
     def work(n):
         start.wait(10)
         for _ in range(200):
-            end = wake.subscribe(f"s{n % 2}", lambda: counts.append(n))
-            wake.kick([f"s{n % 2}"])
+            end = notifier_module.subscribe(f"s{n % 2}", lambda: counts.append(n))
+            notifier_module.kick([f"s{n % 2}"])
             end()
 
     threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
@@ -130,7 +136,7 @@ def test_many_threads_at_once():
     for thread in threads:
         thread.join(30)
     assert len(counts) >= 8 * 200
-    assert wake._subscribers == {}
+    assert notifier_module._subscribers == {}
 
 
 # -- the outbox' own kick ---------------------------------------------------------------------------

@@ -12,11 +12,11 @@ from postroom.observer import (
     BreakerChanged,
     EffectsLost,
     Handled,
-    Lanes,
+    LanesChanged,
     Settled,
-    Trouble,
+    StoreTrouble,
     Vanished,
-    Woke,
+    Woken,
 )
 from postroom.telemetry import LogObserver, log
 from postroom.telemetry.log import _URL_PASSWORD, mask, ranges
@@ -108,13 +108,13 @@ def test_breakers_of_two_streams_are_two(told):
 
 
 def test_lanes_are_told_as_ranges(told):
-    assert told(Lanes("main", "me", "taken", (0, 1, 2, 3, 7, 9, 10))) == [
+    assert told(LanesChanged("main", "me", "taken", (0, 1, 2, 3, 7, 9, 10))) == [
         ("INFO", "lanes stream=main owner=me change=taken lanes=0-3,7,9-10 count=7")
     ]
 
 
 def test_alarms_and_wakes(told):
-    assert told(Alarm("main", "event e-1 blocks its key", "no topic"), Woke("main", "kick")) == [
+    assert told(Alarm("main", "event e-1 blocks its key", "no topic"), Woken("main", "kick")) == [
         ("ERROR", 'alarm stream=main about="event e-1 blocks its key" error="no topic"'),
         ("DEBUG", "woke stream=main by=kick"),
     ]
@@ -150,15 +150,15 @@ def test_each_try_of_a_consumer_is_told_at_debug_only(told, caplog):
 
 @pytest.mark.req("S1.8")
 def test_the_same_trouble_is_told_again_only_after_a_while(told, clock):
-    busy = Trouble("main", "settling", "busy")
+    busy = StoreTrouble("main", "settling", "busy")
     assert told(busy, busy, busy) == [("WARNING", "trouble stream=main doing=settling error=busy")]
-    assert told(Trouble("main", "settling", "gone")) == [
+    assert told(StoreTrouble("main", "settling", "gone")) == [
         ("WARNING", "trouble stream=main doing=settling error=gone left_out=2")
     ]
     clock.now += 9.9
-    assert told(Trouble("main", "settling", "gone")) == []
+    assert told(StoreTrouble("main", "settling", "gone")) == []
     clock.now += 0.2
-    assert told(Trouble("main", "settling", "gone")) == [
+    assert told(StoreTrouble("main", "settling", "gone")) == [
         ("WARNING", "trouble stream=main doing=settling error=gone left_out=1")
     ]
 
@@ -230,7 +230,7 @@ def test_secrets_do_not_reach_the_log(told):
         attempt(error="amqp://u:s3cret@host"),
         BreakerChanged("main", "open", "amqp://u:s3cret@host"),
         Alarm("main", "x", "password=s3cret"),
-        Trouble("main", "opening", "postgresql://u:s3cret@host/db"),
+        StoreTrouble("main", "opening", "postgresql://u:s3cret@host/db"),
     )
     lines = told(*facts)
     assert len(lines) == 4

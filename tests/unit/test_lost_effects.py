@@ -7,9 +7,9 @@ import copy
 
 import pytest
 
-from postroom.brokers.handlers import Handlers
-from postroom.engine.relay import Relay
-from postroom.engine.witnesses import Witnesses
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.relay.relay import Relay
+from postroom.engine.relay.witnesses import Witnesses
 from postroom.errors import StoreLockedError
 from postroom.event import Event
 from postroom.observer import EffectsLost
@@ -17,8 +17,8 @@ from postroom.outbox import Outbox
 from postroom.retry import RetryPolicy
 from postroom.store import Settlement
 from postroom.stores.memory import MemoryStore
-from postroom.testing.desk import make_record
-from postroom.transaction import Claim, Mark
+from postroom.testing.broker_tools import make_record
+from postroom.transaction import Acceptance, Claim
 
 
 class Replica(MemoryStore):
@@ -128,7 +128,7 @@ def record(number):
 
 
 def proof(name):
-    return Claim(1, name, Mark("shop/charge", name, "paid", None))
+    return Claim(1, name, Acceptance("shop/charge", name, "paid", None))
 
 
 def settle(witnesses, *, starts=(), done=(), lanes=(1,), now=0.0):

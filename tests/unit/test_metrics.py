@@ -9,23 +9,23 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from postroom import adding
 from postroom.broker import Outcome, Verdict
 from postroom.brokers import MemoryBroker
-from postroom.clock import host_microseconds
-from postroom.engine.relay import Relay
-from postroom.errors import StoreError, StoreLostError
+from postroom.engine.relay.relay import Relay
+from postroom.errors import StoreError, StoreUnknownError
 from postroom.event import Event
+from postroom.model import add_hooks
+from postroom.model.clock import host_microseconds
 from postroom.observer import Attempt, Delivered, Sent, Settled
 from postroom.outbox import Outbox
 from postroom.record import short_error
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Stats
 from postroom.stores.memory import MemoryStore
-from postroom.telemetry import sampling
+from postroom.telemetry import sampler as sampler_module
 from postroom.telemetry.metrics import RelayMetrics, Tally
-from postroom.telemetry.sampling import Sample, Sampler
-from postroom.testing.desk import make_record
+from postroom.telemetry.sampler import Sample, Sampler
+from postroom.testing.broker_tools import make_record
 from tests.sim.loop import SimClock, virtual_time
 
 
@@ -93,7 +93,7 @@ def test_labels_are_bounded(metrics):
     )
     metrics.count_added()
     for n in range(500):
-        adding.seen(Event(f"type-{n}", id=str(n)))
+        add_hooks.seen(Event(f"type-{n}", id=str(n)))
     added = {n: v for n, v in read(metrics).items() if n.startswith("postroom_events_added_total")}
     assert len(added) == 101
     assert sum(added.values()) == 500
@@ -145,7 +145,7 @@ async def test_the_store_is_asked_by_the_sampler_alone(relay):
     assert found['postroom_lanes_free{stream="main"}'] == 64
 
     async def away(stream):
-        raise StoreLostError("away")
+        raise StoreUnknownError("away")
 
     relay.store.stats = away
     await sampler.look(relay)
@@ -170,7 +170,7 @@ async def test_a_store_that_hangs_is_told_as_one_that_is_away(relay, monkeypatch
     async def hang(stream):
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(sampling, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(sampler_module, "_PATIENCE_SECONDS", 0.01)
     relay.store.stats = hang
     sampler = Sampler([relay])
     await sampler.look(relay)
@@ -232,13 +232,13 @@ def test_the_lag_counts_from_when_an_event_could_go(metrics):
 
 
 def test_a_metric_that_is_closed_leaves_nothing_behind():
-    before = list(adding.hooks)
+    before = list(add_hooks.hooks)
     metrics = RelayMetrics()
     metrics.count_added()
-    assert len(adding.hooks) == len(before) + 1
+    assert len(add_hooks.hooks) == len(before) + 1
     metrics.close()
     metrics.close()
-    assert adding.hooks == before
+    assert add_hooks.hooks == before
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.0, 10.0), (0.05, 10.0), (3.0, 300.0)])
@@ -258,8 +258,8 @@ async def test_the_sampler_takes_a_hundredth_of_the_time_at_most(monkeypatch, re
 
     sampler = Sampler([relay])
     monkeypatch.setattr(sampler, "look", look)
-    monkeypatch.setattr(sampling, "time", SimpleNamespace(monotonic=lambda: clock[0]))
-    monkeypatch.setattr(sampling, "asyncio", SimpleNamespace(sleep=sleep))
+    monkeypatch.setattr(sampler_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(sampler_module, "asyncio", SimpleNamespace(sleep=sleep))
     async with relay:
         with pytest.raises(Enough):
             await sampler._loop()

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from postroom.brokers.handlers import Handlers
-from postroom.consumers import Consumer
+from postroom.engine.consumer import Consumer
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import Reject
 from postroom.observer import Delivered, Handled, Settled
 from postroom.stores.memory import MemoryStore
+from postroom.telemetry.consumer_metrics import ConsumerMetrics, _in_flight
+from postroom.telemetry.metric_names import MESSAGE_COUNTERS
 from postroom.telemetry.metrics import RelayMetrics
-from postroom.telemetry.names import MESSAGE_COUNTERS
-from postroom.telemetry.receiving import ConsumerMetrics, _in_flight
-from postroom.telemetry.sampling import Sampler
-from postroom.testing.desk import make_record
+from postroom.telemetry.sampler import Sampler
+from postroom.testing.broker_tools import make_record
 
 
 def read(*collectors):

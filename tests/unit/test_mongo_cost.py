@@ -11,10 +11,10 @@ from bson.int64 import Int64
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
-from postroom.store import Failure, Filter
-from postroom.stores.mongo import MongoStore, beside, blocks, settling
-from postroom.testing.store_hand import Hand, event, keys_of_lane, names
-from postroom.transactions.pymongo import without_transaction
+from postroom.store import FailedOutcome, Filter
+from postroom.stores.mongo import MongoStore, blocks, read_past_keys, settle
+from postroom.testing.store.tools import Hand, event, keys_of_lane, names
+from postroom.transactions.mongo import without_transaction
 from tests.contract.mongo_database import url_of
 
 HOT = key_hash(None, "hot", "")
@@ -76,7 +76,7 @@ async def bench(request):
 # T/D: a hot key in flight
 @pytest.mark.promise("R3", "P1", "D1")
 async def test_what_waits_behind_a_key_in_flight_costs_a_read_nothing(bench, monkeypatch):
-    monkeypatch.setattr(beside, "_SHORTEST", 3_600.0)  # a look to the end, once
+    monkeypatch.setattr(read_past_keys, "_SHORTEST", 3_600.0)  # a look to the end, once
     lane = lane_of(HOT)
     await bench.add(event("before", keys_of_lane(lane, 1)[0]), event("hot", "hot"))
     await bench.multiply("hot", 6_000)
@@ -156,9 +156,9 @@ async def test_mending_looks_at_a_bounded_number_of_heads_at_a_time(bench, monke
     await bench.add(*(event(f"e{n}", f"k{n}") for n in range(200)))
     hand = await Hand(bench.store).take()
     records = await hand.read()
-    await hand.settle(failed=[Failure(record, 1, 3_600.0, "boom") for record in records])
+    await hand.settle(failed=[FailedOutcome(record, 1, 3_600.0, "boom") for record in records])
     steps = []
-    look = settling.load_broken
+    look = settle.load_broken
 
     async def counted(db, session, stream, lanes, limit):
         number = await bench.database["postroom_block"].count_documents(
@@ -167,10 +167,10 @@ async def test_mending_looks_at_a_bounded_number_of_heads_at_a_time(bench, monke
         steps.append((len(lanes), number))
         return await look(db, session, stream, lanes, limit)
 
-    monkeypatch.setattr(settling, "load_broken", counted)
-    assert await bench.store.mend("main", "anna", hand.held, 100) == 0
+    monkeypatch.setattr(settle, "load_broken", counted)
+    assert await bench.store.repair_blocks("main", "anna", hand.held, 100) == 0
     assert sum(number for _, number in steps) == 200
     assert all(number <= 40 or lanes == 1 for lanes, number in steps)
     await bench.outbox.delete_many({"_id": {"$in": ["e3", "e77", "e199"]}})
-    assert await bench.store.mend("main", "anna", hand.held, 100) == 3
-    assert await bench.store.mend("main", "anna", hand.held, 100) == 0
+    assert await bench.store.repair_blocks("main", "anna", hand.held, 100) == 3
+    assert await bench.store.repair_blocks("main", "anna", hand.held, 100) == 0

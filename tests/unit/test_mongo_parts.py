@@ -22,24 +22,24 @@ from pymongo.errors import (
 
 from postroom.errors import (
     ConfigError,
-    StoreConflictError,
     StoreError,
     StoreLockedError,
-    StoreLostError,
     StoreRefusedError,
+    StoreRetryableError,
+    StoreUnknownError,
 )
 from postroom.event import Event
 from postroom.outbox import to_row
+from postroom.registry import load_store
 from postroom.stores.mongo import MongoStore
-from postroom.stores.mongo.address import read_address
 from postroom.stores.mongo.blocks import block_of
-from postroom.stores.mongo.collecting import _found
+from postroom.stores.mongo.collector import _found
 from postroom.stores.mongo.connection import UNKNOWN_COMMIT, commit
 from postroom.stores.mongo.documents import Place
 from postroom.stores.mongo.embedded import _BOUNDS, element_of, row_of
-from postroom.stores.mongo.troubles import is_transient, translate
-from postroom.transactions.pymongo import document, place_numbers
-from postroom.wiring import load_store
+from postroom.stores.mongo.errors import is_transient, translate
+from postroom.stores.mongo.options import read_options
+from postroom.transactions.mongo.documents import document, place_numbers
 from tests.sim.loop import virtual_time
 
 URL = "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&prefix=billing_&w=majority"
@@ -47,7 +47,7 @@ URL = "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&prefix=billing_&w=majority
 
 # -- addresses ---------------------------------------------------------------------------------
 def test_a_url_is_the_drivers_but_for_our_own_options():
-    address = read_address(URL)
+    address = read_options(URL)
     assert address.target == "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&w=majority"
     assert address.database == "shop"
 
@@ -61,8 +61,8 @@ def test_the_store_of_a_url():
 
 
 def test_time_limits_are_ours_unless_the_url_says_otherwise():
-    assert read_address("mongodb://h/d").options["socketTimeoutMS"] == 10_000
-    assert "socketTimeoutMS" not in read_address("mongodb://h/d?sockettimeoutms=1").options
+    assert read_options("mongodb://h/d").options["socketTimeoutMS"] == 10_000
+    assert "socketTimeoutMS" not in read_options("mongodb://h/d?sockettimeoutms=1").options
 
 
 @pytest.mark.parametrize(
@@ -115,18 +115,18 @@ def labelled(error, label):
     ("error", "in_transaction", "alone"),
     [
         (OperationFailure("x", 112), StoreLockedError, StoreLockedError),
-        (labelled(OperationFailure("x", 251), "TransientTransactionError"), StoreConflictError, StoreLostError),
-        (OperationFailure("not primary", 10107), StoreConflictError, StoreLostError),
-        (OperationFailure("shutting down", 91), StoreConflictError, StoreLostError),
-        (NotPrimaryError("x"), StoreConflictError, StoreLostError),
-        (AutoReconnect("x"), StoreConflictError, StoreLostError),
-        (NetworkTimeout("x"), StoreConflictError, StoreLostError),
-        (ServerSelectionTimeoutError("x"), StoreConflictError, StoreLostError),
-        (WTimeoutError("x", 64), StoreConflictError, StoreLostError),
+        (labelled(OperationFailure("x", 251), "TransientTransactionError"), StoreRetryableError, StoreUnknownError),
+        (OperationFailure("not primary", 10107), StoreRetryableError, StoreUnknownError),
+        (OperationFailure("shutting down", 91), StoreRetryableError, StoreUnknownError),
+        (NotPrimaryError("x"), StoreRetryableError, StoreUnknownError),
+        (AutoReconnect("x"), StoreRetryableError, StoreUnknownError),
+        (NetworkTimeout("x"), StoreRetryableError, StoreUnknownError),
+        (ServerSelectionTimeoutError("x"), StoreRetryableError, StoreUnknownError),
+        (WTimeoutError("x", 64), StoreRetryableError, StoreUnknownError),
         (
             ConfigurationError("Sessions are not supported by this MongoDB deployment"),
-            StoreConflictError,
-            StoreConflictError,
+            StoreRetryableError,
+            StoreRetryableError,
         ),
         (OperationFailure("not authorized", 13), StoreError, StoreError),
         (OperationFailure("Document failed validation", 121), StoreRefusedError, StoreRefusedError),
@@ -172,7 +172,7 @@ def test_the_migration_can_be_shown_for_mongosh():
 )
 def test_a_url_that_is_wrong_is_refused_without_its_secrets(options):  # X-M7
     with pytest.raises(ConfigError, match="MongoDB URL: ") as caught:
-        read_address(f"mongodb://h/d?{options}")
+        read_options(f"mongodb://h/d?{options}")
     assert "s3cret" not in str(caught.value)
 
 
@@ -234,7 +234,7 @@ def test_a_commit_that_stays_unknown_is_asked_for_with_growing_pauses():
             raise OperationFailure("who knows", details={"errorLabels": [UNKNOWN_COMMIT]})
 
     async def story():
-        with pytest.raises(StoreLostError, match="the commit was not confirmed"):
+        with pytest.raises(StoreUnknownError, match="the commit was not confirmed"):
             await commit(Session())
 
     with virtual_time() as loop:

@@ -17,11 +17,11 @@ from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.event import Event
 from postroom.inbox import Inbox
 from postroom.outbox import Outbox
-from postroom.store import Burial, Failure, Filter, Read
-from postroom.stores.mongo import MongoStore, reading
-from postroom.testing.store_hand import ALL, FAR, Hand, event
-from postroom.transaction import Mark
-from postroom.transactions.pymongo import AsyncBareWrites, without_transaction
+from postroom.store import DeadOutcome, FailedOutcome, Filter, ReadRequest
+from postroom.stores.mongo import MongoStore, read
+from postroom.testing.store.tools import ALL, FAR, Hand, event
+from postroom.transaction import Acceptance
+from postroom.transactions.mongo.sessions import AsyncBareWrites, without_transaction
 from tests.contract.mongo_database import url_of
 
 
@@ -83,7 +83,7 @@ async def test_a_batch_takes_five_round_trips_whatever_its_size(
     await add(*(event(f"e{n}", f"k{n % 100}") for n in range(number)))
     hand = await Hand(store).take()
     commands.names.clear()
-    question = Read("main", ALL, 1_000, 1_000, 10**9, (), "anna", hand.held)
+    question = ReadRequest("main", ALL, 1_000, 1_000, 10**9, (), "anna", hand.held)
     records = await store.read(question)
     assert len(records) == number
     assert commands.names == ["aggregate", "find"]
@@ -108,8 +108,8 @@ async def test_a_settle_with_every_outcome_takes_six_round_trips(store, add, com
     commands.names.clear()
     await hand.settle(
         done=by_name["a"] + by_name["e"],
-        failed=[Failure(record, 1, FAR, "boom") for record in by_name["b"]],
-        dead=[Burial(record, 1, "boom") for record in by_name["c"]],
+        failed=[FailedOutcome(record, 1, FAR, "boom") for record in by_name["b"]],
+        dead=[DeadOutcome(record, 1, "boom") for record in by_name["c"]],
         starts=by_name["d"],
     )
     assert commands.names == [
@@ -164,7 +164,7 @@ async def test_a_read_merges_its_lanes_and_looks_at_little_more_than_it_returns(
     await add(*(event(f"e{n}", f"k{n}") for n in range(1_000)))
     half = range(0, 64, 2)
     stages, keys, documents, rejected = await plan(
-        store, reading._oldest(reading._ready("main", half), 100)
+        store, read._oldest(read._ready("main", half), 100)
     )
     assert "SORT_MERGE" in stages
     assert "SORT" not in stages
@@ -177,7 +177,7 @@ async def test_a_read_merges_its_lanes_and_looks_at_little_more_than_it_returns(
 async def test_the_lanes_with_events_are_found_by_the_index_alone(store, add):
     await add(*(event(f"e{n}", f"k{n}") for n in range(1_000)))
     stages, keys, documents, rejected = await plan(
-        store, reading._first_of_lanes(reading._ready("main", ALL))
+        store, read._first_of_lanes(read._ready("main", ALL))
     )
     assert "DISTINCT_SCAN" in stages
     assert keys <= 2 * 64
@@ -191,9 +191,9 @@ async def test_done_scheduled_and_parked_events_are_not_walked_over(store, add):
     hand = await Hand(store).take()
     records = await hand.read()
     await hand.settle(
-        done=records[:300], failed=[Failure(r, 1, FAR, "boom") for r in records[300:400]]
+        done=records[:300], failed=[FailedOutcome(r, 1, FAR, "boom") for r in records[300:400]]
     )
-    _, keys, _, _ = await plan(store, reading._oldest(reading._ready("main", ALL), 10))
+    _, keys, _, _ = await plan(store, read._oldest(read._ready("main", ALL), 10))
     assert keys <= 10 + 2 * 64
 
 
@@ -202,7 +202,7 @@ async def test_people_are_served_by_indexes_too(store, add):
     await add(*(event(f"e{n}", f"k{n}") for n in range(200)))
     hand = await Hand(store).take()
     records = await hand.read()
-    await hand.settle(done=records[:150], dead=[Burial(r, 1, "x") for r in records[150:155]])
+    await hand.settle(done=records[:150], dead=[DeadOutcome(r, 1, "x") for r in records[150:155]])
     database = store._db.database
     listing = {
         "find": "postroom_outbox",
@@ -335,7 +335,7 @@ async def test_a_read_without_a_snapshot_leaves_nobody_behind(mongo_standalone_u
         database = client.get_default_database()
         bare, outbox = without_transaction(database), database["postroom_outbox"]
         await Outbox().add_many(bare, [event("a0", "a"), event("a1", "a"), event("b0", "b")])
-        gather = reading._gather
+        gather = read._gather
 
         async def passing_by(*args):
             first = await outbox.find_one_and_delete({"_id": "a0"})
@@ -343,7 +343,7 @@ async def test_a_read_without_a_snapshot_leaves_nobody_behind(mongo_standalone_u
             await outbox.insert_one(first)
 
         hand = await Hand(store).take()
-        monkeypatch.setattr(reading, "_gather", passing_by)
+        monkeypatch.setattr(read, "_gather", passing_by)
         lane = (await store.get("a1")).lane
         await outbox.update_one({"_id": "b0"}, {"$set": {"lane": lane}})  # more than a head
         assert [record.id for record in await hand.read()] == ["b0"]
@@ -397,7 +397,7 @@ async def test_the_old_messages_of_a_consumer_are_found_by_its_index(url, store)
         database = client.get_default_database()
         for consumer, count in (("others", 100), ("ours", 3)):
             for number in range(count):
-                mark = Mark(consumer, str(number), "t", None)
+                mark = Acceptance(consumer, str(number), "t", None)
                 await without_transaction(database).accept(mark)
         old = {"_id.consumer": "ours", "status": "done", "processed_at": {"$lt": datetime.now(UTC)}}
         asked = {"find": "postroom_inbox", "filter": old, "sort": {"processed_at": 1}}

@@ -11,17 +11,17 @@ from asyncmy import errors
 from postroom.errors import (
     ConfigError,
     SchemaError,
-    StoreConflictError,
     StoreError,
     StoreLockedError,
     StoreRefusedError,
+    StoreRetryableError,
 )
+from postroom.registry import load_store
 from postroom.stores.mysql import MysqlStore
-from postroom.stores.mysql.faults import code_of, is_conflict, is_lost, translate
-from postroom.stores.mysql.reading import lanes_of
+from postroom.stores.mysql.errors import code_of, is_conflict, is_lost, translate
+from postroom.stores.mysql.read import lanes_of
 from postroom.stores.mysql.session import Tls, flavour_of
 from postroom.stores.mysql.statements import cut, load_migrations, load_queries
-from postroom.wiring import load_store
 
 
 # -- URLs -----------------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def test_the_two_families(version, flavour):
 @pytest.mark.parametrize("code", [1020, 1205, 1213, 1317, 1969, 3024, 3572])
 def test_what_may_be_repeated(code):
     error = errors.OperationalError(code, "said")
-    assert isinstance(translate(error, "shop"), StoreConflictError)
+    assert isinstance(translate(error, "shop"), StoreRetryableError)
     assert is_conflict(error)
     assert not is_lost(error)
 

@@ -26,7 +26,7 @@ from postroom.errors import (
 from postroom.event import Event
 from postroom.inbox import Inbox, SyncInbox
 from postroom.outbox import Outbox, SyncOutbox
-from postroom.routing import Routes
+from postroom.routes import Routes
 from postroom.transaction import Counter, Standing
 from tests.contract import sqlite_file
 

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
-from postroom.stores.postgres import listening
-from postroom.stores.postgres.listening import Listener
+from postroom.stores.postgres import listener as listener_module
+from postroom.stores.postgres.listener import Listener
 from tests.sim.loop import virtual_time
 
 HOUR = 3600.0
@@ -63,7 +63,9 @@ def failing(error):
 
 
 def lines(caplog):
-    return [(r.levelname, r.getMessage()) for r in caplog.records if r.name == listening.__name__]
+    return [
+        (r.levelname, r.getMessage()) for r in caplog.records if r.name == listener_module.__name__
+    ]
 
 
 @pytest.mark.promise("F2")
@@ -83,7 +85,7 @@ def test_a_listener_that_fails_for_an_hour_makes_few_attempts_and_one_log_line( 
     async def story(loop):
         connector = Connector(answer)
         listener = Listener(connector)
-        with caplog.at_level(logging.INFO, listening.__name__):
+        with caplog.at_level(logging.INFO, listener_module.__name__):
             while loop.time() < HOUR:
                 await listener.wait(60.0)
         gaps = [b - a for a, b in itertools.pairwise(connector.attempts)]
@@ -112,7 +114,7 @@ def test_a_listener_that_hears_again_says_so_and_begins_with_short_pauses(caplog
     async def story(loop):
         connector = Connector(lambda: next(answers)())
         listener = Listener(connector)
-        with caplog.at_level(logging.INFO, listening.__name__):
+        with caplog.at_level(logging.INFO, listener_module.__name__):
             while len(connector.attempts) < 12:
                 await listener.wait(1.0)
         gaps = [b - a for a, b in itertools.pairwise(connector.attempts)]

@@ -6,11 +6,11 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from postroom.errors import ConfigError
+from postroom.registry import load_store
 from postroom.stores.postgres import PostgresStore
-from postroom.stores.postgres.connecting import Connector
+from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.options import Options
 from postroom.stores.postgres.statements import hashes, load_queries, numbers
-from postroom.wiring import load_store
 
 URL = "postgresql://anna:s%40cret@db.example:6432/shop"
 

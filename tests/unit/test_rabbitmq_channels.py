@@ -8,9 +8,9 @@ import pytest
 from pamqp.commands import Basic
 
 from postroom.brokers.rabbitmq.channels import PlainChannel
-from postroom.brokers.rabbitmq.letter import Writer
-from postroom.brokers.rabbitmq.options import RabbitOptions
-from postroom.testing.desk import make_record
+from postroom.brokers.rabbitmq.message import Writer
+from postroom.brokers.rabbitmq.settings import RabbitSettings
+from postroom.testing.broker_tools import make_record
 
 
 class Ear:
@@ -42,7 +42,7 @@ async def test_a_message_is_mandatory_and_persistent():
     public, ear = Public(), Ear()
     channel = PlainChannel(public)
     channel.listen(ear)
-    letter = Writer(RabbitOptions(exchange="orders")).write(make_record(payload=b"{}"), "o")
+    letter = Writer(RabbitSettings(exchange="orders")).write(make_record(payload=b"{}"), "o")
     await channel.post([(letter, channel.pack(letter))])
     async with asyncio.timeout(5):
         while not ear.heard:

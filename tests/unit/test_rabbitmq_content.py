@@ -13,9 +13,9 @@ from pamqp import commands, frame
 from pamqp.exceptions import PAMQPException
 from pamqp.header import ContentHeader
 
-from postroom.brokers.rabbitmq.content import read_content
-from postroom.brokers.rabbitmq.tolerant import TolerantReader
-from postroom.consumers.amqp import incoming, to_text
+from postroom.brokers.rabbitmq.content_header import read_content
+from postroom.brokers.rabbitmq.tolerant_reader import TolerantReader
+from postroom.sources.rabbitmq.message import incoming, to_text
 from tests.hostile_amqp import HOSTILE, LATIN, fuzzed
 from tests.servers.amqp_wire import (
     a_frame,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from postroom.brokers.cloudevent import to_cloudevent
-from postroom.brokers.rabbitmq import RabbitOptions
-from postroom.testing.desk import make_record
+from postroom.brokers.cloudevents import to_cloudevent
+from postroom.brokers.rabbitmq import RabbitSettings
+from postroom.testing.broker_tools import make_record
 from tests.unit.test_kafka_docs import DOCS, table
 
 
@@ -15,7 +15,7 @@ def test_every_option_and_its_default():
     listed = {
         row[0].strip("`"): row[1].strip("`") for row in table("how-to/rabbitmq.md", "All options")
     }
-    assert listed == {field.name: repr(field.default) for field in fields(RabbitOptions)}
+    assert listed == {field.name: repr(field.default) for field in fields(RabbitSettings)}
 
 
 def test_every_property():

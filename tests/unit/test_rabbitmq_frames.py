@@ -12,8 +12,8 @@ from pamqp.body import ContentBody
 from pamqp.header import ContentHeader
 
 from postroom.brokers.rabbitmq.frames import Encoder, UnsendableError
-from postroom.brokers.rabbitmq.letter import Letter
-from postroom.testing.desk import HOSTILE, make_record
+from postroom.brokers.rabbitmq.message import Message
+from postroom.testing.broker_tools import HOSTILE, make_record
 
 FRAME_MAX = 131_072
 
@@ -22,7 +22,7 @@ def letter(exchange="orders", routing_key="order.created", headers=None, **given
     facts = {"content_type": "application/json", "correlation_id": None, "timestamp": 1_700_000_000}
     extra = {name: given.pop(name) for name in list(given) if name in facts or name == "app_id"}
     facts |= {"app_id": "postroom"} | extra
-    return Letter(make_record(**given), exchange, routing_key, headers or {"a": "b"}, **facts)
+    return Message(make_record(**given), exchange, routing_key, headers or {"a": "b"}, **facts)
 
 
 def by_pamqp(made, channel, frame_max=FRAME_MAX):

@@ -8,11 +8,11 @@ import pytest
 from aiormq.exceptions import ChannelNotFoundEntity
 
 from postroom.brokers.rabbitmq import RabbitBroker
-from postroom.brokers.rabbitmq.link import AwayError
-from postroom.consumers.pauses import Pauses
-from postroom.consumers.rabbitmq import RabbitSource
+from postroom.brokers.rabbitmq.connection import UnreachableError
 from postroom.errors import ConfigError
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.sources.pauses import Pauses
+from postroom.sources.rabbitmq.source import RabbitSource
+from postroom.testing.broker_tools import RecordingReporter, make_record
 
 URL = "amqp://guest@localhost?queue=inbox"
 
@@ -48,7 +48,7 @@ def refusing(monkeypatch, *refusals):
             raise ChannelNotFoundEntity(left.pop(0))
         return Session()
 
-    monkeypatch.setattr("postroom.consumers.rabbitmq.Link.connect", connect)
+    monkeypatch.setattr("postroom.sources.rabbitmq.source.RabbitConnection.connect", connect)
     monkeypatch.setattr(RabbitSource, "_consume", consume)
     return links
 
@@ -89,7 +89,7 @@ class Clock:
 
     def __init__(self, monkeypatch):
         self.now, self.pauses = 0.0, []
-        monkeypatch.setattr("postroom.consumers.rabbitmq.asyncio.sleep", self.sleep)
+        monkeypatch.setattr("postroom.sources.rabbitmq.source.asyncio.sleep", self.sleep)
 
     def __call__(self):
         return self.now
@@ -120,7 +120,7 @@ def failing(monkeypatch, how):
     async def connect(*args):
         links.append(Link())
         if how == "unreachable":
-            raise AwayError("connecting: no answer")
+            raise UnreachableError("connecting: no answer")
         return links[-1]
 
     async def consume(self, link):
@@ -130,7 +130,7 @@ def failing(monkeypatch, how):
             "NOT_FOUND - no queue 'inbox' in vhost '/'" if how == "no queue" else "is stopped"
         )
 
-    monkeypatch.setattr("postroom.consumers.rabbitmq.Link.connect", connect)
+    monkeypatch.setattr("postroom.sources.rabbitmq.source.RabbitConnection.connect", connect)
     monkeypatch.setattr(RabbitSource, "_consume", consume)
     return links
 
@@ -228,7 +228,7 @@ async def test_every_connection_to_a_server_that_hangs_up_is_followed_by_a_pause
         await source.close()
         assert 0 <= server.connections - len(slept) <= 1
     assert slept[:4] == [0.001, 0.002, 0.004, 0.004]
-    lines = [r for r in caplog.records if r.name == "postroom.consumers.rabbitmq"]
+    lines = [r for r in caplog.records if r.name == "postroom.sources.rabbitmq.source"]
     assert len(lines) == 1
 
 
@@ -240,13 +240,13 @@ async def test_a_relays_broker_makes_one_attempt_for_each_host_and_call():
         broker = RabbitBroker(f"amqp://{hosts}/?connect_seconds=5")
         await broker.open()
         assert server.connections == 2
-        desk = RecordingDesk()
+        reporter = RecordingReporter()
         for n in range(1, 4):
-            await broker.publish([make_record(n, key="a"), make_record(n + 10, key="b")], desk)
+            await broker.publish([make_record(n, key="a"), make_record(n + 10, key="b")], reporter)
             assert server.connections == 2 + 2 * n
-        await broker.publish_alone(make_record(30), desk)
+        await broker.publish_alone(make_record(30), reporter)
         with pytest.raises(ConnectionError):
             await broker.health()
         await broker.close()
         assert server.connections == 12
-    assert {outcome.verdict.value for _, outcome in desk.reports} == {"outage"}
+    assert {outcome.verdict.value for _, outcome in reporter.reports} == {"outage"}

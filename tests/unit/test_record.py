@@ -9,7 +9,7 @@ from hashlib import md5
 import pytest
 
 from postroom.record import LANES, key_hash, lane_of, short_error
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 
 
 # -- keys and lanes (W10) ---------------------------------------------------------------------

@@ -8,19 +8,19 @@ import contextlib
 import pytest
 
 from postroom.broker import Outcome, Verdict
-from postroom.brokers.handlers import Handlers
 from postroom.brokers.memory import MemoryBroker
-from postroom.config import RelaySettings
 from postroom.engine.breaker import Breaker
-from postroom.engine.lanes import LaneKeeper
-from postroom.engine.office import Office
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.relay.context import RelayContext
+from postroom.engine.relay.lanes import LaneKeeper
+from postroom.engine.relay.watcher import Watcher
 from postroom.engine.service import Service
-from postroom.engine.stager import Watcher
-from postroom.errors import ConfigError, Reject, Retry, StoreLostError
+from postroom.errors import ConfigError, Reject, Retry, StoreUnknownError
 from postroom.record import LANES
-from postroom.store import Lease, Member, Roster
+from postroom.settings import RelaySettings
+from postroom.store import Lease, Member, Membership
 from postroom.stores.memory import MemoryStore
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.unit.tower import Tower, keyed
 
 
@@ -39,7 +39,7 @@ def furnish(store, broker):
     """An office as a relay makes it, on a clock that stands still."""
     keeper, breaker = LaneKeeper("anna", 15.0), Breaker(0.5, 30.0)
     still = type("Still", (), {"monotonic": lambda self: 0.0})()
-    return Office(store, broker, RelaySettings(), keeper, breaker, still, ())
+    return RelayContext(store, broker, RelaySettings(), keeper, breaker, still, ())
 
 
 # -- loops that died, or ran wild ----------------------------------------------------------------
@@ -75,11 +75,11 @@ async def test_a_loop_stops_although_a_driver_answers_its_cancellation_with_an_e
     class Stubborn(Loop):
         async def loop(self):
             for _ in range(2):
-                with contextlib.suppress(StoreLostError):
+                with contextlib.suppress(StoreUnknownError):
                     try:
                         await asyncio.Event().wait()
                     except asyncio.CancelledError:
-                        raise StoreLostError("cut") from None
+                        raise StoreUnknownError("cut") from None
             await asyncio.Event().wait()
 
     service = Stubborn()
@@ -118,12 +118,12 @@ async def test_the_watcher_does_not_spin_while_the_tender_is_asked_to_hurry():
 
         async def wait_for_change(self, timeout_seconds):
             self.looks += 1
-            raise StoreLostError("cut")
+            raise StoreUnknownError("cut")
 
     store = Cut()
-    office = furnish(store, MemoryBroker())
-    office.hurry.set()
-    watcher = Watcher(office)
+    context = furnish(store, MemoryBroker())
+    context.beat_now.set()
+    watcher = Watcher(context)
     watcher.start(pytest.fail)
     for _ in range(50):
         await asyncio.sleep(0)
@@ -132,17 +132,17 @@ async def test_the_watcher_does_not_spin_while_the_tender_is_asked_to_hurry():
 
 
 # -- lanes ---------------------------------------------------------------------------------------
-def roster(token, owner="anna"):
+def membership(token, owner="anna"):
     leases = tuple(Lease(n, owner, token, live=owner is not None) for n in range(LANES))
-    return Roster((Member("anna", healthy=True),), leases, frozenset(range(LANES)))
+    return Membership((Member("anna", healthy=True),), leases, frozenset(range(LANES)))
 
 
 def test_lower_tokens_after_the_take_mean_that_the_store_was_set_back():
     """It was taken for a beat that saw the past, for ever."""
     keeper = LaneKeeper("anna", 15.0)
     keeper.taken(dict.fromkeys(range(LANES), 7), 100.0)
-    assert keeper.consider(roster(6), 99.0).lost == []  # asked before the take: it saw the past
-    plan = keeper.consider(roster(6, owner=None), 105.0)
+    assert keeper.consider(membership(6), 99.0).lost == []  # asked before the take: it saw the past
+    plan = keeper.consider(membership(6, owner=None), 105.0)
     assert plan.lost == list(range(LANES))
     assert sorted(plan.take) == list(range(LANES))
 
@@ -231,10 +231,10 @@ async def test_a_strange_signal_of_one_handler_is_the_fault_of_no_other(raised, 
             raise raised
 
     bad, good = make_record(1, id="bad", type="test"), make_record(2, id="good", type="test")
-    desk = RecordingDesk()
-    await handlers.publish([bad, good], desk)
-    assert desk.outcome(bad) == outcome
-    assert desk.verdict(good) is Verdict.CONFIRMED
+    reporter = RecordingReporter()
+    await handlers.publish([bad, good], reporter)
+    assert reporter.outcome(bad) == outcome
+    assert reporter.verdict(good) is Verdict.CONFIRMED
 
 
 # -- settings ------------------------------------------------------------------------------------

@@ -10,16 +10,16 @@ import threading
 import pytest
 
 from postroom.brokers import MemoryBroker
-from postroom.brokers.handlers import Handlers
-from postroom.consumers import Consumer
-from postroom.consumers.memory import MemorySource
-from postroom.engine.relay import Relay
+from postroom.engine.consumer import Consumer
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.relay.relay import Relay
 from postroom.engine.runner import run_all
-from postroom.errors import ConfigError, SchemaError, StoreLostError
+from postroom.errors import ConfigError, SchemaError, StoreUnknownError
 from postroom.event import Event
 from postroom.outbox import Outbox
+from postroom.sources.memory import MemorySource
 from postroom.stores.memory import MemoryStore
-from postroom.testing.store_hand import until
+from postroom.testing.store.tools import until
 from tests.sim.loop import virtual_time
 
 
@@ -111,7 +111,7 @@ async def test_a_signal_ends_the_waiting_for_a_store_that_is_away(relays):
 
         async def open(self):
             self.tries += 1
-            raise StoreLostError("nobody answers")
+            raise StoreUnknownError("nobody answers")
 
     store = Away()
     task = asyncio.create_task(run_all([*relays, Relay(store, MemoryBroker())]))
@@ -132,7 +132,7 @@ class Gone(MemoryStore):
 
     async def open(self):
         self.tries += 1
-        raise StoreLostError("nobody answers")
+        raise StoreUnknownError("nobody answers")
 
 
 @pytest.mark.req("S1.8")

@@ -7,14 +7,14 @@ import asyncio
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
-from postroom.engine.settler import _vanished
+from postroom.engine.relay.relay import Relay
+from postroom.engine.relay.settler import _vanished
 from postroom.errors import StoreRefusedError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Missing, Settlement
 from postroom.stores.memory import MemoryStore
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 from tests.sim.loop import SimClock, virtual_time
 
 

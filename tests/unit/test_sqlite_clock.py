@@ -11,7 +11,7 @@ import pytest
 from postroom.event import Event
 from postroom.outbox import SyncOutbox
 from postroom.stores.sqlite import SqliteStore, thread
-from postroom.testing.store_hand import ALL, Hand
+from postroom.testing.store.tools import ALL, Hand
 
 
 @pytest.mark.promise("L2")

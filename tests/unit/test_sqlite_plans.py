@@ -6,9 +6,9 @@ import pytest
 
 from postroom.outbox import Outbox
 from postroom.record import State
-from postroom.store import Failure, Filter, Read, Settlement
+from postroom.store import FailedOutcome, Filter, ReadRequest, Settlement
 from postroom.stores.sqlite import SqliteStore
-from postroom.testing.store_hand import Hand, event
+from postroom.testing.store.tools import Hand, event
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ async def test_a_batch_of_500_costs_four_statements(store, keep_done):
     seen = []
     for thread in (store._read, store._write):
         await thread.call(lambda db: db.connection.set_trace_callback(seen.append))
-    records = await store.read(Read("main", range(64), 500, 500, 10**9))
+    records = await store.read(ReadRequest("main", range(64), 500, 500, 10**9))
     assert len(records) == 500
     await hand.settle(done=records, keep_done=keep_done)
     kinds = [sql.split("\n")[-1] if sql.startswith("--") else sql for sql in seen]
@@ -162,4 +162,4 @@ async def test_failures_of_500_keys_cost_as_many_statements_as_one(store):
 
 
 def _failing(hand, records) -> Settlement:
-    return hand.settlement(failed=[Failure(r, 1, 5.0, ERROR) for r in records])
+    return hand.settlement(failed=[FailedOutcome(r, 1, 5.0, ERROR) for r in records])

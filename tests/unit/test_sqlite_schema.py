@@ -10,16 +10,16 @@ from contextlib import closing
 
 import pytest
 
-from postroom.errors import SchemaError, StoreConflictError, StoreError
+from postroom.errors import SchemaError, StoreError, StoreRetryableError
 from postroom.event import Event
 from postroom.outbox import Outbox
-from postroom.store import Filter, Read
-from postroom.stores.sqlite import SqliteStore, events, leasing, people
+from postroom.store import Filter, ReadRequest
+from postroom.stores.sqlite import SqliteStore, events, leases, operations
 from postroom.stores.sqlite.statements import load_migrations, load_queries
 
 MIGRATE = """
 import asyncio, sys
-from postroom.stores.sqlite import SqliteStore, events, leasing, people
+from postroom.stores.sqlite import SqliteStore, events, leases, operations
 
 async def main():
     store = SqliteStore(sys.argv[1])
@@ -132,7 +132,7 @@ async def test_migrating_waits_for_a_writer(tmp_path, monkeypatch):
     path = tmp_path / "app.db"
     writer = sqlite3.connect(path, isolation_level=None)
     writer.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreConflictError):
+    with pytest.raises(StoreRetryableError):
         await SqliteStore(path).migrate()
     writer.close()
     assert await SqliteStore(path).migrate() == 1
@@ -147,7 +147,7 @@ async def test_a_prefix_gives_an_outbox_of_its_own(tmp_path):
     async with stores[1].transaction() as tx:
         await Outbox(prefix="shop_").add(tx, Event("t", id="mine"))
     assert [len(await store.find(Filter())) for store in stores] == [0, 1]
-    assert len(await stores[1].read(Read("main", range(64), 10, 10, 1_000))) == 1
+    assert len(await stores[1].read(ReadRequest("main", range(64), 10, 10, 1_000))) == 1
     assert await stores[0].identity() != await stores[1].identity()
     for store in stores:
         await store.close()
@@ -164,7 +164,7 @@ def test_a_script_is_cut_into_whole_statements():
 
 
 def test_each_query_is_one_statement_and_is_used():
-    code = "".join(inspect.getsource(module) for module in (events, leasing, people))
+    code = "".join(inspect.getsource(module) for module in (events, leases, operations))
     for name, sql in load_queries("postroom_").items():
         assert f'"{name}"' in code, f"{name}.sql is not used"
         assert sqlite3.complete_statement(sql + ";")

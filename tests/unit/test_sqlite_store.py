@@ -10,13 +10,13 @@ from contextlib import closing
 
 import pytest
 
-from postroom.errors import ConfigError, StoreConflictError, StoreError, StoreLostError
+from postroom.errors import ConfigError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import State
 from postroom.store import Filter, Member
 from postroom.stores.sqlite import SqliteStore
-from postroom.testing.store_hand import ALL, Hand, event, names
+from postroom.testing.store.tools import ALL, Hand, event, names
 
 
 @pytest.fixture
@@ -141,10 +141,10 @@ async def test_a_locked_database_is_a_conflict_and_changes_nothing(store):
     hand = await Hand(store).take()
     records = await hand.read()
     with Locked(store):
-        with pytest.raises(StoreConflictError, match="busy"):
+        with pytest.raises(StoreRetryableError, match="busy"):
             await hand.settle(done=records)
-        with pytest.raises(StoreConflictError):
-            await store.beat("main", Member("anna", healthy=True), 5.0, hand.held)
+        with pytest.raises(StoreRetryableError):
+            await store.heartbeat("main", Member("anna", healthy=True), 5.0, hand.held)
         assert names(await hand.read()) == ["e"]  # reading goes on
     assert await hand.settle(done=records) == set(range(64))
 
@@ -162,7 +162,7 @@ async def test_a_snapshot_that_is_too_old_to_be_written_on_is_a_conflict(store):
         finally:
             db.connection.execute("ROLLBACK")
 
-    with pytest.raises(StoreConflictError, match="busy"):
+    with pytest.raises(StoreRetryableError, match="busy"):
         await store._write.call(write_on_an_old_snapshot)
 
 
@@ -171,7 +171,7 @@ async def test_nothing_to_do_takes_no_lock(store):
     hand = await Hand(store).take()
     with Locked(store):
         assert await store.stage("main", range(64), 100) == (0, None, True)
-        assert await store.mend("main", "anna", hand.held, 100) == 0
+        assert await store.repair_blocks("main", "anna", hand.held, 100) == 0
         assert await store.prune(0, 100) == 0
 
 
@@ -213,7 +213,7 @@ async def test_an_error_of_the_commit_leaves_it_unknown(store, scripted, committ
     hand = await Hand(store).take()
     records = await hand.read()
     await scripted(sqlite3.SQLITE_IOERR, committed=committed)
-    with pytest.raises(StoreLostError, match="disk I/O error"):
+    with pytest.raises(StoreUnknownError, match="disk I/O error"):
         await hand.settle(done=records)
     assert len(await hand.read()) == (0 if committed else 1)
     hand.held = await store.retake("main", "anna", hand.held, 5.0)
@@ -226,7 +226,7 @@ async def test_a_busy_commit_has_not_happened(store, scripted):
     await add(store, event("e", "k"))
     hand = await Hand(store).take()
     await scripted(sqlite3.SQLITE_BUSY)
-    with pytest.raises(StoreConflictError):
+    with pytest.raises(StoreRetryableError):
         await hand.settle(done=await hand.read())
     assert names(await hand.read()) == ["e"]
     assert await hand.settle(done=await hand.read()) == set(range(64))
@@ -246,7 +246,7 @@ async def test_a_full_disk_is_an_error_and_the_store_goes_on(store):
         await store.bury(["e"], "x" * 1_000_000)
         for n in range(1_000):
             await store.take(f"stream-{n}", "anna", range(64), 5.0)
-    assert not isinstance(caught.value, StoreConflictError | StoreLostError)
+    assert not isinstance(caught.value, StoreRetryableError | StoreUnknownError)
     await store.take("main", "bert", [record.lane], 5.0)
     assert await store.identity()  # the next call has a new connection, without the limit
 
@@ -294,9 +294,9 @@ async def test_a_cancelled_call_still_ends_whole(store):
 
 # -- members and waking ---------------------------------------------------------------------------
 async def test_members_long_gone_are_forgotten(store):
-    await store.beat("main", Member("old", healthy=True), -20.0, {})
-    await store.beat("main", Member("recent", healthy=True), -5.0, {})
-    await store.beat("main", Member("anna", healthy=True), 1.0, {})
+    await store.heartbeat("main", Member("old", healthy=True), -20.0, {})
+    await store.heartbeat("main", Member("recent", healthy=True), -5.0, {})
+    await store.heartbeat("main", Member("anna", healthy=True), 1.0, {})
 
     def owners(db):
         return [row[0] for row in db.connection.execute("SELECT owner FROM postroom_member")]
@@ -306,7 +306,7 @@ async def test_members_long_gone_are_forgotten(store):
         other.execute(  # before the clock was set back by more than ten of its leases
             "UPDATE postroom_member SET until = until + 60 * length WHERE owner = 'recent'"
         )
-    await store.beat("main", Member("anna", healthy=True), 1.0, {})
+    await store.heartbeat("main", Member("anna", healthy=True), 1.0, {})
     assert await store._look.call(owners) == ["anna"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.retry import Constant, RetryPolicy

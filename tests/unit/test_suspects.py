@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from postroom.engine.suspects import Suspects
-from postroom.testing.desk import make_record
+from postroom.engine.relay.suspects import Suspects
+from postroom.testing.broker_tools import make_record
 
 
 class Trial:

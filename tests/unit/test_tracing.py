@@ -8,16 +8,16 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from postroom import adding
 from postroom.brokers import MemoryBroker
-from postroom.brokers.handlers import Handlers
-from postroom.engine.relay import Relay
+from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
+from postroom.model import add_hooks
 from postroom.observer import Sent
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry import tracing
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_what_has_a_context_keeps_it_and_without_a_span_there_is_none(spans):
 
 def test_without_an_sdk_nothing_is_made(monkeypatch):
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", None)
-    assert adding.hooks == []
+    assert add_hooks.hooks == []
     assert not tracing.has_sdk()
     observer = tracing.TracingObserver()
     monkeypatch.setattr(observer, "_tracer", None)  # would raise if it were used

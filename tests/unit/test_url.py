@@ -7,7 +7,7 @@ import traceback
 import pytest
 
 from postroom.errors import ConfigError
-from postroom.url import Host, Url, boolean, one_of, seconds, whole_number
+from postroom.model.url import Host, Url, boolean, one_of, seconds, whole_number
 
 
 def parts(text):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from postroom.broker import CONFIRMED, Outcome, Verdict
-from postroom.engine.blocks import Judge
-from postroom.engine.flight import Flight
+from postroom.engine.failure_policy import FailurePolicy
+from postroom.engine.relay.in_flight import InFlight
 from postroom.retry import Constant, RetryPolicy
-from postroom.testing.desk import make_record
+from postroom.testing.broker_tools import make_record
 
 FAILED = Outcome(Verdict.FAILED, "boom")
 UNKNOWN = Outcome(Verdict.UNKNOWN, "cut")
@@ -21,14 +21,14 @@ class Tower:
         self.suspects, self.outages, self.attempts = [], [], []
         self.stirs = self.answers = 0
         self.lost = set()
-        self.judge = Judge(
+        self.decide = FailurePolicy(
             RetryPolicy(**{"backoff": Constant(7.0), **policy}),
             counts_at_start=counts_at_start,
             suspect_limit=3,
             misconfigured_seconds=33.0,
         )
-        self.flight = Flight(
-            self.judge,
+        self.flight = InFlight(
+            self.decide,
             on_stir=self._stir,
             on_suspect=self.suspects.append,
             on_outage=self.outages.append,

@@ -1,6 +1,5 @@
-"""Destinations: each is a Broker, and passes `postroom.testing.broker.BrokerContract`."""
+"""Brokers: where relays publish. Each passes `postroom.testing.broker.BrokerContract`."""
 
-from postroom.brokers.handlers import Handlers
 from postroom.brokers.memory import MemoryBroker, Message, NullBroker
 
-__all__ = ["Handlers", "MemoryBroker", "Message", "NullBroker"]
+__all__ = ["MemoryBroker", "Message", "NullBroker"]

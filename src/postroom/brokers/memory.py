@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
+from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.errors import ConfigError
+from postroom.model.url import Url, whole_number
 from postroom.record import Record
-from postroom.url import Url, whole_number
 
 Script = Callable[[Record], Outcome | None]
 Match = Callable[[Record], bool]
@@ -117,20 +117,20 @@ class MemoryBroker:
         if self._closed or self._down is not None:
             raise ConnectionError(self._down or "the memory broker is closed")
 
-    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+    async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
         if self._is_plain():
             self.messages.extend(Message(record.topic, record) for record in batch)
-            desk.confirm(batch)
+            reporter.confirm(batch)
             return
         runs: dict[bytes, list[Record]] = {}
         for record in batch:
             runs.setdefault(record.key_hash, []).append(record)
         async with asyncio.TaskGroup() as group:
             for run in runs.values():
-                group.create_task(self._publish_run(run, desk))
+                group.create_task(self._publish_run(run, reporter))
 
-    async def publish_alone(self, record: Record, desk: Desk) -> None:
-        await self._publish_run([record], desk)
+    async def publish_alone(self, record: Record, reporter: Reporter) -> None:
+        await self._publish_run([record], reporter)
 
     def _is_plain(self) -> bool:
         return not (
@@ -142,14 +142,14 @@ class MemoryBroker:
             or self._down is not None
         )
 
-    async def _publish_run(self, run: Sequence[Record], desk: Desk) -> None:
+    async def _publish_run(self, run: Sequence[Record], reporter: Reporter) -> None:
         stopped = False
         for record in run:
             if stopped:
-                desk.report(record, UNSENT)
+                reporter.report(record, UNSENT)
                 continue
             outcome = await self._send(record)
-            desk.report(record, outcome)
+            reporter.report(record, outcome)
             stopped = outcome.verdict is not Verdict.CONFIRMED
 
     async def _send(self, record: Record) -> Outcome:
@@ -187,9 +187,9 @@ class NullBroker:
 
     async def health(self) -> None: ...
 
-    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+    async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
         self.confirmed += len(batch)
-        desk.confirm(batch)
+        reporter.confirm(batch)
 
-    async def publish_alone(self, record: Record, desk: Desk) -> None:
-        await self.publish([record], desk)
+    async def publish_alone(self, record: Record, reporter: Reporter) -> None:
+        await self.publish([record], reporter)

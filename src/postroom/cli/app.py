@@ -10,13 +10,14 @@ from typing import Any, NoReturn
 
 import click
 
+from postroom.cli.audit import audit
 from postroom.cli.config import config
-from postroom.cli.dead import audit, dead
-from postroom.cli.demo.command import demo
+from postroom.cli.dead import dead
+from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
-from postroom.cli.exits import TABLE, ExitCode, close_output, complain
+from postroom.cli.exit_codes import TABLE, ExitCode, close_output, complain
 from postroom.cli.health import health
-from postroom.cli.listing import list_events
+from postroom.cli.list_events import list_events
 from postroom.cli.migrate import migrate
 from postroom.cli.options import Mode
 from postroom.cli.prune import prune

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import click
 
+from postroom.cli.configuration import DEFAULT, Setting
 from postroom.cli.options import json_option, mode_of, print_json
-from postroom.configuration import DEFAULT, Setting
 
 
 @click.command(short_help="Show every setting, and where it came from.")

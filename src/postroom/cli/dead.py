@@ -6,12 +6,12 @@ import asyncio
 
 import click
 
-from postroom.cli.listing import cut, instant
+from postroom.cli.list_events import cut, instant
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
-from postroom.fingerprint import Group, group
+from postroom.model.dead_letters import Group, group
+from postroom.model.url import Url
 from postroom.record import State
-from postroom.store import MAX_CAUSES, Deed
-from postroom.url import Url
+from postroom.store import MAX_CAUSES
 
 
 @click.command()
@@ -55,11 +55,11 @@ def dead(store: Url, stream: str | None, as_json: bool) -> None:
 async def _groups(url: Url, stream: str | None) -> tuple[list[Group], int]:
     """Return the groups, and how many dead letters have errors that are too many to look at."""
     async with opened(shared_store(url)) as store:
-        causes = await store.causes(stream, MAX_CAUSES)
-        if len(causes) < MAX_CAUSES:
-            return group(causes), 0
+        dead_causes = await store.dead_causes(stream, MAX_CAUSES)
+        if len(dead_causes) < MAX_CAUSES:
+            return group(dead_causes), 0
         dead = (await store.stats(stream)).counts[State.DEAD]
-        return group(causes), max(0, dead - sum(cause.how_many for cause in causes))
+        return group(dead_causes), max(0, dead - sum(cause.how_many for cause in dead_causes))
 
 
 def _facts(one: Group) -> dict[str, object]:
@@ -87,38 +87,3 @@ def _lines(one: Group) -> list[str]:
 def _minute(microseconds: int) -> str:
     text = str(instant(microseconds))
     return text[:16].replace("T", " ") if text.endswith("Z") else text
-
-
-@click.command(short_help="List what people did: replay, bury, skip, prune.")
-@store_option
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
-)
-@json_option
-def audit(store: Url, limit: int, as_json: bool) -> None:
-    """List what people did: replay, bury, skip, prune; the last first.
-
-    \b
-    Example:
-      postroom audit --limit 100
-    """  # noqa: D301 - click knows the sign
-    deeds = asyncio.run(_deeds(store, limit))
-    for deed in deeds:
-        at = instant(deed.at_us)
-        if as_json:
-            facts = deed._asdict()
-            del facts["at_us"]
-            print_json({"at": at, **facts}, lines=True)
-        else:
-            click.echo(
-                f"{str(at)[:19]:<19}Z  {cut(deed.what, 6):<6}  {deed.how_many:>7,}  "
-                f"{cut(deed.who, 41)}"
-            )
-            click.echo(f"    {cut(deed.about, 76)}")
-    if not deeds and not as_json:
-        click.echo("nobody has done anything yet", err=True)
-
-
-async def _deeds(url: Url, limit: int) -> list[Deed]:
-    async with opened(shared_store(url)) as store:
-        return await store.deeds(limit)

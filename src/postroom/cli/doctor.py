@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
-from postroom.cli.brokers import check_broker, check_source, checks_of, refuse_code
-from postroom.cli.exits import ExitCode, one_line
+from postroom.cli.configuration import RelayPlan, Setting
+from postroom.cli.doctor_brokers import check_broker, check_source, checks_of, refuse_code
+from postroom.cli.exit_codes import ExitCode, one_line
 from postroom.cli.options import (
     json_option,
     many,
@@ -20,12 +21,11 @@ from postroom.cli.options import (
     shared_store,
     store_option,
 )
-from postroom.config import RelaySettings
-from postroom.configuration import RelayPlan, Setting
-from postroom.finding import Finding
+from postroom.model.diagnostics import Finding
+from postroom.model.url import Url
 from postroom.record import LANES, State
-from postroom.store import Filter, Roster, Stats, Store
-from postroom.url import Url
+from postroom.settings import RelaySettings
+from postroom.store import Filter, Membership, Stats, Store
 
 _SIGNS = {"error": "ERROR  ", "warning": "warning", "info": "info   "}
 _LONG_POLL_SECONDS = 10.0
@@ -133,9 +133,9 @@ async def check_relays(store: Store, plans: list[RelayPlan]) -> AsyncIterator[Fi
     """Look at each stream as its relays see it."""
     settings = {plan.settings.stream: plan.settings for plan in plans}
     for stream in await store.streams():
-        stats, roster = await store.stats(stream), await store.leases(stream)
+        stats, membership = await store.stats(stream), await store.leases(stream)
         chosen = settings.get(stream, RelaySettings())
-        for finding in judge_stream(stream, stats, roster, chosen):
+        for finding in judge_stream(stream, stats, membership, chosen):
             yield finding
     for chosen in settings.values():
         for finding in judge_poll(chosen, hears=store.capabilities.notify):
@@ -154,11 +154,11 @@ def judge_poll(settings: RelaySettings, *, hears: bool) -> Iterator[Finding]:
 
 
 def judge_stream(
-    stream: str, stats: Stats, roster: Roster, settings: RelaySettings
+    stream: str, stats: Stats, membership: Membership, settings: RelaySettings
 ) -> Iterator[Finding]:
     """Say what is odd about a stream and those who serve it."""
-    alive = {member.owner: member for member in roster.members}
-    held = [lease for lease in roster.leases if lease.live and lease.owner]
+    alive = {member.owner: member for member in membership.members}
+    held = [lease for lease in membership.leases if lease.live and lease.owner]
     unfinished = sum(stats.counts[s] for s in (State.PENDING, State.PROCESSING, State.FAILED))
     if unfinished and not alive:
         yield Finding(
@@ -182,7 +182,7 @@ def judge_stream(
             "their events wait; a relay that has just started takes them within a moment",
             "look again; if it stays so, see the log of the relays",
         )
-    for name, number in Counter(m.name for m in roster.members if m.name).items():
+    for name, number in Counter(m.name for m in membership.members if m.name).items():
         if number > 1:
             yield Finding(
                 "warning",
@@ -190,11 +190,11 @@ def judge_stream(
                 "`status` and alerts cannot tell them apart; deliveries are safe all the same",
                 "give each its own --name, or leave it out",
             )
-    unwell = [member.name or member.owner for member in roster.members if not member.healthy]
-    if unwell:
+    unhealthy = [member.name or member.owner for member in membership.members if not member.healthy]
+    if unhealthy:
         yield Finding(
             "warning",
-            f"the destination of stream {stream} is away for {', '.join(unwell)}",
+            f"the destination of stream {stream} is away for {', '.join(unhealthy)}",
             "events wait and spend no attempts; they go out when it is back",
             "see the broker, and `breaker` in the relay's log; one that is stopping shows up, too",
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from postroom.cli.exits import ExitCode, one_line
+from postroom.cli.exit_codes import ExitCode, one_line
 from postroom.cli.options import (
     json_option,
     many,
@@ -18,9 +18,9 @@ from postroom.cli.options import (
     store_option,
 )
 from postroom.errors import SchemaError, StoreError
+from postroom.model.url import Url
 from postroom.record import State
 from postroom.store import Member, Store
-from postroom.url import Url
 
 LAG_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0

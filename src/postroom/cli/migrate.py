@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from postroom.cli.exits import ExitCode
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import json_option, print_json, reaching, shared_store, store_option
 from postroom.cli.progress import gently, progress
 from postroom.errors import ConfigError
+from postroom.model.url import Url
 from postroom.store import Store
-from postroom.url import Url
 
 
 @click.command()

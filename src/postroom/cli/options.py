@@ -16,12 +16,12 @@ from typing import Any, TypeVar
 
 import click
 
-from postroom.clock import to_microseconds
-from postroom.configuration import Configuration, load
+from postroom.cli.configuration import Configuration, load
 from postroom.errors import ConfigError, StoreError
+from postroom.model.clock import to_microseconds
+from postroom.model.url import Url, seconds
+from postroom.registry import load_store
 from postroom.store import Store
-from postroom.url import Url, seconds
-from postroom.wiring import load_store
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from postroom.cli.exits import ExitCode
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
     dry_run_option,
@@ -20,11 +20,11 @@ from postroom.cli.options import (
     whoami,
 )
 from postroom.cli.progress import gently, progress
-from postroom.consumers.letter import STREAM
-from postroom.engine.forgetting import forget, notes_in, notes_in_thread
+from postroom.engine.relay.inbox_pruner import forget, notes_in, notes_in_thread
+from postroom.event import INBOX_STREAM_PREFIX
+from postroom.model.url import Url
 from postroom.record import State
-from postroom.store import Deed
-from postroom.url import Url
+from postroom.store import AuditEntry
 
 STEP = 1_000
 
@@ -53,7 +53,7 @@ def prune(
 ) -> int:
     """Delete done events, or inbox rows, oldest first, in small steps.
 
-    Relays and consumers do this by themselves (`keep_done_seconds`, `keep_seen_seconds`). Dead
+    Relays and consumers do this by themselves (`keep_done_seconds`, `dedup_seconds`). Dead
     letters are never pruned, nor the inbox rows of events that are dead or unfinished. --inbox is
     for the rows of handlers that no longer exist: a message that comes again later is new.
 
@@ -77,11 +77,15 @@ async def _forget(url: Url, older_than: float, inbox: str, by: str | None, *, as
             notes = notes_in(store.transaction, prefix)
         else:  # SQLite: without its driver for async handlers
             notes = notes_in_thread(store.sync_transaction, prefix)
-        kept_by = [s.removeprefix(STREAM) for s in await store.streams() if s.startswith(STREAM)]
+        kept_by = [
+            s.removeprefix(INBOX_STREAM_PREFIX)
+            for s in await store.streams()
+            if s.startswith(INBOX_STREAM_PREFIX)
+        ]
         removed = await forget(inbox, older_than, notes, store, kept_by)
         if removed:
             about = f"inbox rows of {inbox}, done for more than {older_than:g} s"
-            await store.note(Deed(whoami(by), "prune", removed, about))
+            await store.record_audit(AuditEntry(whoami(by), "prune", removed, about))
     if as_json:
         print_json({"inbox": inbox, "removed": removed})
     else:
@@ -100,7 +104,7 @@ async def _prune(
                 step = await store.prune(older_than, STEP)
                 if step:
                     about = f"done for more than {older_than:g} s"
-                    await store.note(Deed(whoami(by), "prune", step, about))
+                    await store.record_audit(AuditEntry(whoami(by), "prune", step, about))
                 removed, more = removed + step, step == STEP
                 bar.add(step)
     if as_json:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from postroom.cli.exits import ExitCode, one_line
+from postroom.cli.exit_codes import ExitCode, one_line
 from postroom.cli.options import json_option, print_json, reaching
 from postroom.cli.progress import Bar, gently, progress
 from postroom.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from postroom.stores.mongo import Reconciler
-    from postroom.stores.mongo.reconciling import Report
+    from postroom.stores.mongo.reconciler import Report
 
 _SHOWN = 10
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from postroom.cli.exits import ExitCode
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
     dry_run_option,
@@ -25,7 +25,7 @@ from postroom.cli.options import (
     yes_option,
 )
 from postroom.cli.progress import Stop, gently, progress
-from postroom.cli.selecting import (
+from postroom.cli.selection import (
     Chosen,
     Selection,
     fetch,
@@ -36,9 +36,9 @@ from postroom.cli.selecting import (
     walk,
 )
 from postroom.errors import ConfigError, NotFoundError
+from postroom.model.url import Url
 from postroom.record import State
 from postroom.store import Store
-from postroom.url import Url
 
 ASK_ABOVE = 100
 STEP = 500  # events in one transaction: small enough not to hold up a relay

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from postroom._version import __version__
-from postroom.cli.exits import ExitCode
+from postroom.cli.configuration import FORMATS, LEVELS, RelayPlan, Setting
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import mode_of
-from postroom.configuration import FORMATS, LEVELS, RelayPlan, Setting
-from postroom.consumers import Consumer
-from postroom.engine.relay import Relay
+from postroom.engine.consumer import Consumer
+from postroom.engine.relay.relay import Relay
 from postroom.engine.runner import Worker, run_all
 from postroom.errors import ConfigError, MissingExtraError
+from postroom.model.url import Url
 from postroom.observer import Observer
+from postroom.registry import load_broker, load_source, load_store
 from postroom.retry import RetryPolicy
 from postroom.store import Store
 from postroom.telemetry.log import LOGGER, JsonFormatter, LogObserver, TextFormatter, say
-from postroom.url import Url
-from postroom.wiring import load_broker, load_source, load_store
 
 if TYPE_CHECKING:
     from postroom.stores.mongo import Reconciler
@@ -161,15 +161,15 @@ async def _serve(
                 say(_log, logging.INFO, "starting", {"reconciler": reconciler.name})
                 await stack.enter_async_context(reconciler)
             _spare_the_collector()
-            in_peace = await run_all(workers, on_stop=on_stop)
-    how = "gracefully" if in_peace else "at_once"
+            gracefully = await run_all(workers, on_stop=on_stop)
+    how = "gracefully" if gracefully else "at_once"
     for relay in relays:
         stream = {"stream": relay.settings.stream} if len(relays) + len(consumers) > 1 else {}
         say(_log, logging.INFO, "stopped", {**stream, "how": how, **asdict(relay.counts)})
     for consumer in consumers:
         facts = {"consumer": consumer.name, "how": how}
         say(_log, logging.INFO, "stopped", {**facts, **asdict(consumer.counts)})
-    return ExitCode.OK if in_peace else ExitCode.INTERRUPTED
+    return ExitCode.OK if gracefully else ExitCode.INTERRUPTED
 
 
 def _spare_the_collector() -> None:
@@ -259,13 +259,13 @@ async def _measured(
     try:
         from prometheus_client.registry import CollectorRegistry
 
+        from postroom.telemetry.consumer_metrics import ConsumerMetrics
         from postroom.telemetry.metrics import RelayMetrics
-        from postroom.telemetry.receiving import ConsumerMetrics
-        from postroom.telemetry.serving import MetricsServer
+        from postroom.telemetry.server import MetricsServer
     except ImportError as error:
         raise MissingExtraError("metrics", "prometheus-client") from error
     from postroom.telemetry.health import Health, Pulse
-    from postroom.telemetry.sampling import Sampler
+    from postroom.telemetry.sampler import Sampler
 
     sampler, pulse = Sampler(relays, consumers=consumers), Pulse()
     registry = CollectorRegistry()

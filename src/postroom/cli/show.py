@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from postroom.cli.exits import one_line
-from postroom.cli.listing import instant, summary
+from postroom.cli.exit_codes import one_line
+from postroom.cli.list_events import instant, summary
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
-from postroom.codec import JSON
 from postroom.errors import NotFoundError
+from postroom.model.codec import JSON
+from postroom.model.url import Url
 from postroom.record import Record
 from postroom.store import Details, Lease, Store
-from postroom.url import Url
 
 _HEX_BYTES = 4_096
 _COLUMNS = 80
@@ -54,9 +54,9 @@ async def _ask(url: Url, event_id: str) -> dict[str, Any]:
 
 
 async def _lease(store: Store, record: Record) -> tuple[Lease | None, str]:
-    roster = await store.leases(record.stream)
-    lease = next((lease for lease in roster.leases if lease.lane == record.lane), None)
-    names = {member.owner: member.name for member in roster.members}
+    membership = await store.leases(record.stream)
+    lease = next((lease for lease in membership.leases if lease.lane == record.lane), None)
+    names = {member.owner: member.name for member in membership.members}
     return lease, names.get(lease.owner or "", "") if lease is not None else ""
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import click
 
-from postroom.cli.exits import one_line
+from postroom.cli.exit_codes import one_line
 from postroom.cli.options import (
     json_option,
     opened,
@@ -21,9 +21,9 @@ from postroom.cli.options import (
 )
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES, check_text
+from postroom.model.url import Url
 from postroom.record import LANES, State
-from postroom.store import Roster, Stats, Store
-from postroom.url import Url
+from postroom.store import Membership, Stats, Store
 
 _SHORTEST_WATCH = 0.1
 _NAME_COLUMNS = 28
@@ -108,14 +108,14 @@ async def look(store: Store, stream: str) -> StreamSeen:
     return summarise(stream, await store.stats(stream), await store.leases(stream))
 
 
-def summarise(stream: str, stats: Stats, roster: Roster) -> StreamSeen:
+def summarise(stream: str, stats: Stats, membership: Membership) -> StreamSeen:
     """Put together what is known of a stream."""
-    held = Counter(lease.owner for lease in roster.leases if lease.owner and lease.live)
-    left = Counter(lease.owner for lease in roster.leases if lease.owner and not lease.live)
-    alive = {member.owner: member for member in roster.members}
+    held = Counter(lease.owner for lease in membership.leases if lease.owner and lease.live)
+    left = Counter(lease.owner for lease in membership.leases if lease.owner and not lease.live)
+    alive = {member.owner: member for member in membership.members}
     relays = [
         RelaySeen(m.owner, m.name, "well" if m.healthy else "unwell", held[m.owner])
-        for m in roster.members
+        for m in membership.members
     ]
     relays += [
         RelaySeen(owner, "", "gone", held[owner] + left[owner])

@@ -57,8 +57,8 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
             on_stop()
         ending = asyncio.create_task(_stop(workers, lives))
         await _any(asyncio.create_task(at_once.wait()), ending)
-        in_peace = ending.done()
-        if in_peace:
+        gracefully = ending.done()
+        if gracefully:
             ending.result()
     finally:
         for number in _SIGNALS:
@@ -69,7 +69,7 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
     for life in lives:
         if not life.cancelled():
             life.result()  # raises what broke it down
-    return in_peace
+    return gracefully
 
 
 async def _live(worker: Worker, asked: asyncio.Event) -> None:

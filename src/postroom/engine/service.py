@@ -55,3 +55,22 @@ class Service(ABC):
 
     @abstractmethod
     async def loop(self) -> None: ...
+
+
+def is_cancelled() -> bool:
+    """Say whether this task was asked to end. If not, a CancelledError comes from a driver, whose
+    own future was cancelled when its connection closed.
+    """
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
+async def wait_for(event: asyncio.Event, timeout_seconds: float | None) -> bool:
+    """Wait until the event is set; False if the time ran out first."""
+    if event.is_set():
+        return True
+    try:
+        async with asyncio.timeout(timeout_seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False

@@ -29,16 +29,16 @@ from collections.abc import Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from postroom.consumers.letter import to_record
+from postroom.engine.consumer.messages import to_record
 from postroom.errors import ConfigError, EventError, MissingExtraError
 from postroom.event import MAX_NAME_BYTES
-from postroom.foreign import Names
 from postroom.inbox import Inbox
-from postroom.message_id import MissingId
+from postroom.model.foreign_messages import Names
+from postroom.model.incoming import Incoming
+from postroom.model.message_id import MissingId
 from postroom.record import Record
-from postroom.source import Incoming
-from postroom.transaction import Mark
-from postroom.transactions.sql import DEFAULT_PREFIX, qualify
+from postroom.transaction import Acceptance
+from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 
 try:
     from faststream import AckPolicy, BaseMiddleware
@@ -88,7 +88,7 @@ def inbox_middleware(
             message = _incoming(msg, names)
             record = await _read(message, missing_id)
             known_as = inbox_name(consumer, subscriber)
-            run = Run(Mark(known_as, record.id, record.type, record.correlation_id))
+            run = Run(Acceptance(known_as, record.id, record.type, record.correlation_id))
 
             async def call(tx: Any) -> Any:
                 with self.context.scope(name, tx):
@@ -160,7 +160,7 @@ def _incoming(message: StreamMessage[Any], names: Names) -> Incoming:
     if isinstance(raw, (list, tuple)):
         raise ConfigError("an inbox takes one message at a time: a subscriber without batch=True")
     if hasattr(raw, "routing_key"):  # aio-pika
-        from postroom.consumers.amqp import to_text, with_properties
+        from postroom.sources.rabbitmq.message import to_text, with_properties
 
         return with_properties(
             Incoming(raw.routing_key or "", raw.body, to_text(raw.headers or {})),
@@ -170,6 +170,6 @@ def _incoming(message: StreamMessage[Any], names: Names) -> Incoming:
             correlation_id=raw.correlation_id,
             content_type=raw.content_type,
         )
-    from postroom.consumers.kafka_message import incoming
+    from postroom.sources.kafka.message import incoming
 
     return incoming(raw, names)

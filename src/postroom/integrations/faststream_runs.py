@@ -1,7 +1,7 @@
 """One message, one run of a FastStream subscriber in a transaction; and what follows if it fails.
 
-Believe the database, not the subscriber (see `postroom.brokers.standing`). A message that fails is
-nacked, and RabbitMQ and FastStream deliver it again at once. So:
+Believe the database, not the subscriber (see `engine.handlers.commit_check`). A message that fails
+is nacked, and RabbitMQ and FastStream deliver it again at once. So:
 
     the subscriber raises, or the        nacked after a pause that grows with each failure of this
     database is unreachable              message, up to LONGEST_PAUSE
@@ -25,20 +25,20 @@ from typing import Any
 from faststream.exceptions import HandlerException, NackMessage, RejectMessage
 
 from postroom import transactions
-from postroom.brokers.standing import (
+from postroom.engine.handlers.commit_check import (
     AFTERWARDS,
-    LooseError,
+    OutsideTransactionError,
     RolledBackError,
-    is_loose,
-    loose_error,
+    is_outside_transaction,
     may_commit,
+    outside_transaction_error,
     tell_committed,
 )
 from postroom.errors import TransactionEndedError, TransactionError
+from postroom.model.incoming import Incoming
 from postroom.record import short_error
 from postroom.retry import RetryPolicy
-from postroom.source import Incoming
-from postroom.transaction import AsyncTransaction, Mark
+from postroom.transaction import Acceptance, AsyncTransaction
 
 Factory = Callable[[], AbstractAsyncContextManager[Any]]
 
@@ -53,7 +53,7 @@ _LEAVE = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
 class Run:
     """Runs a subscriber in a transaction, if the message is new."""
 
-    def __init__(self, mark: Mark) -> None:
+    def __init__(self, mark: Acceptance) -> None:
         self.mark = mark
         self.is_repeat = False
         self.is_committing = False
@@ -78,7 +78,9 @@ class Run:
             if not committed_itself:
                 raise
             if not isinstance(error, TransactionEndedError):  # else nothing was left to commit
-                raise LooseError(AFTERWARDS.format(error=short_error(error))) from error
+                raise OutsideTransactionError(
+                    AFTERWARDS.format(error=short_error(error))
+                ) from error
 
     async def _called(
         self, adapter: AsyncTransaction, call: Callable[[Any], Awaitable[Any]], tx: Any
@@ -88,9 +90,9 @@ class Run:
         except _LEAVE:
             raise
         except BaseException as error:  # also what a Rust extension raises when it panics
-            if is_loose(adapter, error):
+            if is_outside_transaction(adapter, error):
                 found = await adapter.standing([self.mark])
-                raise loose_error(found, [self.mark.consumer], error) from error
+                raise outside_transaction_error(found, [self.mark.consumer], error) from error
             if isinstance(error, Exception):
                 raise
             # FastStream's own loop would end by it.
@@ -100,7 +102,7 @@ class Run:
         """Ask the database whether this may be committed; True: the subscriber has done so."""
         try:
             return not may_commit(await adapter.standing([self.mark]), [self.mark.consumer])
-        except LooseError:
+        except OutsideTransactionError:
             raise
         except TransactionError as error:  # PostgreSQL does nothing more after a failed statement
             raise RolledBackError(str(error)) from error
@@ -123,7 +125,7 @@ class Failures:
         """Return after a pause if the message may be delivered again; else raise RejectMessage."""
         key = run.mark[:2]
         tries = self._failed.pop(key, (0, False))[0] + 1
-        if isinstance(error, LooseError):
+        if isinstance(error, OutsideTransactionError):
             raise await rejection(message, str(error), run.mark.id)
         if isinstance(error, RolledBackError) and tries >= _MOST_TRIES:
             raise await rejection(message, f"{error} (attempts: {tries})", run.mark.id)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple, Protocol
 
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.source import Connection
-from postroom.telemetry.sampling import Sampler
+from postroom.telemetry.sampler import Sampler
 
 BEAT_SECONDS = 0.5
 LAG_SECONDS = 60.0

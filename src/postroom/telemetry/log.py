@@ -19,12 +19,12 @@ from postroom.observer import (
     EffectsLost,
     Fact,
     Handled,
-    Lanes,
+    LanesChanged,
     Sent,
     Settled,
-    Trouble,
+    StoreTrouble,
     Vanished,
-    Woke,
+    Woken,
 )
 
 LOGGER = "postroom.relay"
@@ -86,20 +86,20 @@ class LogObserver:
             case Attempt():
                 away = fact.verdict == Verdict.OUTAGE.value
                 self._log(logging.DEBUG if away else logging.WARNING, "attempt", fact._asdict())
-            case Lanes():
+            case LanesChanged():
                 facts = fact._asdict() | {"lanes": ranges(fact.lanes), "count": len(fact.lanes)}
                 self._log(logging.INFO, "lanes", facts)
             case BreakerChanged():
                 self._breaker(fact)
             case Alarm():
                 self._log(logging.ERROR, "alarm", fact._asdict())
-            case Trouble():
+            case StoreTrouble():
                 self._trouble(fact)
             case Vanished():
                 self._lost("vanished", fact, _VANISHED)
             case EffectsLost():
                 self._lost("effects-lost", fact, _EFFECTS_LOST)
-            case Woke():
+            case Woken():
                 self._log(logging.DEBUG, "woke", fact._asdict())
             case Handled() if self._logger.isEnabledFor(logging.DEBUG):  # one for each message
                 facts = fact._asdict() | {"seconds": round(fact.seconds, 6)}
@@ -121,7 +121,7 @@ class LogObserver:
         facts = {name: value for name, value in fact._asdict().items() if value != ""}
         self._log(logging.INFO if fact.state == "closed" else logging.WARNING, "breaker", facts)
 
-    def _trouble(self, fact: Trouble) -> None:
+    def _trouble(self, fact: StoreTrouble) -> None:
         now = self._monotonic()
         what = (fact.stream, fact.doing)
         error, told_at, left_out = self._troubles.get(what, ("", 0.0, 0))

@@ -22,11 +22,11 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from postroom import adding
 from postroom.broker import Verdict
-from postroom.clock import host_microseconds
-from postroom.engine.relay import Relay
+from postroom.engine.relay.relay import Relay
 from postroom.event import Event
+from postroom.model import add_hooks
+from postroom.model.clock import host_microseconds
 from postroom.observer import (
     Alarm,
     Attempt,
@@ -35,12 +35,12 @@ from postroom.observer import (
     Fact,
     Sent,
     Settled,
-    Trouble,
+    StoreTrouble,
     Vanished,
 )
 from postroom.record import Record
-from postroom.telemetry.names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS
-from postroom.telemetry.sampling import Sampler
+from postroom.telemetry.metric_names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS
+from postroom.telemetry.sampler import Sampler
 
 MAX_TOPICS: Final = 100
 OTHER: Final = "other"
@@ -100,12 +100,12 @@ class RelayMetrics(Collector):
 
     def count_added(self) -> None:
         """Count the events that are added in this process, from now on."""
-        adding.hooks.append(self._add)
+        add_hooks.hooks.append(self._add)
 
     def close(self) -> None:
         """Stop counting what is added."""
-        if self._add in adding.hooks:
-            adding.hooks.remove(self._add)
+        if self._add in add_hooks.hooks:
+            add_hooks.hooks.remove(self._add)
 
     def register(self, registry: CollectorRegistry) -> None:
         """Let a registry serve these metrics."""
@@ -135,7 +135,7 @@ class RelayMetrics(Collector):
                     self._bump("postroom_events_failed", labels, 1)
             case Alarm(stream=stream):
                 self._count("postroom_alarms", stream, 1)
-            case Trouble(stream=stream):
+            case StoreTrouble(stream=stream):
                 self._count("postroom_store_errors", stream, 1)
             case _:
                 pass

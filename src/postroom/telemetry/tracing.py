@@ -18,9 +18,9 @@ from typing import Any, Final, TypeVar, cast
 from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from postroom import adding
 from postroom._version import __version__
 from postroom.event import Event
+from postroom.model import add_hooks
 from postroom.observer import Fact, Sent
 from postroom.record import Record
 
@@ -34,14 +34,14 @@ _NO_SDK = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 def install() -> None:
     """Store the trace context with every event that is added in this process from now on."""
-    if carry not in adding.hooks:
-        adding.hooks.append(carry)
+    if carry not in add_hooks.hooks:
+        add_hooks.hooks.append(carry)
 
 
 def uninstall() -> None:
     """Undo `install`."""
-    if carry in adding.hooks:
-        adding.hooks.remove(carry)
+    if carry in add_hooks.hooks:
+        add_hooks.hooks.remove(carry)
 
 
 def carry(event: Event) -> Event:

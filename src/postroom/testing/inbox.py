@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from postroom.inbox import Inbox, SyncInbox
-from postroom.testing.bench import Note
+from postroom.testing.transaction_tools import Note
 from postroom.transactions.conflicts import is_conflict
 
 PATIENCE_SECONDS = 180.0  # ends a hang; a busy machine needs its time

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from postroom.broker import Outcome, Verdict
-from postroom.brokers.handlers import Handlers
+from postroom.engine.handlers.handlers import Handlers
 from postroom.record import Record
-from postroom.testing.bench import TransactionBench
-from postroom.testing.desk import RecordingDesk, make_record
+from postroom.testing.broker_tools import RecordingReporter, make_record
+from postroom.testing.transaction_tools import TransactionBench
 
 PATIENCE = 30
 Behaviour = Callable[[TransactionBench, Any], Awaitable[None]]
@@ -194,7 +194,7 @@ async def _last(handlers: Handlers, record: Record, tries: int = 3) -> Outcome:
     """Try an event, three times at most, as long as it fails; done ones once more."""
     async with asyncio.timeout(PATIENCE):
         for _ in range(tries):
-            outcome = await handlers.handle(record, RecordingDesk())
+            outcome = await handlers.handle(record, RecordingReporter())
             if outcome.verdict is REJECTED:
                 break
         return outcome
@@ -203,8 +203,8 @@ async def _last(handlers: Handlers, record: Record, tries: int = 3) -> Outcome:
 def _handlers(bench: TransactionBench, behaviour: Behaviour) -> Handlers:
     if bench.sync:
         handlers = Handlers(name="payments", sync_transaction=_sync_factory(bench))
-        handlers._floor.enter()
-        handlers._floor.threads = _Here()  # type: ignore[assignment]
+        handlers._runtime.enter()
+        handlers._runtime.threads = _Here()  # type: ignore[assignment]
     else:
         handlers = Handlers(name="payments", transaction=_factory(bench))
 

@@ -16,9 +16,9 @@ from postroom.errors import (
     UnsupportedConnectionError,
 )
 from postroom.event import Event
-from postroom.testing.bench import Note, SavepointBench, TransactionBench, ids, numbers
-from postroom.testing.fidelity import FidelityContract
-from postroom.transaction import Mark
+from postroom.testing.transaction_content import FidelityContract
+from postroom.testing.transaction_tools import Note, SavepointBench, TransactionBench, ids, numbers
+from postroom.transaction import Acceptance
 
 __all__ = ["Note", "SavepointBench", "SavepointContract", "TransactionBench", "TransactionContract"]
 
@@ -302,10 +302,10 @@ class TransactionContract(FidelityContract):
         self, bench: TransactionBench
     ) -> None:
         earlier, now, never, other = (
-            Mark("payments", "m-1", "t", None),
-            Mark("payments", "m-2", "t", None),
-            Mark("payments", "m-3", "t", None),
-            Mark("shipping", "m-1", "t", None),
+            Acceptance("payments", "m-1", "t", None),
+            Acceptance("payments", "m-2", "t", None),
+            Acceptance("payments", "m-3", "t", None),
+            Acceptance("shipping", "m-1", "t", None),
         )
         tx = await bench.begin()
         await bench.accept(tx, Note("m-1"))

@@ -10,10 +10,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from postroom.errors import AutocommitError, TransactionError
+from postroom.transactions.client_encoding import refuse_encoding
 from postroom.transactions.driver import Values
-from postroom.transactions.encodings import refuse_encoding
-from postroom.transactions.failures import FAILED, OPEN_ALREADY, code_of
-from postroom.transactions.sql import Style
+from postroom.transactions.errors import FAILED, OPEN_ALREADY, code_of
+from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements
 
 _FAILED_TRANSACTION = "25P02"
@@ -46,7 +46,7 @@ class AsyncpgDriver:
 
     guard = check
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         pass
 
     async def change(self, sql: str, values: Values = ()) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from postroom.errors import StoreConflictError, StoreError, StoreRefusedError
+from postroom.errors import StoreError, StoreRefusedError, StoreRetryableError
 
 _SQLSTATES = frozenset({"40001", "40P01"})  # serialization failure, deadlock
 _MYSQL_NUMBERS = frozenset({1213, 1205, 1020})  # deadlock, lock wait timeout, record has changed
@@ -37,7 +37,7 @@ _MAX_DEPTH = 5
 
 def is_conflict(error: BaseException | None) -> bool:
     """Say whether the transaction lost against another one and may be run again as a whole."""
-    return any(isinstance(e, StoreConflictError) or _is_drivers(e) for e in _causes(error))
+    return any(isinstance(e, StoreRetryableError) or _is_drivers(e) for e in _causes(error))
 
 
 def has_no_room(error: BaseException | None) -> bool:
@@ -68,13 +68,13 @@ def _is_refusal(error: BaseException) -> bool:
 
 def is_passing(error: BaseException | None) -> bool:
     """Say whether the same statements may succeed later: nothing is wrong with their values."""
-    causes = list(_causes(error))
-    return not any(map(_is_refusal, causes)) and any(
+    dead_causes = list(_causes(error))
+    return not any(map(_is_refusal, dead_causes)) and any(
         isinstance(e, (StoreError, OSError))
         or _is_short(e)
         or _is_drivers(e)
         or any(kind.__name__ in _PASSING for kind in type(e).__mro__)
-        for e in causes
+        for e in dead_causes
     )
 
 

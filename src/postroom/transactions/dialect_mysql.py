@@ -13,12 +13,12 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from postroom.errors import PayloadError, TransactionError
-from postroom.flawed import decode
-from postroom.transaction import Counter, Mark, Row
+from postroom.model.unreadable_rows import decode
+from postroom.transaction import Acceptance, Counter, Row
 from postroom.transactions.dialects import Old, Savepoint, all_or_none, portions
 from postroom.transactions.driver import Driver, MysqlDriver
-from postroom.transactions.failures import code_of, is_duplicate
-from postroom.transactions.sql import Style, load
+from postroom.transactions.errors import code_of, is_duplicate
+from postroom.transactions.queries import Style, load
 from postroom.transactions.steps import Steps
 
 _MAX_ROWS = 500
@@ -48,10 +48,10 @@ class Mysql(Savepoint):
         self._counter = self._count_up.picker((*Counter._fields, "key_hash_hex"))
         self._counter_read = self._count_up_read.picker((*Counter._fields, "key_hash_hex"))
         self._accept, self._accept_again = queries["accept"], queries["accept_again"]
-        self._mark = self._accept.picker(Mark._fields)
-        self._mark_again = self._accept_again.picker(Mark._fields)
+        self._acceptance = self._accept.picker(Acceptance._fields)
+        self._acceptance_again = self._accept_again.picker(Acceptance._fields)
         self._count_done = queries["count_done"]
-        self._done = self._count_done.picker(Mark._fields)
+        self._done = self._count_done.picker(Acceptance._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._old = self._done_before.picker(Old._fields)
 
@@ -153,21 +153,23 @@ class Mysql(Savepoint):
             values.append(found[0][0])
         return values
 
-    def accept(self, driver: MysqlDriver, mark: Mark) -> Steps[bool]:
+    def accept(self, driver: MysqlDriver, acceptance: Acceptance) -> Steps[bool]:
         yield from self._refuse_charset(driver)
         try:
-            yield driver.change(self._accept.sql, self._mark(mark))
+            yield driver.change(self._accept.sql, self._acceptance(acceptance))
         except Exception as error:
             if not is_duplicate(error, "PRIMARY"):
                 raise
         else:
             return True
-        changed: int = yield driver.change(self._accept_again.sql, self._mark_again(mark))
+        changed: int = yield driver.change(
+            self._accept_again.sql, self._acceptance_again(acceptance)
+        )
         return changed == 1
 
-    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
-        values = [value for mark in marks for value in self._done(mark)]
-        pairs = ", ".join([_PAIR] * len(marks))
+    def count_done(self, driver: Driver, acceptances: Sequence[Acceptance]) -> Steps[int]:
+        values = [value for acceptance in acceptances for value in self._done(acceptance)]
+        pairs = ", ".join([_PAIR] * len(acceptances))
         found = yield driver.fetch(self._count_done.sql.replace(_PAIR, pairs), tuple(values))
         return int(found[0][0])
 

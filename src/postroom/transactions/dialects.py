@@ -10,11 +10,11 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple, Protocol
 
-from postroom.clock import host_microseconds
-from postroom.flawed import decode
-from postroom.transaction import Counter, Mark, Proof, Row, Standing
+from postroom.model.clock import host_microseconds
+from postroom.model.unreadable_rows import decode
+from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
 from postroom.transactions.driver import Driver, SqliteDriver
-from postroom.transactions.sql import Style, load
+from postroom.transactions.queries import Style, load
 from postroom.transactions.steps import Steps
 
 
@@ -37,10 +37,10 @@ class Dialect(Protocol):
     def count_up(self, driver: Any, counters: Sequence[Counter]) -> Steps[list[int]]:
         """Add to each counter, in the order given; returns the new values."""
 
-    def accept(self, driver: Any, mark: Mark) -> Steps[bool]:
+    def accept(self, driver: Any, acceptance: Acceptance) -> Steps[bool]:
         """Record the message as done; False if it was done before."""
 
-    def count_done(self, driver: Any, marks: Sequence[Mark]) -> Steps[int]:
+    def count_done(self, driver: Any, acceptances: Sequence[Acceptance]) -> Steps[int]:
         """Return how many of the messages are done, as this transaction sees it."""
 
     def done_before(self, driver: Any, old: Old) -> Steps[list[str]]:
@@ -69,10 +69,10 @@ def judged(present: bool, is_open: bool) -> Standing:
     return Standing.LOST if is_open else Standing.LOOSE
 
 
-def split(proofs: Sequence[Proof]) -> tuple[list[Mark], list[Counter]]:
+def split(proofs: Sequence[Proof]) -> tuple[list[Acceptance], list[Counter]]:
     """Return the messages and the counters among them."""
-    marks = [proof for proof in proofs if isinstance(proof, Mark)]
-    return marks, [proof for proof in proofs if isinstance(proof, Counter)]
+    acceptances = [proof for proof in proofs if isinstance(proof, Acceptance)]
+    return acceptances, [proof for proof in proofs if isinstance(proof, Counter)]
 
 
 class Savepoint:
@@ -109,15 +109,15 @@ class Savepoint:
 
     def are_there(self, driver: Driver, proofs: Sequence[Proof]) -> Steps[bool]:
         """Say whether all of this has been written."""
-        marks, counters = split(proofs)
-        if marks and (yield from self.count_done(driver, marks)) < len(marks):
+        acceptances, counters = split(proofs)
+        if acceptances and (yield from self.count_done(driver, acceptances)) < len(acceptances):
             return False
         for counter in counters:
             if (yield from self.last(driver, counter)) < counter.step:
                 return False
         return True
 
-    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
+    def count_done(self, driver: Driver, acceptances: Sequence[Acceptance]) -> Steps[int]:
         raise NotImplementedError
 
     def last(self, driver: Driver, counter: Counter) -> Steps[int]:
@@ -178,8 +178,8 @@ class Sqlite(Savepoint):
         )
         self._row = self._insert.picker((*Row._fields, "now"))
         self._counter = self._count_up.picker(Counter._fields)
-        self._mark = self._accept.picker((*Mark._fields, "now"))
-        self._done = self._count_done.picker(Mark._fields)
+        self._acceptance = self._accept.picker((*Acceptance._fields, "now"))
+        self._done = self._count_done.picker(Acceptance._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._counter_last = self._last.picker(Counter._fields)
 
@@ -201,15 +201,15 @@ class Sqlite(Savepoint):
             values.append(found[0][0])
         return values
 
-    def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
+    def accept(self, driver: Driver, acceptance: Acceptance) -> Steps[bool]:
         now = host_microseconds()
-        found = yield driver.fetch(self._accept.sql, self._mark((*mark, now)))
+        found = yield driver.fetch(self._accept.sql, self._acceptance((*acceptance, now)))
         return bool(found)
 
-    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
+    def count_done(self, driver: Driver, acceptances: Sequence[Acceptance]) -> Steps[int]:
         done = 0
-        for mark in marks:
-            found = yield driver.fetch(self._count_done.sql, self._done(mark))
+        for acceptance in acceptances:
+            found = yield driver.fetch(self._count_done.sql, self._done(acceptance))
             done += found[0][0]
         return done
 
@@ -252,8 +252,8 @@ class Postgresql:
         self._columns = self._insert_many.picker(Row._fields)
         self._counter = self._count_up.picker(Counter._fields)
         self._counters = self._count_up_many.picker(Counter._fields)
-        self._mark = self._accept.picker(Mark._fields)
-        self._done = self._count_done.picker(Mark._fields)
+        self._acceptance = self._accept.picker(Acceptance._fields)
+        self._done = self._count_done.picker(Acceptance._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._old = self._done_before.picker(Old._fields)
         self._counter_last = self._last.picker(Counter._fields)
@@ -290,13 +290,13 @@ class Postgresql:
         values = {(topic, bytes(hashed)): last for topic, hashed, last in found}
         return [values[counter.topic, counter.key_hash] for counter in counters]
 
-    def accept(self, driver: Driver, mark: Mark) -> Steps[bool]:
-        found = yield driver.fetch(self._accept.sql, self._mark(mark))
+    def accept(self, driver: Driver, acceptance: Acceptance) -> Steps[bool]:
+        found = yield driver.fetch(self._accept.sql, self._acceptance(acceptance))
         _stamp(driver, found)
         return bool(found)
 
-    def count_done(self, driver: Driver, marks: Sequence[Mark]) -> Steps[int]:
-        columns = [list(column) for column in zip(*marks, strict=True)]
+    def count_done(self, driver: Driver, acceptances: Sequence[Acceptance]) -> Steps[int]:
+        columns = [list(column) for column in zip(*acceptances, strict=True)]
         found = yield driver.fetch(self._count_done.sql, self._done(columns))
         return int(found[0][0])
 
@@ -317,12 +317,15 @@ class Postgresql:
         One statement more for a transaction; it may travel with the COMMIT, if that is sent only
         when this has said that all is well.
         """
-        marks, counters = split(proofs)
+        acceptances, counters = split(proofs)
         present, number = True, None
-        if marks or not counters:
-            columns = [[mark[place] for mark in marks] for place in range(len(Mark._fields))]
+        if acceptances or not counters:
+            columns = [
+                [acceptance[place] for acceptance in acceptances]
+                for place in range(len(Acceptance._fields))
+            ]
             found = yield driver.fetch(self._count_done.sql, self._done(columns))
-            present, number = found[0][0] == len(marks), found[0][1]
+            present, number = found[0][0] == len(acceptances), found[0][1]
         for counter in counters:
             found = yield driver.fetch(self._last.sql, self._counter_last(counter))
             present, number = present and found[0][0] >= counter.step, found[0][1]

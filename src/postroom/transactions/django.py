@@ -14,10 +14,10 @@ from django.db import connections, transaction
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from postroom.errors import AutocommitError, TransactionError, UnsupportedConnectionError
+from postroom.transactions.client_encoding import refuse_encoding
 from postroom.transactions.driver import Values
-from postroom.transactions.encodings import refuse_encoding
 from postroom.transactions.mysql import refuse_charset
-from postroom.transactions.sql import Style
+from postroom.transactions.queries import Style
 from postroom.transactions.statements import SyncStatements
 
 _DIALECTS = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mysql"}
@@ -78,7 +78,7 @@ class DjangoDriver:
             self.target.ensure_connection()
             refuse_encoding(self.session)
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         pass
 
     def change(self, sql: str, values: Values = ()) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from postroom.transactions.sql import Style
+from postroom.transactions.queries import Style
 
 Values = Sequence[Any]
 
@@ -43,7 +43,7 @@ class Driver(Protocol):
     def guard(self) -> Any:
         """Refuse a statement that would commit by itself (W1, W2)."""
 
-    def settle_first(self) -> Any:
+    def flush(self) -> Any:
         """Do what must come before an event gets its number (W3)."""
 
     def change(self, sql: str, values: Values = ()) -> Any:

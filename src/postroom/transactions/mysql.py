@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transactions.driver import Values
-from postroom.transactions.failures import OPEN_ALREADY, code_of
-from postroom.transactions.sql import Style
+from postroom.transactions.errors import OPEN_ALREADY, code_of
+from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS of the protocol
@@ -77,7 +77,7 @@ class _Shared:
     def guard(self) -> Any:
         self.check()
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         pass
 
     def refuse_lost(self) -> None:

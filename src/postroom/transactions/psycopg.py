@@ -17,10 +17,10 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import tuple_row
 
 from postroom.errors import AutocommitError, TransactionError
+from postroom.transactions.client_encoding import refuse_encoding
 from postroom.transactions.driver import Values
-from postroom.transactions.encodings import refuse_encoding
-from postroom.transactions.failures import FAILED, OPEN_ALREADY
-from postroom.transactions.sql import Style
+from postroom.transactions.errors import FAILED, OPEN_ALREADY
+from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
 
 _ACTIVE = TransactionStatus.ACTIVE
@@ -86,7 +86,7 @@ class _Shared:
 
     guard = check
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         pass
 
 

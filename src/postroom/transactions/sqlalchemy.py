@@ -26,11 +26,11 @@ from sqlalchemy import Connection, CursorResult, event, orm
 from sqlalchemy.orm import Session, scoped_session
 
 from postroom.errors import AutocommitError, TransactionError
-from postroom.transaction import Counter, Mark, Proof, Row, Standing
+from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
+from postroom.transactions.client_encoding import refuse_encoding
 from postroom.transactions.driver import Values
-from postroom.transactions.encodings import refuse_encoding
 from postroom.transactions.mysql import refuse_charset
-from postroom.transactions.sql import Style
+from postroom.transactions.queries import Style
 from postroom.transactions.sqlite import (
     HAS_AUTOCOMMIT,
     LEGACY,
@@ -114,7 +114,7 @@ class ConnectionDriver:
 
     guard = check
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         pass
 
     def _execute(self, sql: str, values: Any) -> CursorResult[Any]:
@@ -145,7 +145,7 @@ class SessionDriver(ConnectionDriver):
         _refuse_several_binds(self.target)
         return self.target.connection()
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         # So that the aggregate's row is locked before the event gets its number (W3). Inside a
         # flush (an add from a mapper's event) the session does that already.
         assert isinstance(self.target, Session)
@@ -296,11 +296,11 @@ class _Bridged:
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return await self._target.run_sync(lambda inner: self._sync(inner).count_up(counters))
 
-    async def accept(self, mark: Mark) -> bool:
-        return await self._target.run_sync(lambda inner: self._sync(inner).accept(mark))
+    async def accept(self, acceptance: Acceptance) -> bool:
+        return await self._target.run_sync(lambda inner: self._sync(inner).accept(acceptance))
 
-    async def count_done(self, marks: Sequence[Mark]) -> int:
-        return await self._target.run_sync(lambda inner: self._sync(inner).count_done(marks))
+    async def count_done(self, acceptances: Sequence[Acceptance]) -> int:
+        return await self._target.run_sync(lambda inner: self._sync(inner).count_done(acceptances))
 
     async def is_open(self) -> bool:
         return self._target.in_transaction()

@@ -24,8 +24,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transactions.driver import Values
-from postroom.transactions.failures import OPEN_ALREADY
-from postroom.transactions.sql import Style
+from postroom.transactions.errors import OPEN_ALREADY
+from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
 from postroom.transactions.steps import Steps, run, run_async
 
@@ -82,7 +82,7 @@ class Sqlite3Driver:
 
     guard = check
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         pass
 
     def change(self, sql: str, values: Values = ()) -> int:
@@ -143,7 +143,7 @@ class AiosqliteDriver:
         autocommit = LEGACY if conn.in_transaction else (await self.autocommit())
         refuse_autocommit(conn.in_transaction, conn.isolation_level, autocommit)
 
-    def settle_first(self) -> None:
+    def flush(self) -> None:
         pass
 
     async def change(self, sql: str, values: Values = ()) -> int:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from postroom.errors import TransactionError
-from postroom.transaction import Counter, Mark, Proof, Row, Standing
+from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
 from postroom.transactions.dialects import Old, dialect_of
 from postroom.transactions.driver import Driver
-from postroom.transactions.failures import FAILED, code_of, explain
+from postroom.transactions.errors import FAILED, code_of, explain
 from postroom.transactions.steps import Steps, run, run_async
 
 _FAILED_TRANSACTION = "25P02"
@@ -40,26 +40,26 @@ class _Statements:
     def _insert(self, rows: Sequence[Row], whole: bool) -> Steps[int]:
         driver = self.driver
         yield driver.guard()
-        yield driver.settle_first()
+        yield driver.flush()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         return (yield from dialect.insert(driver, rows, whole))
 
     def _count_up(self, counters: Sequence[Counter]) -> Steps[list[int]]:
         driver = self.driver
         yield driver.guard()
-        yield driver.settle_first()
+        yield driver.flush()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         return (yield from dialect.count_up(driver, counters))
 
-    def _accept(self, mark: Mark) -> Steps[bool]:
+    def _accept(self, acceptance: Acceptance) -> Steps[bool]:
         driver = self.driver
         yield driver.guard()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
-        return (yield from dialect.accept(driver, mark))
+        return (yield from dialect.accept(driver, acceptance))
 
-    def _count_done(self, marks: Sequence[Mark]) -> Steps[int]:
+    def _count_done(self, acceptances: Sequence[Acceptance]) -> Steps[int]:
         dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
-        return (yield from dialect.count_done(self.driver, marks))
+        return (yield from dialect.count_done(self.driver, acceptances))
 
     def _done_before(
         self, consumer: str, seconds: float, limit: int, skip: int
@@ -85,7 +85,7 @@ class _Statements:
     def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:
         driver = self.driver
         is_open = driver.asks or driver.is_open()  # before anything that may open one
-        yield driver.settle_first()  # what an ORM has not written yet fails here, not at the commit
+        yield driver.flush()  # what an ORM has not written yet fails here, not at the commit
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         try:
             return (yield from dialect.standing(driver, proofs, is_open))
@@ -122,15 +122,15 @@ class SyncStatements(_Statements):
             self._explain(error, "SELECT, INSERT, UPDATE", "counter")
             raise
 
-    def accept(self, mark: Mark) -> bool:
+    def accept(self, acceptance: Acceptance) -> bool:
         try:
-            return run(self._accept(mark))
+            return run(self._accept(acceptance))
         except Exception as error:
             self._explain(error, "SELECT, INSERT, UPDATE", "inbox")
             raise
 
-    def count_done(self, marks: Sequence[Mark]) -> int:
-        return run(self._count_done(marks))
+    def count_done(self, acceptances: Sequence[Acceptance]) -> int:
+        return run(self._count_done(acceptances))
 
     def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
         return run(self._done_before(consumer, seconds, limit, skip))
@@ -173,15 +173,15 @@ class AsyncStatements(_Statements):
             self._explain(error, "SELECT, INSERT, UPDATE", "counter")
             raise
 
-    async def accept(self, mark: Mark) -> bool:
+    async def accept(self, acceptance: Acceptance) -> bool:
         try:
-            return await run_async(self._accept(mark))
+            return await run_async(self._accept(acceptance))
         except Exception as error:
             self._explain(error, "SELECT, INSERT, UPDATE", "inbox")
             raise
 
-    async def count_done(self, marks: Sequence[Mark]) -> int:
-        return await run_async(self._count_done(marks))
+    async def count_done(self, acceptances: Sequence[Acceptance]) -> int:
+        return await run_async(self._count_done(acceptances))
 
     async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
         return await run_async(self._done_before(consumer, seconds, limit, skip))

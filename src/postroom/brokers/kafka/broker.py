@@ -6,18 +6,18 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from postroom.broker import UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
+from postroom.broker import UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.brokers.kafka import verdicts
-from postroom.brokers.kafka.lanes import Lanes
+from postroom.brokers.kafka.lane_producers import LaneProducers
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import MOST_BESIDES, Writer, writer
-from postroom.brokers.kafka.parcel import Parcel
+from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.sessions import Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.topics import AwayError, Standing, Topics
+from postroom.brokers.kafka.topics import Topics, TopicState, UnreachableError
 from postroom.brokers.kafka.verdicts import Loss
+from postroom.model.url import Url
 from postroom.record import Record
-from postroom.url import Url
 
 Refusal = Callable[[Record], Outcome | None]
 Verdicts = Callable[[Loss, str, str], Outcome]
@@ -87,7 +87,7 @@ class KafkaBroker:
         self.settings = settings
         self._write = writer(settings)
         self._one_suspect = asyncio.Lock()
-        self._way: _Way | None = None
+        self._cluster: _Cluster | None = None
 
     @classmethod
     def from_url(cls, url: Url) -> KafkaBroker:
@@ -105,135 +105,144 @@ class KafkaBroker:
         return BrokerCapabilities(transactional=self.settings.delivery == "transactional")
 
     async def open(self) -> None:
-        if self._way is None:
-            self._way = _Way(self.settings, self._write)
+        if self._cluster is None:
+            self._cluster = _Cluster(self.settings, self._write)
 
     async def close(self) -> None:
-        way, self._way = self._way, None
-        if way is not None:
-            await way.close()
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
 
     async def health(self) -> None:
         await self._there().topics.ask()
 
     # -- publishing ---------------------------------------------------------------------------
-    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+    async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
         if not batch:
             return
         fixed = self.settings.topic
         names = {fixed} if fixed else {record.topic for record in batch}
         try:
-            way = self._there()
-            known = await way.topics.look(names)
-            if way.lanes is not None:
-                await way.answers()
-        except AwayError as away:
-            report_outage(batch, desk, str(away))
+            cluster = self._there()
+            known = await cluster.topics.look(names)
+            if cluster.lanes is not None:
+                await cluster.answers()
+        except UnreachableError as unreachable:
+            report_outage(batch, reporter, str(unreachable))
             return
         standings = {name: known[name] for name in names}
-        refusal = self._refusal(batch, standings, desk.outbox_id)
-        if way.lanes is not None:
-            await self._publish_lanes(way, batch, desk, refusal)
+        refusal = self._refusal(batch, standings, reporter.outbox_id)
+        if cluster.lanes is not None:
+            await self._publish_lanes(cluster, batch, reporter, refusal)
             return
-        parts = way.sessions.share_out(batch)
+        parts = cluster.sessions.share_out(batch)
         if len(parts) == 1:
-            await self._publish_part(way, *next(iter(parts.items())), desk, refusal)
+            await self._publish_part(cluster, *next(iter(parts.items())), reporter, refusal)
             return
         async with asyncio.TaskGroup() as group:
             for size, records in parts.items():
-                group.create_task(self._publish_part(way, size, records, desk, refusal))
+                group.create_task(self._publish_part(cluster, size, records, reporter, refusal))
 
     async def _publish_part(
-        self, way: _Way, size: int, batch: Sequence[Record], desk: Desk, refusal: Refusal | None
+        self,
+        cluster: _Cluster,
+        size: int,
+        batch: Sequence[Record],
+        reporter: Reporter,
+        refusal: Refusal | None,
     ) -> None:
         """Send records in the session for batches of this size; no other has any of their keys."""
         try:
-            session = await way.sessions.ready("batch", size)
-        except AwayError as away:
-            report_outage(batch, desk, str(away))
+            session = await cluster.sessions.ready("batch", size)
+        except UnreachableError as unreachable:
+            report_outage(batch, reporter, str(unreachable))
             return
-        parcel = Parcel(batch, desk)
+        call = PublishCall(batch, reporter)
         mixed = self.settings.topic is None and len({record.topic for record in batch}) > 1
-        first = parcel.plan(self.settings.topic_of if mixed else None, refusal)
-        await way.sessions.deliver(session, parcel, first, verdicts.in_a_batch)
+        first = call.plan(self.settings.topic_of if mixed else None, refusal)
+        await cluster.sessions.deliver(session, call, first, verdicts.in_a_batch)
 
-    async def publish_alone(self, record: Record, desk: Desk) -> None:
+    async def publish_alone(self, record: Record, reporter: Reporter) -> None:
         async with self._one_suspect:
             name = self.settings.topic_of(record)
             try:
-                way = self._there()
-                standing = (await way.topics.look([name]))[name]
-                if way.lanes is not None:
-                    await way.answers()
-                session = None if way.lanes else await way.sessions.ready("alone")
-            except AwayError as away:
-                report_outage([record], desk, str(away))
+                cluster = self._there()
+                standing = (await cluster.topics.look([name]))[name]
+                if cluster.lanes is not None:
+                    await cluster.answers()
+                session = None if cluster.lanes else await cluster.sessions.ready("alone")
+            except UnreachableError as unreachable:
+                report_outage([record], reporter, str(unreachable))
                 return
-            parcel = Parcel([record], desk)
+            call = PublishCall([record], reporter)
             if standing.trouble:
-                desk.report(record, Outcome(Verdict.MISCONFIGURED, standing.trouble))
+                reporter.report(record, Outcome(Verdict.MISCONFIGURED, standing.trouble))
             elif session is None:
-                await self._publish_lane(way, parcel, [0], verdicts.alone)
+                await self._publish_lane(cluster, call, [0], verdicts.alone)
             else:
-                await way.sessions.deliver(session, parcel, [0], verdicts.alone)
+                await cluster.sessions.deliver(session, call, [0], verdicts.alone)
 
     # -- in transactions (K6) -----------------------------------------------------------------
     async def _publish_lanes(
-        self, way: _Way, batch: Sequence[Record], desk: Desk, refusal: Refusal | None
+        self,
+        cluster: _Cluster,
+        batch: Sequence[Record],
+        reporter: Reporter,
+        refusal: Refusal | None,
     ) -> None:
         by_lane: dict[tuple[str, int], list[Record]] = {}
         for record in batch:
             by_lane.setdefault((record.stream, record.lane), []).append(record)
         async with asyncio.TaskGroup() as group:
             for records in by_lane.values():
-                parcel = Parcel(records, desk)
-                first = parcel.plan(None, refusal)
-                group.create_task(self._publish_lane(way, parcel, first, verdicts.in_a_batch))
+                call = PublishCall(records, reporter)
+                first = call.plan(None, refusal)
+                group.create_task(self._publish_lane(cluster, call, first, verdicts.in_a_batch))
 
     async def _publish_lane(
-        self, way: _Way, parcel: Parcel, first: Sequence[int], verdict: Verdicts
+        self, cluster: _Cluster, call: PublishCall, first: Sequence[int], verdict: Verdicts
     ) -> None:
         if not first:
             return
-        outbox_id = parcel.desk.outbox_id
-        record = parcel.records[0]
+        outbox_id = call.reporter.outbox_id
+        record = call.records[0]
         messages = []
         for i in first:
-            if parcel.records[i].key_hash in parcel.stopped:
-                parcel.lose(i, verdicts.NEVER_LEFT)
+            if call.records[i].key_hash in call.stopped:
+                call.lose(i, verdicts.NEVER_LEFT)
                 continue
             try:
-                messages.append(self._write(parcel.records[i], outbox_id))
+                messages.append(self._write(call.records[i], outbox_id))
             except Exception as error:
-                parcel.lose(i, verdicts.unwritable(error))
-        first = [i for i in first if i not in parcel.losses]
+                call.lose(i, verdicts.unwritable(error))
+        first = [i for i in first if i not in call.losses]
         if not first:
-            parcel.judge(lambda _, loss: verdict(loss, "", ""))
+            call.decide(lambda _, loss: verdict(loss, "", ""))
             return
-        assert way.lanes is not None
-        size = min(way.topics.batch_bytes(message.topic) for message in messages)
+        assert cluster.lanes is not None
+        size = min(cluster.topics.batch_bytes(message.topic) for message in messages)
         try:
-            losses = await way.lanes.send(outbox_id, record.stream, record.lane, messages, size)
+            losses = await cluster.lanes.send(outbox_id, record.stream, record.lane, messages, size)
         except BaseException:
-            parcel.abandon()
+            call.abandon()
             raise
         if losses is None:
-            parcel.confirmed(first)
-            parcel.judge(lambda _, loss: verdict(loss, "", ""))
+            call.confirmed(first)
+            call.decide(lambda _, loss: verdict(loss, "", ""))
             return
-        away = await way.reason(losses)
+        unreachable = await cluster.reason(losses)
         for i, loss in zip(first, losses, strict=True):
-            parcel.lose(i, loss)
-        parcel.judge(lambda _, loss: verdict(loss, away, ""))
+            call.lose(i, loss)
+        call.decide(lambda _, loss: verdict(loss, unreachable, ""))
 
     # -- what is known ------------------------------------------------------------------------
-    def _there(self) -> _Way:
-        if self._way is None:
-            raise AwayError("the Kafka broker is closed")
-        return self._way
+    def _there(self) -> _Cluster:
+        if self._cluster is None:
+            raise UnreachableError("the Kafka broker is closed")
+        return self._cluster
 
     def _refusal(
-        self, batch: Sequence[Record], known: Mapping[str, Standing], outbox_id: str
+        self, batch: Sequence[Record], known: Mapping[str, TopicState], outbox_id: str
     ) -> Refusal | None:
         """Return what says why a record cannot go with the others; None if all of them can."""
         limits = [standing.max_bytes for standing in known.values() if standing.max_bytes]
@@ -263,14 +272,16 @@ class KafkaBroker:
         return refusal
 
 
-class _Way:
+class _Cluster:
     """All that is open towards the cluster."""
 
     def __init__(self, settings: KafkaSettings, write: Writer) -> None:
         lines = LogLines(settings)
         self.topics = Topics(settings, lines)
         self.sessions = Sessions(settings, self.topics, write, lines)
-        self.lanes = Lanes(settings, lines) if settings.delivery == "transactional" else None
+        self.lanes = (
+            LaneProducers(settings, lines) if settings.delivery == "transactional" else None
+        )
         if self.lanes is None:
             self.sessions.warm_up()
         self._listening = asyncio.create_task(self._listen())
@@ -284,7 +295,7 @@ class _Way:
 
     async def answers(self) -> None:
         """Return if the cluster is there, as far as is known. Raises AwayError."""
-        if self.topics.is_away:
+        if self.topics.is_unreachable:
             await self.topics.ask()
 
     async def reason(self, losses: Sequence[Loss]) -> str:
@@ -294,8 +305,8 @@ class _Way:
             return f"no transaction could be begun: {others[0].error}"
         try:
             await self.topics.ask()
-        except AwayError as away:
-            return str(away)
+        except UnreachableError as unreachable:
+            return str(unreachable)
         return ""
 
     async def _listen(self) -> None:
@@ -307,10 +318,10 @@ class _Way:
                 self.lanes.listen()
 
 
-def report_outage(batch: Sequence[Record], desk: Desk, error: str) -> None:
+def report_outage(batch: Sequence[Record], reporter: Reporter, error: str) -> None:
     """Nothing has left. The first of each key says why; the others stay behind it."""
     outage = Outcome(Verdict.OUTAGE, error)
     told: set[bytes] = set()
     for record in batch:
-        desk.report(record, UNSENT if record.key_hash in told else outage)
+        reporter.report(record, UNSENT if record.key_hash in told else outage)
         told.add(record.key_hash)

@@ -15,8 +15,8 @@ from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
 from postroom.brokers.kafka.broker import KafkaBroker
 from postroom.brokers.kafka.topics import Topics
-from postroom.codec import MAX_PAYLOAD_BYTES
-from postroom.finding import Finding
+from postroom.model.codec import MAX_PAYLOAD_BYTES
+from postroom.model.diagnostics import Finding
 
 _OVERHEAD = 100_000  # bytes for headers and for the frame of a batch
 
@@ -94,8 +94,8 @@ def judge_topic(name: str, topic: Topic, *, creates: bool = False) -> Iterator[F
                 f"kafka-topics.sh --create --topic {name} --partitions 6 --replication-factor 3",
             )  # fmt: skip
         return
-    yield from _judge_safety(name, topic)
-    yield from _judge_keeping(name, topic.config)
+    yield from _check_safety(name, topic)
+    yield from _check_retention(name, topic.config)
     limit = int(topic.config.get("max.message.bytes", MAX_PAYLOAD_BYTES))
     if limit < MAX_PAYLOAD_BYTES:
         yield Finding(
@@ -106,7 +106,7 @@ def judge_topic(name: str, topic: Topic, *, creates: bool = False) -> Iterator[F
         )
 
 
-def _judge_safety(name: str, topic: Topic) -> Iterator[Finding]:
+def _check_safety(name: str, topic: Topic) -> Iterator[Finding]:
     fewest = int(topic.config.get("min.insync.replicas", 2))
     if fewest < 2:
         yield Finding(
@@ -135,7 +135,7 @@ def _judge_safety(name: str, topic: Topic) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _judge_keeping(name: str, config: Mapping[str, Any]) -> Iterator[Finding]:
+def _check_retention(name: str, config: Mapping[str, Any]) -> Iterator[Finding]:
     if "compact" in str(config.get("cleanup.policy", "")):
         yield Finding(
             "warning", f"topic {name!r} is compacted",

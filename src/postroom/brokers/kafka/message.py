@@ -6,9 +6,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, cast
 
-from postroom.brokers.cloudevent import need_sdk, to_cloudevent
+from postroom.brokers.cloudevents import need_sdk, to_cloudevent
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.envelope import CONTENT_TYPE, write_headers
+from postroom.model.envelope import CONTENT_TYPE, write_headers
 from postroom.record import Record
 
 Headers = list[tuple[str, str | bytes | None]]

@@ -20,7 +20,7 @@ from confluent_kafka import Message as Delivered
 
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Writer
-from postroom.brokers.kafka.parcel import Parcel
+from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.verdicts import (
     NEVER_LEFT,
     Loss,
@@ -36,7 +36,7 @@ PAUSE_SECONDS = 0.001  # librdkafka counts in milliseconds
 LAST_REPORTS_SECONDS = 2.0
 FATAL_GRACE_SECONDS = 1.0
 
-_Report = tuple[Parcel, int, Loss | None]
+_Report = tuple[PublishCall, int, Loss | None]
 
 
 class Session:
@@ -56,18 +56,18 @@ class Session:
         on_shaken: Callable[[Session], None],
     ) -> None:
         self.used_at = monotonic()
-        self.parcels: set[Parcel] = set()
-        self.shaken = False
+        self.calls: set[PublishCall] = set()
+        self.suspect = False
         self.retired = False
-        self.away = ""
+        self.unreachable = ""
         self._write = write
         self._on_shaken = on_shaken
         self._loop = asyncio.get_running_loop()
         self._gone = asyncio.Event()
         self._ending = False
-        self._given_up: set[Parcel] = set()
+        self._given_up: set[PublishCall] = set()
         self._on_its_way = 0  # the producer has it, and has not reported it
-        self._waiting: deque[tuple[Parcel, Sequence[int]]] = deque()  # for room in its queue
+        self._waiting: deque[tuple[PublishCall, Sequence[int]]] = deque()  # for room in its queue
         self._landed: list[_Report] = []
         self._wanted = threading.Event()
         own = {"error_cb": self._noticed, "logger": lines}
@@ -75,7 +75,7 @@ class Session:
         threading.Thread(target=self._poll, name="postroom-kafka", daemon=True).start()
 
     # -- out ----------------------------------------------------------------------------------
-    def post(self, parcel: Parcel, indices: Sequence[int]) -> None:
+    def post(self, call: PublishCall, indices: Sequence[int]) -> None:
         """Hand messages to the producer, in order. What it does not take is lost at once.
 
         While its queue is full they wait here: reports make room, and they go on in their order.
@@ -83,13 +83,13 @@ class Session:
         producer = self._producer
         if producer is None or self._ending:
             for i in indices:
-                parcel.lose(i, NEVER_LEFT)
+                call.lose(i, NEVER_LEFT)
             return
-        self.parcels.add(parcel)
+        self.calls.add(call)
         if self._waiting:
-            self._waiting.append((parcel, indices))
+            self._waiting.append((call, indices))
         else:
-            self._produce(producer, parcel, indices)
+            self._produce(producer, call, indices)
         self._wanted.set()  # not before: two threads would fight for the interpreter's lock
 
     def _go_on(self) -> None:
@@ -100,49 +100,49 @@ class Session:
         self._waiting.extend(waiting)
         self._wanted.set()
 
-    def _produce(self, producer: Producer, parcel: Parcel, indices: Sequence[int]) -> None:
+    def _produce(self, producer: Producer, call: PublishCall, indices: Sequence[int]) -> None:
         produce, write = producer.produce, self._write
-        records, outbox_id, stopped = parcel.records, parcel.desk.outbox_id, parcel.stopped
-        landed = partial(_land, self._landed.append, parcel)
+        records, outbox_id, stopped = call.records, call.reporter.outbox_id, call.stopped
+        landed = partial(_land, self._landed.append, call)
         for n, i in enumerate(indices):
             record = records[i]
             if stopped and record.key_hash in stopped:
-                parcel.lose(i, NEVER_LEFT)
+                call.lose(i, NEVER_LEFT)
                 continue
             try:
                 topic, value, key, headers = message = write(record, outbox_id)
                 produce(topic, value, key, on_delivery=partial(landed, i), headers=headers)
             except BufferError:  # its queue is full
                 if self._on_its_way:
-                    self._waiting.append((parcel, indices[n:]))
+                    self._waiting.append((call, indices[n:]))
                     return
-                parcel.lose(i, outgrows_queue(message.size))
+                call.lose(i, outgrows_queue(message.size))
             except KafkaException as error:
-                parcel.lose(i, not_taken(error.args[0]))
+                call.lose(i, not_taken(error.args[0]))
             except Exception as error:  # there is no message that could hold it
-                parcel.lose(i, unwritable(error))
+                call.lose(i, unwritable(error))
             else:
                 self._on_its_way += 1
 
-    def withdraw(self, parcel: Parcel) -> None:
+    def withdraw(self, call: PublishCall) -> None:
         """A call is over; the last one of a retired session ends it."""
-        self.parcels.discard(parcel)
-        self._given_up.discard(parcel)
-        self._send_no_more(parcel)
+        self.calls.discard(call)
+        self._given_up.discard(call)
+        self._send_no_more(call)
         self._end_if_idle()
 
-    def give_up(self, parcel: Parcel) -> None:
+    def give_up(self, call: PublishCall) -> None:
         """A call has waited long enough: it only learns its outcomes by the session's end."""
-        self.parcels.discard(parcel)
-        self._given_up.add(parcel)
-        self._send_no_more(parcel)
+        self.calls.discard(call)
+        self._given_up.add(call)
+        self._send_no_more(call)
         self._end_if_idle()
 
-    def _send_no_more(self, parcel: Parcel | None = None) -> None:
+    def _send_no_more(self, call: PublishCall | None = None) -> None:
         """What waits for room in the queue, of one call or of all, does not go any more."""
         waiting, self._waiting = self._waiting, deque()
         for each, indices in waiting:
-            if parcel is None or each is parcel:
+            if call is None or each is call:
                 for i in indices:
                     each.lose(i, NEVER_LEFT)
             else:
@@ -157,16 +157,16 @@ class Session:
         self._end_if_idle()
 
     def _end_if_idle(self) -> None:
-        if self.retired and not self.parcels:
+        if self.retired and not self.calls:
             self.end()
 
-    def end(self, away: str = "") -> None:
+    def end(self, unreachable: str = "") -> None:
         """Purge what is in the queue and in flight, and let go of the producer."""
         self.retired = True
         if self._ending:
             return
         self._ending = True
-        self.away = away
+        self.unreachable = unreachable
         self._send_no_more()
         self._wanted.set()
         if self._producer is not None:
@@ -235,22 +235,22 @@ class Session:
     # -- on the event loop again --------------------------------------------------------------
     def _take(self, reports: list[_Report]) -> None:
         self._on_its_way -= len(reports)
-        arrived: dict[Parcel, list[int]] = {}
-        for parcel, i, loss in reports:
+        arrived: dict[PublishCall, list[int]] = {}
+        for call, i, loss in reports:
             if loss is None:
-                arrived.setdefault(parcel, []).append(i)
-        for parcel, indices in arrived.items():
-            following = parcel.confirmed(indices)
+                arrived.setdefault(call, []).append(i)
+        for call, indices in arrived.items():
+            following = call.confirmed(indices)
             if following:
-                self.post(parcel, following)
-        for parcel, i, loss in reports:
+                self.post(call, following)
+        for call, i, loss in reports:
             if loss is not None:
-                parcel.lose(i, loss)
+                call.lose(i, loss)
         if self._waiting and not self._ending:
             self._go_on()
 
     def _shook(self) -> None:
-        self.shaken = True
+        self.suspect = True
         self._on_shaken(self)
 
     def _broke(self) -> None:
@@ -258,13 +258,13 @@ class Session:
         self.retire(FATAL_GRACE_SECONDS)
 
     def _close_all(self) -> None:
-        for parcel in self.parcels | self._given_up:
-            parcel.close()
+        for call in self.calls | self._given_up:
+            call.close()
 
 
 def _land(
     append: Callable[[_Report], None],
-    parcel: Parcel,
+    call: PublishCall,
     i: int,
     error: KafkaError | None,
     message: Delivered,
@@ -275,7 +275,7 @@ def _land(
     never learned where to send it. The event is not to blame.
     """
     if error is None:
-        append((parcel, i, None))
+        append((call, i, None))
         return
     partition = message.partition()
-    append((parcel, i, Loss(error.code(), error.str(), partition, left=partition is not None)))
+    append((call, i, Loss(error.code(), error.str(), partition, left=partition is not None)))

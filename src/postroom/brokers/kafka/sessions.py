@@ -11,10 +11,10 @@ from postroom.broker import Outcome
 from postroom.brokers.kafka import verdicts
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Writer
-from postroom.brokers.kafka.parcel import Parcel
+from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.topics import AwayError, Topics
+from postroom.brokers.kafka.topics import Topics, UnreachableError
 from postroom.brokers.kafka.verdicts import Loss
 from postroom.record import Record
 
@@ -73,12 +73,12 @@ class Sessions:
         """Start a session before it is needed: its producer takes half a second to be ready."""
         size = self._settings.batch_bytes
         self._used["batch", size] = session = self._new(size)
-        session.shaken = True  # nobody has answered yet
+        session.suspect = True  # nobody has answered yet
 
     def let_idle_go(self) -> None:
         """End the sessions that were needed for a topic of their own, and are not any more."""
         for (_, size), session in list(self._used.items()):
-            idle = not session.parcels and session.used_at < monotonic() - IDLE_SECONDS
+            idle = not session.calls and session.used_at < monotonic() - IDLE_SECONDS
             if idle and size != self._settings.batch_bytes:
                 self._give_up(session)
 
@@ -113,11 +113,11 @@ class Sessions:
     async def ready(self, use: Use, size: int = ONE_BY_ONE) -> Session:
         """Return a session, once it is known that somebody is there. Raises AwayError."""
         session = self._usable(use, size)
-        if session is None or session.shaken:
+        if session is None or session.suspect:
             if session is not None or self._topics.answered_at < monotonic() - _JUST_NOW_SECONDS:
                 await self._topics.ask()
             if session is not None:
-                session.shaken = False
+                session.suspect = False
             session = self._usable(use, size)
         if session is None:
             self._used[use, size] = session = self._new(size)
@@ -127,70 +127,72 @@ class Sessions:
     async def deliver(
         self,
         session: Session,
-        parcel: Parcel,
+        call: PublishCall,
         first: Sequence[int],
         verdict: Callable[[Loss, str, str], Outcome],
     ) -> None:
         """Send what can go, wait for what becomes of it, and report what was lost."""
         try:
-            session.post(parcel, first)
-            in_time = parcel.accounted.done() or await self._await(session, parcel)
-            if parcel.losses:
-                if any(loss.harms_session for loss in parcel.losses.values()):
+            session.post(call, first)
+            in_time = call.accounted.done() or await self._await(session, call)
+            if call.losses:
+                if any(loss.harms_session for loss in call.losses.values()):
                     self._give_up(session)
-                away, ailing = session.away, _WELL
-                if not in_time and not away:
-                    away, ailing = await self._ailing(parcel)
-                self._learn(parcel)
-                parcel.judge(
+                unreachable, unavailable_partitions = session.unreachable, _WELL
+                if not in_time and not unreachable:
+                    unreachable, unavailable_partitions = await self._ailing(call)
+                self._learn(call)
+                call.decide(
                     lambda record, loss: verdict(
                         loss,
-                        away,
-                        ailing.get((self._settings.topic_of(record), loss.partition), ""),
+                        unreachable,
+                        unavailable_partitions.get(
+                            (self._settings.topic_of(record), loss.partition), ""
+                        ),
                     )
                 )
         except BaseException:
-            parcel.abandon()
+            call.abandon()
             self._give_up(session)
             raise
         finally:
-            session.withdraw(parcel)
+            session.withdraw(call)
 
-    async def _await(self, session: Session, parcel: Parcel) -> bool:
+    async def _await(self, session: Session, call: PublishCall) -> bool:
         """Wait until all is accounted for; False if only the end of the session made it so."""
-        done, _ = await asyncio.wait([parcel.accounted], timeout=self._settings.publish_seconds)
+        done, _ = await asyncio.wait([call.accounted], timeout=self._settings.publish_seconds)
         if done:
             return True
         self._give_up(session)
         try:
             await self._topics.ask()
-        except AwayError as away:
-            session.end(str(away))
+        except UnreachableError as unreachable:
+            session.end(str(unreachable))
         else:
-            session.give_up(parcel)
-        await parcel.accounted
+            session.give_up(call)
+        await call.accounted
         return False
 
-    async def _ailing(self, parcel: Parcel) -> tuple[str, Ailing]:
+    async def _ailing(self, call: PublishCall) -> tuple[str, Ailing]:
         """Return which partitions of what was lost cannot take messages, while others can.
 
         The text says why nobody answers that: then no event is to blame.
         """
         topic_of = self._settings.topic_of
-        places = {(topic_of(record), loss.partition) for record, loss in parcel.lost()}
+        places = {(topic_of(record), loss.partition) for record, loss in call.lost()}
         try:
-            return "", await self._topics.ailing(places)
-        except AwayError as away:
-            return str(away), _WELL
+            return "", await self._topics.unavailable_partitions(places)
+        except UnreachableError as unreachable:
+            return str(unreachable), _WELL
 
-    def _learn(self, parcel: Parcel) -> None:
+    def _learn(self, call: PublishCall) -> None:
         """Remember what the broker would not have."""
         refused: set[str] = set()
-        for record, loss in parcel.lost():
+        for record, loss in call.lost():
             topic = self._settings.topic_of(record)
             if loss.code in verdicts.WRONG_TOPIC:
                 self._topics.refuse(topic, loss.error)
-            elif loss.code in verdicts.REFUSED and len(parcel.records) > 1:
+            elif loss.code in verdicts.REFUSED and len(call.records) > 1:
                 refused.add(topic)
         for topic in refused:
             # For a while each of its messages has a batch of its own: so a culprit in the middle of
@@ -235,7 +237,7 @@ class Sessions:
 
     def _shaken(self, session: Session) -> None:
         """A session has lost all its brokers: find out whether they are away for good."""
-        if session.parcels:
+        if session.calls:
             chore = asyncio.create_task(self._look_after(session))
             self._chores.add(chore)
             chore.add_done_callback(self._chores.discard)
@@ -243,7 +245,7 @@ class Sessions:
     async def _look_after(self, session: Session) -> None:
         try:
             await self._topics.ask()
-        except AwayError as away:
-            session.end(str(away))
+        except UnreachableError as unreachable:
+            session.end(str(unreachable))
         else:
-            session.shaken = False
+            session.suspect = False

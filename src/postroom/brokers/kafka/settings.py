@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException, Producer
 
 from postroom.errors import ConfigError, EventError
 from postroom.event import MAX_TOPIC_BYTES, check_text
+from postroom.model.url import MASK, Url, boolean, is_secret, one_of, seconds, whole_number
 from postroom.record import Record
-from postroom.url import MASK, Url, boolean, is_secret, one_of, seconds, whole_number
 
 DEFAULT_PORT = 9092
 COMPRESSIONS = ("snappy", "lz4", "zstd", "gzip", "none")

@@ -33,11 +33,11 @@ _JUST_NOW_SECONDS = 0.5
 _MARGIN = 0.9  # what a batch may have of the topic's limit
 
 
-class AwayError(ConnectionError):
+class UnreachableError(ConnectionError):
     """The cluster gives no answer."""
 
 
-class Standing(NamedTuple):
+class TopicState(NamedTuple):
     """What is known of a topic, and until when that is to be believed.
 
     trouble         why nothing can be sent to it; empty if all is well
@@ -60,15 +60,15 @@ class Topics:
 
     def __init__(self, settings: KafkaSettings, lines: LogLines) -> None:
         self._settings = settings
-        self._known: dict[str, Standing] = {}
+        self._known: dict[str, TopicState] = {}
         self._asking = asyncio.Lock()
         self._error = ""  # what the client said last about its connections
         self._reason = ""  # why the last question had no answer
-        self._away_until = 0.0
+        self._unreachable_until = 0.0
         config: dict[str, Any] = {**settings.client(), "error_cb": self._noticed, "logger": lines}
         self._admin: AdminClient | None = AdminClient(config)
         self.answered_at = float("-inf")
-        self.is_away = False
+        self.is_unreachable = False
 
     async def close(self) -> None:
         held, self._admin = [self._admin], None
@@ -97,16 +97,16 @@ class Topics:
             else:
                 self._answered()
                 return
-        raise self._away(reason)
+        raise self._unreachable(reason)
 
-    async def look(self, names: Collection[str]) -> Mapping[str, Standing]:
+    async def look(self, names: Collection[str]) -> Mapping[str, TopicState]:
         """Return what is known of these topics; asks for what is not known, or not any more."""
         now = monotonic()
         known = self._known
         if any(name not in known or known[name].until < now for name in names):
             async with self._asking:
-                if self._away_until > monotonic():  # who asked before has found out just now
-                    raise AwayError(self._reason)
+                if self._unreachable_until > monotonic():  # who asked before has found out just now
+                    raise UnreachableError(self._reason)
                 old = [n for n in names if n not in known or known[n].until < monotonic()]
                 if old:
                     await self._refresh(old)
@@ -121,13 +121,13 @@ class Topics:
 
     def refuse(self, name: str, trouble: str) -> None:
         """The broker would not take a message for this topic: for a while, do not try."""
-        self._known[name] = Standing(trouble, monotonic() + BAD_SECONDS)
+        self._known[name] = TopicState(trouble, monotonic() + BAD_SECONDS)
 
     def forget(self, name: str) -> None:
         """What was known of this topic is not true any more."""
         self._known.pop(name, None)
 
-    async def ailing(
+    async def unavailable_partitions(
         self, places: Iterable[tuple[str, int | None]]
     ) -> Mapping[tuple[str, int | None], str]:
         """Return which of these partitions cannot take messages now, and why."""
@@ -160,7 +160,7 @@ class Topics:
 
     def _client(self) -> AdminClient:
         if self._admin is None:
-            raise AwayError("the Kafka broker is closed")
+            raise UnreachableError("the Kafka broker is closed")
         return self._admin
 
     def _noticed(self, error: KafkaError) -> None:
@@ -170,16 +170,16 @@ class Topics:
     def _answered(self) -> None:
         self._error = ""
         self.answered_at = monotonic()
-        self._away_until = 0.0
-        self.is_away = False
+        self._unreachable_until = 0.0
+        self.is_unreachable = False
 
-    def _away(self, reason: str) -> AwayError:
+    def _unreachable(self, reason: str) -> UnreachableError:
         self._client().poll(0)  # librdkafka tells there why connections fail
         said = f"Kafka does not answer: {self._error or reason or 'no answer in time'}"
         self._reason = self._settings.mask(said)
-        self._away_until = monotonic() + _JUST_NOW_SECONDS
-        self.is_away = True
-        return AwayError(self._reason)
+        self._unreachable_until = monotonic() + _JUST_NOW_SECONDS
+        self.is_unreachable = True
+        return UnreachableError(self._reason)
 
     async def _answers(self, ask: Callable[[], Mapping[Key, Future[Any]]]) -> dict[Key, Any]:
         """Ask about several things; an error of the broker about one of them is its answer.
@@ -192,7 +192,7 @@ class Topics:
             await self.ask()
             found, reason = await self._try(ask())
         if reason:
-            raise self._away(reason)
+            raise self._unreachable(reason)
         self._answered()
         return found
 
@@ -228,10 +228,10 @@ class Topics:
         now = monotonic()
         for name, topic in found.items():
             if isinstance(topic, KafkaError):
-                self._known[name] = Standing(_trouble(name, topic), now + BAD_SECONDS)
+                self._known[name] = TopicState(_trouble(name, topic), now + BAD_SECONDS)
                 continue
             max_bytes, min_replicas = numbers.get(name, (None, 1))
-            self._known[name] = Standing("", now + GOOD_SECONDS, max_bytes, min_replicas)
+            self._known[name] = TopicState("", now + GOOD_SECONDS, max_bytes, min_replicas)
         return found
 
     async def _create(self, names: Collection[str]) -> dict[str, Any]:

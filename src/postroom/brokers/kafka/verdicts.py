@@ -85,7 +85,7 @@ NEVER_LEFT = Loss(_E._STATE, "held back behind an earlier event of its key", lef
 NO_REPORT = Loss(_E._PURGE_INFLIGHT, "no delivery report came")
 
 
-def in_a_batch(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
+def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -> Outcome:
     """Judge the first event of a key that was not confirmed, sent together with others.
 
     away    why the cluster gives no answer to anything, if it does not
@@ -97,23 +97,23 @@ def in_a_batch(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
         return Outcome(Verdict.MISCONFIGURED, loss.error)
     if loss.code in REFUSED:  # perhaps for a neighbour's sake: it is tried alone
         return Outcome(Verdict.UNKNOWN, loss.error)
-    if away and loss.code != _E._PURGE_INFLIGHT:
-        return Outcome(Verdict.OUTAGE, away)
+    if unreachable and loss.code != _E._PURGE_INFLIGHT:
+        return Outcome(Verdict.OUTAGE, unreachable)
     if not loss.left:
         return Outcome(Verdict.UNSENT, loss.error)
-    if ailing:
-        return Outcome(Verdict.MISCONFIGURED, ailing)
+    if unavailable_partitions:
+        return Outcome(Verdict.MISCONFIGURED, unavailable_partitions)
     # `Purged in queue` is no proof that it never left: what was in flight when a connection broke
     # stands in the queue again.
     return Outcome(Verdict.UNKNOWN, loss.error)
 
 
-def alone(loss: Loss, away: str = "", ailing: str = "") -> Outcome:
+def alone(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -> Outcome:
     """Judge an event that shared its batch with no other: what the broker refuses is its fault."""
     if loss.verdict is not None:
         return Outcome(loss.verdict, loss.error)
     if loss.code in REFUSED:
         return Outcome(Verdict.REJECTED, loss.error)
-    if away:
-        return Outcome(Verdict.OUTAGE, away)
-    return in_a_batch(loss, ailing=ailing)
+    if unreachable:
+        return Outcome(Verdict.OUTAGE, unreachable)
+    return in_a_batch(loss, unavailable_partitions=unavailable_partitions)

@@ -14,16 +14,16 @@ from aiormq.exceptions import (
     ChannelPreconditionFailed,
 )
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Desk, Outcome, Verdict
+from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel
-from postroom.brokers.rabbitmq.errand import BLOCKED, Errand, shown
-from postroom.brokers.rabbitmq.letter import Letter, Writer
-from postroom.brokers.rabbitmq.link import AwayError, Link, address
-from postroom.brokers.rabbitmq.options import RabbitOptions, read_options
+from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address
+from postroom.brokers.rabbitmq.message import Message, Writer
+from postroom.brokers.rabbitmq.publish_call import BLOCKED, PublishCall, shown
+from postroom.brokers.rabbitmq.settings import RabbitSettings, read_settings
 from postroom.errors import ConfigError
+from postroom.model.url import Host, Url
 from postroom.record import Record, short_error
-from postroom.url import Host, Url
 
 _CULPRITS = 1_000  # ids that are remembered
 _CLOSED: Mapping[type, Verdict] = {
@@ -33,7 +33,7 @@ _CLOSED: Mapping[type, Verdict] = {
 }
 """What it means that a message, with nothing beside it, closes its channel."""
 
-Step = Callable[[Link, RabbitOptions, str], Awaitable[None]]
+Step = Callable[[RabbitConnection, RabbitSettings, str], Awaitable[None]]
 
 
 class RabbitBroker:
@@ -46,14 +46,16 @@ class RabbitBroker:
 
     capabilities = BrokerCapabilities()
 
-    def __init__(self, url: str | Url, options: RabbitOptions | None = None, **given: Any) -> None:
+    def __init__(self, url: str | Url, options: RabbitSettings | None = None, **given: Any) -> None:
         self._url = Url.parse(url)
-        self.options = read_options(self._url, options, given)
+        self.options = read_settings(self._url, options, given)
         self._hosts = list(self._url.hosts or (Host("localhost"),))
         self._writer = Writer(self.options, _cloud(self.options))
         self._tls = self.options.tls() if self._url.scheme == "amqps" else None
-        self._link: Link | None = None
-        self._ward: Link | None = None  # for suspects: a connection of their own
+        self._link: RabbitConnection | None = None
+        self._suspect_link: RabbitConnection | None = (
+            None  # for suspects: a connection of their own
+        )
         self._connecting, self._connecting_ward = asyncio.Lock(), asyncio.Lock()
         self._culprits: OrderedDict[str, None] = OrderedDict()
         self._closed = False
@@ -80,104 +82,108 @@ class RabbitBroker:
                 await self._prepare(link, topology.check)
         except SetupError as error:
             raise ConfigError(str(error)) from error
-        except AwayError:
+        except UnreachableError:
             return  # publishing will say so, and try again
 
     async def close(self) -> None:
         self._closed = True
-        links, self._link, self._ward = (self._link, self._ward), None, None
+        links, self._link, self._suspect_link = (self._link, self._suspect_link), None, None
         await asyncio.gather(*(link.close() for link in links if link is not None))
 
     async def health(self) -> None:
         """Make a round trip within `connect_seconds`; raises ConnectionError otherwise."""
         link = await self._linked()
         if link.is_blocked():
-            raise AwayError(BLOCKED)
+            raise UnreachableError(BLOCKED)
         try:
             await link.ready()
-        except AwayError:
+        except UnreachableError:
             self._drop(link)
             raise
 
     # -- publishing ---------------------------------------------------------------------------
-    async def publish(self, batch: Sequence[Record], desk: Desk) -> None:
+    async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
         if not batch:
             return
         try:
             link = await self._linked()
-            errand, channel = await self._set_out(link, batch, desk, self._culprits)
-        except AwayError as error:
-            _report_outage(batch, desk, error)
+            call, channel = await self._set_out(link, batch, reporter, self._culprits)
+        except UnreachableError as error:
+            _report_outage(batch, reporter, error)
             return
-        await self._run(errand, link, channel)
+        await self._run(call, link, channel)
 
-    async def publish_alone(self, record: Record, desk: Desk) -> None:
+    async def publish_alone(self, record: Record, reporter: Reporter) -> None:
         """Try a suspect on a connection of its own. What stays in doubt is raised."""
-        note = _Note(desk.outbox_id)
+        note = _Note(reporter.outbox_id)
         try:
             link = await self._linked(ward=True)
-            errand, channel = await self._set_out(link, [record], note, {})
-        except AwayError as error:
-            _report_outage([record], desk, error)
+            call, channel = await self._set_out(link, [record], note, {})
+        except UnreachableError as error:
+            _report_outage([record], reporter, error)
             return
-        await self._run(errand, link, channel)
+        await self._run(call, link, channel)
         outcome = note.outcome
         if outcome.verdict is Verdict.UNKNOWN:
-            outcome = await self._resolve(record, errand, link, outcome)
+            outcome = await self._resolve(record, call, link, outcome)
         if outcome.verdict is Verdict.CONFIRMED:
             self._culprits.pop(record.id, None)
-        desk.report(record, outcome)
+        reporter.report(record, outcome)
 
     async def _set_out(
-        self, link: Link, batch: Sequence[Record], desk: Desk, culprits: Container[str]
-    ) -> tuple[Errand, Channel]:
+        self,
+        link: RabbitConnection,
+        batch: Sequence[Record],
+        reporter: Reporter,
+        channel_killers: Container[str],
+    ) -> tuple[PublishCall, Channel]:
         """Prepare an errand and take a channel for it. Raises AwayError: nothing has left."""
         try:
             missing = await link.missing({self._writer.exchange_of(record) for record in batch})
             channel = await link.take()
-        except AwayError:
+        except UnreachableError:
             if not link.is_blocked():
                 self._drop(link)
             raise
         writer = self._writer
 
-        def compose(record: Record) -> Letter | Outcome:
-            if record.id in culprits:
+        def compose(record: Record) -> Message | Outcome:
+            if record.id in channel_killers:
                 return Outcome(Verdict.UNKNOWN, "it has closed its channel before, and goes alone")
             if missing and (error := missing.get(writer.exchange_of(record))):
                 return Outcome(Verdict.MISCONFIGURED, error)
-            return writer.write(record, desk.outbox_id)
+            return writer.write(record, reporter.outbox_id)
 
-        errand = Errand(
+        call = PublishCall(
             batch,
-            desk,
+            reporter,
             compose,
             confirm_seconds=self.options.confirm_seconds,
             blocked=link.is_blocked,
         )
-        return errand, channel
+        return call, channel
 
-    async def _run(self, errand: Errand, link: Link, channel: Channel) -> None:
+    async def _run(self, call: PublishCall, link: RabbitConnection, channel: Channel) -> None:
         try:
-            await errand.run(channel)
+            await call.run(channel)
         finally:
-            link.give_back(channel, clean=errand.is_clean)
-            if errand.error is not None:  # an exchange may be gone: look again before the next use
-                for each in (self._link, self._ward):
+            link.give_back(channel, clean=call.is_clean)
+            if call.error is not None:  # an exchange may be gone: look again before the next use
+                for each in (self._link, self._suspect_link):
                     if each is not None:
                         each.forget_exchanges()
 
     async def _resolve(
-        self, record: Record, errand: Errand, link: Link, unknown: Outcome
+        self, record: Record, call: PublishCall, link: RabbitConnection, unknown: Outcome
     ) -> Outcome:
         """Find out what an unknown fate of a suspect means; raises if it stays unknown."""
-        closed = _CLOSED.get(type(errand.error))
+        closed = _CLOSED.get(type(call.error))
         if closed is not None:
             self._culprits[record.id] = None
             if len(self._culprits) > _CULPRITS:
                 self._culprits.popitem(last=False)
-            return Outcome(closed, f"it closes its channel: {short_error(errand.error or '')}")
-        if errand.late:
+            return Outcome(closed, f"it closes its channel: {short_error(call.error or '')}")
+        if call.late:
             await link.ready()
             return Outcome(
                 Verdict.MISCONFIGURED,
@@ -187,27 +193,27 @@ class RabbitBroker:
         raise ConnectionError(unknown.error)
 
     # -- connections --------------------------------------------------------------------------
-    async def _linked(self, *, ward: bool = False) -> Link:
+    async def _linked(self, *, ward: bool = False) -> RabbitConnection:
         """Return the connection, a new one if need be. Raises AwayError."""
         async with self._connecting_ward if ward else self._connecting:
-            link = self._ward if ward else self._link
+            link = self._suspect_link if ward else self._link
             if link is None or link.is_broken:
                 link = await self._connect("suspects" if ward else "events")
                 if ward:
-                    self._ward = link
+                    self._suspect_link = link
                 else:
                     self._link = link
             return link
 
-    async def _connect(self, what: str) -> Link:
+    async def _connect(self, what: str) -> RabbitConnection:
         problems: list[str] = []
         for _ in range(len(self._hosts)):
             if self._closed:
-                raise AwayError("the broker is closed")
+                raise UnreachableError("the broker is closed")
             where = address(self._url, self._hosts[0], self.options, f"postroom {what}")
             try:
-                link = await Link.connect(where, self.options, self._tls)
-            except AwayError as error:
+                link = await RabbitConnection.connect(where, self.options, self._tls)
+            except UnreachableError as error:
                 problems.append(str(error))
                 self._hosts.append(self._hosts.pop(0))
                 continue
@@ -215,34 +221,34 @@ class RabbitBroker:
                 if self.options.declare:
                     await self._prepare(link, topology.declare)
                 if self._closed:
-                    raise AwayError("the broker is closed")
+                    raise UnreachableError("the broker is closed")
             except BaseException:
                 await link.close()
                 raise
             return link
-        raise AwayError("; ".join(problems))
+        raise UnreachableError("; ".join(problems))
 
-    async def _prepare(self, link: Link, step: Step) -> None:
+    async def _prepare(self, link: RabbitConnection, step: Step) -> None:
         try:
             await step(link, self.options, self.options.exchange)
         except ChannelClosed as error:
             raise SetupError(str(error)) from error
 
-    def _drop(self, link: Link) -> None:
+    def _drop(self, link: RabbitConnection) -> None:
         """Let go of a connection that does not answer."""
         link.abort()
         if self._link is link:
             self._link = None
-        if self._ward is link:
-            self._ward = None
+        if self._suspect_link is link:
+            self._suspect_link = None
 
 
-class SetupError(AwayError):
+class SetupError(UnreachableError):
     """RabbitMQ is there, but not what the options name."""
 
 
 class _Note:
-    """A desk that keeps the outcome of a suspect."""
+    """A reporter that keeps the outcome of a suspect."""
 
     def __init__(self, outbox_id: str) -> None:
         self.outbox_id = outbox_id
@@ -261,18 +267,18 @@ class _Note:
         return True
 
 
-def _report_outage(batch: Sequence[Record], desk: Desk, error: AwayError) -> None:
+def _report_outage(batch: Sequence[Record], reporter: Reporter, error: UnreachableError) -> None:
     """Nothing has left. The first of each key says why; the others stay behind it."""
     outage = Outcome(Verdict.OUTAGE, str(error))
     told: set[bytes] = set()
     for record in batch:
-        desk.report(record, UNSENT if record.key_hash in told else outage)
+        reporter.report(record, UNSENT if record.key_hash in told else outage)
         told.add(record.key_hash)
 
 
-def _cloud(options: RabbitOptions) -> Callable[[Record], Mapping[str, str]] | None:
+def _cloud(options: RabbitSettings) -> Callable[[Record], Mapping[str, str]] | None:
     if options.cloudevents is None:
         return None
-    from postroom.brokers.rabbitmq.cloud import cloud_headers
+    from postroom.brokers.rabbitmq.cloudevents import cloud_headers
 
     return cloud_headers(options.cloudevents)

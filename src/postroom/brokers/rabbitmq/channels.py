@@ -23,20 +23,20 @@ from aiormq.exceptions import DeliveryError, PublishError
 from pamqp.commands import Basic
 
 from postroom.brokers.rabbitmq.frames import Encoder, UnsendableError
-from postroom.brokers.rabbitmq.letter import Letter
+from postroom.brokers.rabbitmq.message import Message
 
 _MAX_HEADER_NAME = 128  # pamqp would cut a longer one
 
 
-class Ear(Protocol):
+class ConfirmListener(Protocol):
     """Hears what became of letters. All calls are made on the event loop, one per letter."""
 
-    def confirmed(self, letter: Letter) -> None: ...
+    def confirmed(self, message: Message) -> None: ...
 
-    def returned(self, letter: Letter, reply: str) -> None:
+    def returned(self, message: Message, reply: str) -> None:
         """No queue took it."""
 
-    def refused(self, letter: Letter) -> None:
+    def refused(self, message: Message) -> None:
         """A queue said no (nack)."""
 
     def closed(self, error: BaseException) -> None:
@@ -49,12 +49,12 @@ class Channel(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
-    def listen(self, ear: Ear | None) -> None: ...
+    def listen(self, listener: ConfirmListener | None) -> None: ...
 
-    def pack(self, letter: Letter) -> object:
+    def pack(self, message: Message) -> object:
         """Prepare a letter. Raises UnsendableError."""
 
-    async def post(self, parcels: Sequence[tuple[Letter, Any]]) -> None:
+    async def post(self, packed: Sequence[tuple[Message, Any]]) -> None:
         """Put packed letters on their way."""
 
     async def close(self) -> None: ...
@@ -82,11 +82,11 @@ def fits(channel: AbstractChannel) -> bool:
 class _Slip:
     """The place of one message in the ledger of aiormq, which treats it as a future."""
 
-    __slots__ = ("_answered", "_channel", "_letter")
+    __slots__ = ("_answered", "_channel", "_message")
 
-    def __init__(self, channel: FastChannel, letter: Letter) -> None:
+    def __init__(self, channel: FastChannel, message: Message) -> None:
         self._channel = channel
-        self._letter = letter
+        self._message = message
         self._answered = False
 
     def done(self) -> bool:
@@ -97,11 +97,11 @@ class _Slip:
 
     def set_result(self, answer: object) -> None:
         self._answered = True
-        self._channel.heard(self._letter, answer)
+        self._channel.heard(self._message, answer)
 
     def set_exception(self, error: BaseException) -> None:
         self._answered = True
-        self._channel.heard(self._letter, error)
+        self._channel.heard(self._message, error)
 
 
 class _Listening:
@@ -109,26 +109,26 @@ class _Listening:
 
     def __init__(self, channel: AbstractChannel) -> None:
         self._channel = channel
-        self._ear: Ear | None = None
+        self._ear: ConfirmListener | None = None
         channel.closing.add_done_callback(self._on_closed)
 
     @property
     def is_closed(self) -> bool:
         return self._channel.is_closed
 
-    def listen(self, ear: Ear | None) -> None:
-        self._ear = ear
+    def listen(self, listener: ConfirmListener | None) -> None:
+        self._ear = listener
 
-    def heard(self, letter: Letter, answer: object) -> None:
-        ear = self._ear
-        if ear is None:
+    def heard(self, message: Message, answer: object) -> None:
+        listener = self._ear
+        if listener is None:
             return
         if isinstance(answer, Basic.Ack):
-            ear.confirmed(letter)
+            listener.confirmed(message)
         elif isinstance(answer, (PublishError, DeliveredMessage)):
-            ear.returned(letter, _reply(answer))
+            listener.returned(message, _reply(answer))
         elif isinstance(answer, DeliveryError):
-            ear.refused(letter)
+            listener.refused(message)
         # Anything else is no answer: the time limit will say so.
 
     def _on_closed(self, closing: asyncio.Future[Any]) -> None:
@@ -155,20 +155,20 @@ class FastChannel(_Listening):
         self._queue: asyncio.Queue[ChannelFrame] = inside.write_queue
         self._tag = 0
 
-    async def post(self, parcels: Sequence[tuple[Letter, bytes]]) -> None:
+    async def post(self, packed: Sequence[tuple[Message, bytes]]) -> None:
         if cast("Any", self._channel)._close_exception is not None:
             return  # closed, and about to be told: RabbitMQ would hang up on a frame after that
         slips, tags = self._slips, self._tags
-        for letter, _ in parcels:
+        for message, _ in packed:
             self._tag += 1
-            slips[self._tag] = _Slip(self, letter)
-            tags[letter.record.id] = self._tag
-        payload = b"".join([frames for _, frames in parcels])
+            slips[self._tag] = _Slip(self, message)
+            tags[message.record.id] = self._tag
+        payload = b"".join([frames for _, frames in packed])
         await self._queue.put(ChannelFrame(payload=payload, should_close=False, drain_future=None))
 
-    def heard(self, letter: Letter, answer: object) -> None:
-        self._tags.pop(letter.record.id, None)
-        super().heard(letter, answer)
+    def heard(self, message: Message, answer: object) -> None:
+        self._tags.pop(message.record.id, None)
+        super().heard(message, answer)
 
 
 class PlainChannel(_Listening):
@@ -178,30 +178,30 @@ class PlainChannel(_Listening):
         super().__init__(channel)
         self._calls: set[asyncio.Task[None]] = set()
 
-    def pack(self, letter: Letter) -> Basic.Properties:
-        for name in letter.headers:
+    def pack(self, message: Message) -> Basic.Properties:
+        for name in message.headers:
             if len(name.encode()) > _MAX_HEADER_NAME:
                 raise UnsendableError(
                     f"the name of its header {name[:40]!r}… has more than {_MAX_HEADER_NAME} bytes"
                 )
         try:
-            Basic.Publish(exchange=letter.exchange, routing_key=letter.routing_key)
+            Basic.Publish(exchange=message.exchange, routing_key=message.routing_key)
         except ValueError as error:
             raise UnsendableError(str(error)) from error
         return Basic.Properties(
-            content_type=letter.content_type,
-            headers=dict(letter.headers),
+            content_type=message.content_type,
+            headers=dict(message.headers),
             delivery_mode=2,
-            correlation_id=letter.correlation_id,
-            message_id=letter.record.id,
-            timestamp=None if letter.timestamp is None else _instant(letter.timestamp),
-            message_type=letter.record.type,
-            app_id=letter.app_id,
+            correlation_id=message.correlation_id,
+            message_id=message.record.id,
+            timestamp=None if message.timestamp is None else _instant(message.timestamp),
+            message_type=message.record.type,
+            app_id=message.app_id,
         )
 
-    async def post(self, parcels: Sequence[tuple[Letter, Basic.Properties]]) -> None:
-        for letter, properties in parcels:
-            call = asyncio.create_task(self._publish(letter, properties))
+    async def post(self, packed: Sequence[tuple[Message, Basic.Properties]]) -> None:
+        for message, properties in packed:
+            call = asyncio.create_task(self._publish(message, properties))
             self._calls.add(call)
             call.add_done_callback(self._calls.discard)
 
@@ -210,19 +210,19 @@ class PlainChannel(_Listening):
             call.cancel()
         await super().close()
 
-    async def _publish(self, letter: Letter, properties: Basic.Properties) -> None:
+    async def _publish(self, message: Message, properties: Basic.Properties) -> None:
         answer: object
         try:
             answer = await self._channel.basic_publish(
-                letter.record.payload,
-                exchange=letter.exchange,
-                routing_key=letter.routing_key,
+                message.record.payload,
+                exchange=message.exchange,
+                routing_key=message.routing_key,
                 properties=properties,
                 mandatory=True,
             )
         except Exception as error:  # a lost channel is told by its closing
             answer = error
-        self.heard(letter, answer)
+        self.heard(message, answer)
 
 
 def _instant(seconds: int) -> datetime:

@@ -15,8 +15,8 @@ from typing import Any
 from aiormq.exceptions import ChannelClosed, ChannelNotFoundEntity
 
 from postroom.brokers.rabbitmq.broker import RabbitBroker
-from postroom.brokers.rabbitmq.link import Link, within
-from postroom.brokers.rabbitmq.options import RabbitOptions
+from postroom.brokers.rabbitmq.connection import RabbitConnection, within
+from postroom.brokers.rabbitmq.settings import RabbitSettings
 from postroom.brokers.rabbitmq.topology import (
     KIND,
     LIMIT,
@@ -27,7 +27,7 @@ from postroom.brokers.rabbitmq.topology import (
     refused,
 )
 from postroom.errors import ConfigError
-from postroom.finding import Finding
+from postroom.model.diagnostics import Finding
 from postroom.record import short_error
 
 _NO_VALUE = "postroom-doctor"  # which no queue has
@@ -72,7 +72,9 @@ async def examine(broker: RabbitBroker, topics: Collection[str]) -> list[Finding
     ]
 
 
-async def examine_queue(link: Link, queue: str, options: RabbitOptions) -> list[Finding]:
+async def examine_queue(
+    link: RabbitConnection, queue: str, options: RabbitSettings
+) -> list[Finding]:
     """Return what is odd about a queue that is consumed."""
     found = await _properties(link, queue)
     if found is None:
@@ -154,7 +156,7 @@ def judge_order(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def judge_declared(
-    queue: str, found: Mapping[str, Any], options: RabbitOptions, *, consumes: bool = False
+    queue: str, found: Mapping[str, Any], options: RabbitSettings, *, consumes: bool = False
 ) -> Iterator[Finding]:
     """A queue is never changed by declaring it: it is used as it is, or refused if unsafe."""
     if not options.declare or not found:
@@ -182,7 +184,7 @@ def _missing(error: str) -> Finding:
     )  # fmt: skip
 
 
-async def _properties(link: Link, queue: str) -> dict[str, Any] | None:
+async def _properties(link: RabbitConnection, queue: str) -> dict[str, Any] | None:
     """Return what the queue was declared with; None if it is not there or may not be looked at."""
     channel = await link.open(confirms=False)
     try:
@@ -201,7 +203,7 @@ async def _properties(link: Link, queue: str) -> dict[str, Any] | None:
     return {name: value for name, value in known.items() if value is not None}
 
 
-async def _ask(link: Link, queue: str, known: dict[str, Any], names: set[str]) -> None:
+async def _ask(link: RabbitConnection, queue: str, known: dict[str, Any], names: set[str]) -> None:
     """Learn these properties, and those that RabbitMQ names before them; None: there is none."""
     for _ in range(_MOST_PROPERTIES):
         told = Inequivalent.read(await _declare(link, queue, known, names))
@@ -215,7 +217,9 @@ async def _ask(link: Link, queue: str, known: dict[str, Any], names: set[str]) -
             return
 
 
-async def _declare(link: Link, queue: str, known: Mapping[str, Any], names: set[str]) -> str:
+async def _declare(
+    link: RabbitConnection, queue: str, known: Mapping[str, Any], names: set[str]
+) -> str:
     """Return how RabbitMQ refuses a declaration with these properties, and no value for names."""
     words = {name: known[name] == "true" for name in ("durable", "auto_delete") if name in known}
     arguments = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from struct import Struct
 
-from postroom.brokers.rabbitmq.letter import Letter
+from postroom.brokers.rabbitmq.message import Message
 
 _FRAME_HEAD = Struct(">BHI").pack  # type, channel, size
 _FRAME_END = b"\xce"
@@ -41,9 +41,9 @@ class Encoder:
         self._room = (frame_max or 2**31) - _OVERHEAD
         self._publish_frames: dict[tuple[str, str], bytes] = {}
 
-    def encode(self, letter: Letter) -> bytes:
+    def encode(self, message: Message) -> bytes:
         """Return the frames of a letter. Raises UnsendableError if RabbitMQ would hang up on it."""
-        address = letter.exchange, letter.routing_key
+        address = message.exchange, message.routing_key
         publish = self._publish_frames.get(address)
         if publish is None:
             if len(self._publish_frames) >= 10_000:
@@ -52,8 +52,8 @@ class Encoder:
                 _METHOD, _PUBLISH_HEAD + _short(address[0]) + _short(address[1]) + _MANDATORY
             )
             self._publish_frames[address] = publish
-        record = letter.record
-        header = self._header(letter)
+        record = message.record
+        header = self._header(message)
         if len(header) > self._room:
             raise UnsendableError(
                 f"its headers take {len(header)} bytes, and a frame holds {self._room}: shorten "
@@ -72,19 +72,19 @@ class Encoder:
     def _frame(self, kind: int, payload: bytes) -> bytes:
         return b"".join((_FRAME_HEAD(kind, self._channel, len(payload)), payload, _FRAME_END))
 
-    def _header(self, letter: Letter) -> bytes:
-        record = letter.record
+    def _header(self, message: Message) -> bytes:
+        record = message.record
         flags = _ALWAYS
-        table = b"".join([_name(name) + _long(value) for name, value in letter.headers.items()])
-        parts = [_short(letter.content_type), _LONG(len(table)), table, _PERSISTENT]
-        if letter.correlation_id is not None:
+        table = b"".join([_name(name) + _long(value) for name, value in message.headers.items()])
+        parts = [_short(message.content_type), _LONG(len(table)), table, _PERSISTENT]
+        if message.correlation_id is not None:
             flags |= _CORRELATION_ID
-            parts.append(_short(letter.correlation_id))
+            parts.append(_short(message.correlation_id))
         parts.append(_short(record.id))
-        if letter.timestamp is not None:
+        if message.timestamp is not None:
             flags |= _TIME
-            parts.append(_TIMESTAMP(letter.timestamp))
-        parts += (_short(record.type), _short(letter.app_id))
+            parts.append(_TIMESTAMP(message.timestamp))
+        parts += (_short(record.type), _short(message.app_id))
         return _CONTENT_HEAD(_BASIC, 0, len(record.payload), flags) + b"".join(parts)
 
 

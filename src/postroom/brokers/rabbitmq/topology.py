@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiormq.abc import AbstractChannel
 from aiormq.exceptions import ChannelPreconditionFailed
 
-from postroom.brokers.rabbitmq.options import RabbitOptions
+from postroom.brokers.rabbitmq.settings import RabbitSettings
 
 if TYPE_CHECKING:
-    from postroom.brokers.rabbitmq.link import Link
+    from postroom.brokers.rabbitmq.connection import RabbitConnection
 
 KIND = "x-queue-type"
 SINGLE = "x-single-active-consumer"
@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _told: set[str] = set()
 
 
-def queue_arguments(options: RabbitOptions) -> dict[str, Any]:
+def queue_arguments(options: RabbitSettings) -> dict[str, Any]:
     """Return the arguments that the queue is declared with."""
     arguments: dict[str, Any] = {KIND: options.queue_type}
     if options.single:
@@ -53,7 +53,7 @@ def queue_arguments(options: RabbitOptions) -> dict[str, Any]:
 
 
 async def declare(
-    link: Link, options: RabbitOptions, exchange: str, *, consumes: bool = False
+    link: RabbitConnection, options: RabbitSettings, exchange: str, *, consumes: bool = False
 ) -> None:
     """Declare an exchange, the queue and its bindings: all durable. Doing it again is no change.
 
@@ -76,7 +76,7 @@ async def declare(
         await channel.close()
 
 
-def refused(options: RabbitOptions, *, consumes: bool) -> Mapping[str, str]:
+def refused(options: RabbitSettings, *, consumes: bool) -> Mapping[str, str]:
     """Return the properties of an existing queue that are refused if they differ: why, what to do.
 
     A relay does not care how many read a queue; a consumer that was asked for order does.
@@ -91,10 +91,10 @@ def refused(options: RabbitOptions, *, consumes: bool) -> Mapping[str, str]:
 
 
 async def _declare_queue(
-    link: Link,
+    link: RabbitConnection,
     channel: AbstractChannel,
     queue: str,
-    options: RabbitOptions,
+    options: RabbitSettings,
     unsafe: Mapping[str, str],
 ) -> AbstractChannel:
     """Declare the queue; returns an open channel: a refusal closes the one that was given.
@@ -165,7 +165,7 @@ class Inequivalent(NamedTuple):
         return f"{self.name}={'none' if self.value is None else self.value}"
 
 
-async def check(link: Link, options: RabbitOptions, exchange: str) -> None:
+async def check(link: RabbitConnection, options: RabbitSettings, exchange: str) -> None:
     """Look whether exchange and queue are there. Raises ChannelClosed, AwayError."""
     if exchange:
         await check_exchange(link, exchange)
@@ -176,7 +176,7 @@ async def check(link: Link, options: RabbitOptions, exchange: str) -> None:
             await channel.close()
 
 
-async def check_exchange(link: Link, exchange: str) -> None:
+async def check_exchange(link: RabbitConnection, exchange: str) -> None:
     """Look whether an exchange is there. Raises ChannelClosed, AwayError."""
     channel = await link.open(confirms=False)
     async with link.answering("looking for an exchange"):

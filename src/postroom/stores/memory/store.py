@@ -10,21 +10,21 @@ from itertools import islice
 from typing import Any
 from uuid import uuid4
 
-from postroom.clock import host_microseconds
 from postroom.errors import ConfigError, TransactionError
+from postroom.model.clock import host_microseconds
 from postroom.record import Record, Stage, State
 from postroom.store import (
     Capabilities,
     Lease,
     Member,
-    Read,
-    Roster,
+    Membership,
+    ReadRequest,
     Schema,
     Settlement,
     Staged,
     Tables,
 )
-from postroom.stores.memory.people import Oversight
+from postroom.stores.memory.operations import Oversight
 from postroom.stores.memory.tables import LeaseRow, MemberRow, Stored
 from postroom.stores.memory.transaction import MemoryTransaction
 from postroom.transaction import Proof, by_place
@@ -80,9 +80,9 @@ class MemoryStore(Oversight):
                 holder.set_result(None)
 
     # -- lanes --------------------------------------------------------------------------------
-    async def beat(
+    async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
-    ) -> Roster:
+    ) -> Membership:
         until = self._end(lease_seconds)
         members = self.data.members[stream]
         length = int(abs(lease_seconds) * _SECOND)
@@ -100,9 +100,9 @@ class MemoryStore(Oversight):
                 del members[owner]
         return (await self.leases(stream))._replace(renewed=frozenset(renewed))
 
-    async def leases(self, stream: str) -> Roster:
+    async def leases(self, stream: str) -> Membership:
         now = self.now_us()
-        return Roster(
+        return Membership(
             tuple(
                 Member(owner, m.healthy, m.name)
                 for owner, m in sorted(self.data.members[stream].items())
@@ -161,32 +161,32 @@ class MemoryStore(Oversight):
         return self.now_us() + int(seconds * _SECOND)
 
     # -- events -------------------------------------------------------------------------------
-    async def read(self, question: Read) -> list[Record]:
-        exclude, tables = set(question.exclude), self.data
-        leases = tables.lane_leases(question.stream)
+    async def read(self, request: ReadRequest) -> list[Record]:
+        exclude, tables = set(request.exclude), self.data
+        leases = tables.lane_leases(request.stream)
         heads: list[int] = []
         rest: list[int] = []
-        for lane in question.lanes:
+        for lane in request.lanes:
             held = (leases[lane].owner, leases[lane].token)
-            if question.owner is not None and held != (question.owner, question.tokens.get(lane)):
+            if request.owner is not None and held != (request.owner, request.tokens.get(lane)):
                 continue
             seqs = (
                 seq
-                for seq in tables.ready.get((question.stream, lane), ())
+                for seq in tables.ready.get((request.stream, lane), ())
                 if tables.rows[seq].row.key_hash not in exclude
             )
-            chosen = list(islice(seqs, question.per_lane))
+            chosen = list(islice(seqs, request.per_lane))
             heads += chosen[:1]
             rest += chosen[1:]
         rest.sort()
         found: list[Record] = []
-        room = question.size
-        for seq in sorted((heads + rest)[: question.rows]):
+        room = request.size
+        for seq in sorted((heads + rest)[: request.rows]):
             stored = tables.rows[seq]
             room -= stored.row.size
             if room < 0 and found:
                 break
-            block = tables.blocks.get((question.stream, stored.row.key_hash))
+            block = tables.blocks.get((request.stream, stored.row.key_hash))
             found.append(stored.record(None if block is None else block.barrier))
         return found
 
@@ -243,8 +243,10 @@ class MemoryStore(Oversight):
         return lanes
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
-        tables, (marks, counters) = self.data, by_place(proofs)
-        there = {n for n, m in marks.items() if tables.inbox.get((m.consumer, m.id)) == "done"}
+        tables, (acceptances, counters) = self.data, by_place(proofs)
+        there = {
+            n for n, m in acceptances.items() if tables.inbox.get((m.consumer, m.id)) == "done"
+        }
         return there | {
             n
             for n, (topic, hashed, number) in counters.items()
@@ -280,7 +282,9 @@ class MemoryStore(Oversight):
         ready = any(self.data.ready.get((stream, lane)) for lane in owned)
         return Staged(len(due), wait, ready)
 
-    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+    async def repair_blocks(
+        self, stream: str, owner: str, leases: Mapping[int, int], limit: int
+    ) -> int:
         lanes = self.fence(Settlement(stream, owner, 0.0, dict(leases)))
         broken = list(self.data.broken_blocks(stream, lanes))[:limit]
         for hashed in broken:

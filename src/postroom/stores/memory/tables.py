@@ -6,8 +6,9 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, Stage, State
-from postroom.store import Cause, Deed, Details
+from postroom.store import AuditEntry, Details
 from postroom.transaction import Row
 
 ADVANCE_STEP = 500
@@ -85,7 +86,7 @@ class Tables:
     counters: dict[tuple[str, bytes], int] = field(default_factory=dict)
     inbox: dict[tuple[str, str], str] = field(default_factory=dict)
     inbox_at: dict[tuple[str, str], int] = field(default_factory=dict)
-    deeds: list[Deed] = field(default_factory=list)
+    audit_log: list[AuditEntry] = field(default_factory=list)
 
     def put(self, stored: Stored) -> None:
         self.rows[stored.seq] = stored
@@ -156,13 +157,13 @@ class Tables:
             stored.lease_until_us, None if block is None else block.barrier,
         )  # fmt: skip
 
-    def causes(self, stream: str | None) -> list[Cause]:
+    def dead_causes(self, stream: str | None) -> list[DeadCause]:
         died: dict[tuple[str, str], list[int]] = {}
         for stored in self.rows.values():
             if stored.state == State.DEAD and stream in (None, stored.row.stream):
                 name = (stored.row.type, stored.last_error or "")
                 died.setdefault(name, []).append(stored.settled_us or 0)
-        return [Cause(*name, len(at), min(at), max(at)) for name, at in died.items()]
+        return [DeadCause(*name, len(at), min(at), max(at)) for name, at in died.items()]
 
     def is_broken(self, stream: str, key_hash: bytes) -> bool:
         """Say whether the key is blocked by a barrier that is gone, over or parked (B4)."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 from postroom.errors import AutocommitError
 from postroom.record import Stage
 from postroom.stores.memory.tables import Stored
-from postroom.transaction import Counter, Mark, Proof, Row, Standing
+from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
 
 if TYPE_CHECKING:
     from postroom.stores.memory.store import MemoryStore
@@ -64,19 +64,21 @@ class MemoryTransaction:
             values.append(last + counter.step)
         return values
 
-    async def accept(self, mark: Mark) -> bool:
+    async def accept(self, acceptance: Acceptance) -> bool:
         self.check()
-        name = (mark.consumer, mark.id)
+        name = (acceptance.consumer, acceptance.id)
         await self._lock(("inbox", name))
         if self._inbox.get(name, self._store.data.inbox.get(name)) == "done":
             return False
         self._inbox[name] = "done"
         return True
 
-    async def count_done(self, marks: Sequence[Mark]) -> int:
+    async def count_done(self, acceptances: Sequence[Acceptance]) -> int:
         self.check()
         seen = {**self._store.data.inbox, **self._inbox}
-        return sum(seen.get((mark.consumer, mark.id)) == "done" for mark in marks)
+        return sum(
+            seen.get((acceptance.consumer, acceptance.id)) == "done" for acceptance in acceptances
+        )
 
     async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
         self.check()

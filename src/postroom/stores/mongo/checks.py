@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.errors import ExecutionTimeout
 
-from postroom.clock import host_microseconds
-from postroom.finding import Finding
+from postroom.model.clock import host_microseconds
+from postroom.model.diagnostics import Finding
 from postroom.record import short_error
-from postroom.stores.mongo.collecting import index_command
+from postroom.stores.mongo.collector import index_command
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import microseconds
+from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.schema import load_migrations
-from postroom.stores.mongo.troubles import translated
 
 if TYPE_CHECKING:
     from postroom.stores.mongo.store import MongoStore

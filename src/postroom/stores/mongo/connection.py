@@ -19,9 +19,9 @@ from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
 from postroom.engine.pauses import Pauses
-from postroom.errors import StoreConflictError, StoreLostError
+from postroom.errors import StoreRetryableError, StoreUnknownError
 from postroom.stores.mongo.documents import CODEC, Document
-from postroom.stores.mongo.troubles import (
+from postroom.stores.mongo.errors import (
     UNFIT,
     UNKNOWN_COMMIT,
     is_transient,
@@ -29,15 +29,8 @@ from postroom.stores.mongo.troubles import (
     translated,
     unfit,
 )
-from postroom.transactions.pymongo import (
-    CLOCK,
-    CLUSTER_TIME,
-    MAJORITY,
-    TICK,
-    clock_of,
-    has_cluster_time,
-    place_numbers,
-)
+from postroom.transactions.mongo.documents import CLOCK, CLUSTER_TIME, TICK, clock_of, place_numbers
+from postroom.transactions.mongo.sessions import MAJORITY, has_cluster_time
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -130,9 +123,9 @@ class Connection:
     async def transact(self, work: Callable[[Session], Awaitable[T]], *, tries: int = _TRIES) -> T:
         """Do work in a transaction, again after a conflict; without one where there are none.
 
-        Raises StoreConflictError if nothing was changed, StoreLostError if nobody knows. A caller
-        who is cancelled leaves after the work has ended: a statement that is still on its way to
-        the server would open the transaction again that an abort has just ended.
+        Raises StoreRetryableError if nothing was changed, StoreUnknownError if that is unknown. A
+        cancelled caller leaves after the work has ended: a statement still on its way to the server
+        would open the transaction again that an abort has just ended.
         """
         task = asyncio.ensure_future(self._transact(work, tries))
         try:
@@ -162,7 +155,7 @@ class Connection:
                 raise unfit(error) from error
             await asyncio.sleep(pause * (0.5 + random.random()))
             pause = min(pause * 2, _LONGEST_PAUSE)
-        raise StoreConflictError("MongoDB: the transaction met a conflict each time")
+        raise StoreRetryableError("MongoDB: the transaction met a conflict each time")
 
     async def _attempt(
         self, session: AsyncClientSession, work: Callable[[Session], Awaitable[T]]
@@ -172,7 +165,7 @@ class Connection:
             result = await work(session)
             try:
                 await commit(session)
-            except (StoreLostError, asyncio.CancelledError):
+            except (StoreUnknownError, asyncio.CancelledError):
                 self._lost.append(ident)
                 raise
         return result
@@ -238,7 +231,7 @@ class Connection:
 async def commit(session: AsyncClientSession) -> None:
     """Commit; go on asking while nobody knows whether it happened, for a while.
 
-    Raises StoreLostError if it stays unknown.
+    Raises StoreUnknownError if it stays unknown.
     """
     pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
     deadline = asyncio.get_running_loop().time() + _COMMIT_SECONDS
@@ -249,7 +242,9 @@ async def commit(session: AsyncClientSession) -> None:
             if not error.has_error_label(UNKNOWN_COMMIT):
                 raise
             if asyncio.get_running_loop().time() > deadline:
-                raise StoreLostError(f"MongoDB: the commit was not confirmed: {error}") from error
+                raise StoreUnknownError(
+                    f"MongoDB: the commit was not confirmed: {error}"
+                ) from error
             await asyncio.sleep(pauses.grow())
         else:
             return

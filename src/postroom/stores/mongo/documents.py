@@ -18,8 +18,8 @@ from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 
-from postroom.clock import to_microseconds
-from postroom.flawed import with_flaw
+from postroom.model.clock import to_microseconds
+from postroom.model.unreadable_rows import with_flaw
 from postroom.record import UNREADABLE, Record, Stage, State, key_hash, lane_of, short_error
 
 Document = dict[str, Any]

@@ -17,10 +17,10 @@ from postroom.errors import DuplicateEventError
 from postroom.event import DEFAULT_TOPIC, Event
 from postroom.outbox import to_row
 from postroom.record import LANES
-from postroom.routing import Routes
+from postroom.routes import Routes
 from postroom.stores.mongo.documents import FIRST_US, LAST_US, Document, is_encodable
 from postroom.transaction import Row
-from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
+from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "id": (str,),

@@ -12,11 +12,11 @@ from uuid import uuid4
 from pymongo.errors import OperationFailure
 
 from postroom.errors import SchemaError
-from postroom.stores.mongo.collecting import index_command
+from postroom.stores.mongo.collector import index_command
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import Document
-from postroom.stores.mongo.troubles import EXISTS, translated
-from postroom.transactions.sql import DEFAULT_PREFIX
+from postroom.stores.mongo.errors import EXISTS, translated
+from postroom.transactions.queries import DEFAULT_PREFIX
 
 _VERSION = "schema_version"
 _IDENTITY = "outbox_id"

@@ -11,17 +11,18 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from postroom.errors import ConfigError, StoreError, TransactionError
+from postroom.model.dead_letters import DeadCause
+from postroom.model.url import Url, boolean
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
+    AuditEntry,
     Capabilities,
-    Cause,
-    Deed,
     Details,
     Filter,
     Member,
-    Read,
-    Roster,
+    Membership,
+    ReadRequest,
     Schema,
     Settlement,
     Staged,
@@ -29,17 +30,19 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.mongo import leasing, oversight, people, reading, schema, settling
-from postroom.stores.mongo.address import Address, names, read_address
-from postroom.stores.mongo.collecting import Collector, check_indexes
+from postroom.stores.mongo import audit, operations, schema
+from postroom.stores.mongo import leases as leases_module
+from postroom.stores.mongo import read as read_module
+from postroom.stores.mongo import settle as settle_module
+from postroom.stores.mongo.change_stream import ChangeStream
+from postroom.stores.mongo.collector import Collector, check_indexes
 from postroom.stores.mongo.connection import Connection, faithful
-from postroom.stores.mongo.lending import SyncLender, lend
-from postroom.stores.mongo.troubles import translated
+from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.handler_transactions import SyncHandlerTransactions, handler_transaction
+from postroom.stores.mongo.options import MongoOptions, names, read_options
 from postroom.stores.mongo.uncollected import with_embedded
-from postroom.stores.mongo.waking import Ear
 from postroom.transaction import Proof
-from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
-from postroom.url import Url, boolean
+from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 REPLICA_SET = Capabilities()
 STANDALONE = Capabilities(transactions=False, notify=False)
@@ -71,15 +74,17 @@ class MongoStore:
     ) -> None:
         if isinstance(embedded, str):
             raise ConfigError("embedded: a list of collections, as in embedded=['pages']")
-        self._address: Address = read_address(url, database)
+        self._address: MongoOptions = read_options(url, database)
         self.prefix = check_prefix(prefix)
         self.tables = Tables(prefix)
         self._wanted = transactions
         self.embedded = tuple(embedded)
         self._collector: Collector | None = None
         self._db: Connection | None = None
-        self._ear: Ear | None = None
-        self._sync = SyncLender(self._address.target, self._address.options, self._address.database)
+        self._ear: ChangeStream | None = None
+        self._sync = SyncHandlerTransactions(
+            self._address.target, self._address.options, self._address.database
+        )
 
     @classmethod
     def from_url(cls, url: str | Url) -> MongoStore:
@@ -118,7 +123,7 @@ class MongoStore:
         except BaseException:
             await db.close()
             raise
-        self._db, self._ear = db, Ear(db)
+        self._db, self._ear = db, ChangeStream(db)
         self._collector = Collector(db, self.embedded) if self.embedded else None
 
     async def close(self) -> None:
@@ -159,19 +164,21 @@ class MongoStore:
 
     # -- lanes --------------------------------------------------------------------------------
     @faithful
-    async def beat(
+    async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
-    ) -> Roster:
-        roster = await leasing.beat(self._opened, stream, member, lease_seconds, held)
+    ) -> Membership:
+        membership = await leases_module.heartbeat(
+            self._opened, stream, member, lease_seconds, held
+        )
         if self._ear is not None:
             self._ear.holds(stream, member.owner, held)
-        return roster
+        return membership
 
     @faithful
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        taken = await leasing.take(self._opened, stream, owner, lanes, lease_seconds)
+        taken = await leases_module.take(self._opened, stream, owner, lanes, lease_seconds)
         if self._ear is not None:
             self._ear.took(stream, owner, taken)
         return taken
@@ -185,40 +192,42 @@ class MongoStore:
         lease_seconds: float,
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
-        return await leasing.retake(self._opened, stream, owner, held, lease_seconds, doubt_seconds)
+        return await leases_module.retake(
+            self._opened, stream, owner, held, lease_seconds, doubt_seconds
+        )
 
     @faithful
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        await leasing.release(self._opened, stream, owner, held)
+        await leases_module.release(self._opened, stream, owner, held)
 
     @faithful
     async def leave(self, stream: str, owner: str) -> None:
-        await leasing.leave(self._opened, stream, owner)
+        await leases_module.leave(self._opened, stream, owner)
         if self._ear is not None:
             self._ear.holds(stream, owner, ())
 
     @faithful
-    async def leases(self, stream: str) -> Roster:
-        return await leasing.leases(self._opened, stream)
+    async def leases(self, stream: str) -> Membership:
+        return await leases_module.leases(self._opened, stream)
 
     # -- events -------------------------------------------------------------------------------
     @faithful
-    async def read(self, question: Read) -> list[Record]:
-        found = await reading.read(self._opened, question)
+    async def read(self, request: ReadRequest) -> list[Record]:
+        found = await read_module.read(self._opened, request)
         if found and self._ear is not None:
             self._ear.found_work()
         return found
 
     @faithful
     async def settle(self, settlement: Settlement) -> set[int]:
-        return await settling.settle(self._opened, settlement)
+        return await settle_module.settle(self._opened, settlement)
 
     @faithful
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         more = False
         if self._collector is not None and lanes:
             _, more = await self._collector.collect()
-        staged = await reading.stage(self._opened, stream, lanes, limit)
+        staged = await read_module.stage(self._opened, stream, lanes, limit)
         return staged._replace(moved=limit) if more else staged  # look again at once
 
     def complaints(self) -> list[tuple[str, str]]:
@@ -226,76 +235,80 @@ class MongoStore:
         return [] if self._collector is None else self._collector.complaints()
 
     @faithful
-    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
-        return await settling.mend(self._opened, stream, owner, leases, limit)
+    async def repair_blocks(
+        self, stream: str, owner: str, leases: Mapping[int, int], limit: int
+    ) -> int:
+        return await settle_module.repair_blocks(self._opened, stream, owner, leases, limit)
 
     @faithful
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        streams = await people.streams(self._opened)
-        return await reading.prune(self._opened, streams, older_than_seconds, limit)
+        streams = await operations.streams(self._opened)
+        return await read_module.prune(self._opened, streams, older_than_seconds, limit)
 
     # -- people -------------------------------------------------------------------------------
     @faithful
     async def get(self, event_id: str) -> Record | None:
-        return await people.get(self._opened, event_id)
+        return await operations.get(self._opened, event_id)
 
     @faithful
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         with translated(harmless=True):
-            return await settling.holds(self._opened, None, proofs)
+            return await settle_module.holds(self._opened, None, proofs)
 
     @faithful
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        return await people.look_up(self._opened, ids)
+        return await operations.look_up(self._opened, ids)
 
     @faithful
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        return await people.open_keys(self._opened, stream, limit)
+        return await operations.open_keys(self._opened, stream, limit)
 
     @faithful
     async def find(self, wanted: Filter) -> list[Record]:
-        return await people.find(self._opened, wanted)
+        return await operations.find(self._opened, wanted)
 
     @faithful
     async def stats(self, stream: str | None = None) -> Stats:
-        stats = await people.stats(self._opened, stream)
+        stats = await operations.stats(self._opened, stream)
         return await with_embedded(self._opened, self.embedded, stats, stream)
 
     @faithful
     async def streams(self) -> list[str]:
-        return await people.streams(self._opened)
+        return await operations.streams(self._opened)
 
     @faithful
     async def details(self, event_id: str) -> Details | None:
-        return await oversight.details(self._opened, event_id)
+        return await audit.details(self._opened, event_id)
 
     @faithful
-    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
-        of = await people.streams(self._opened) if stream is None else [stream]
-        return await oversight.causes(self._opened, of, limit)
+    async def dead_causes(
+        self, stream: str | None = None, limit: int = MAX_CAUSES
+    ) -> list[DeadCause]:
+        of = await operations.streams(self._opened) if stream is None else [stream]
+        return await audit.dead_causes(self._opened, of, limit)
 
     @faithful
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
-        return await people.replay(self._opened, ids, new_id=new_id, by=by)
+        return await operations.replay(self._opened, ids, new_id=new_id, by=by)
 
     @faithful
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
-        return await people.bury(self._opened, ids, short_error(reason), by=by)
+        return await operations.bury(self._opened, ids, short_error(reason), by=by)
 
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await people.skip(self._opened, event_id, short_error(reason), by=by)
+        await operations.skip(self._opened, event_id, short_error(reason), by=by)
 
     @faithful
-    async def note(self, deed: Deed) -> None:
+    async def record_audit(self, entry: AuditEntry) -> None:
         with translated(harmless=False):
-            await oversight.note(self._opened, None, deed)
+            await audit.record_audit(self._opened, None, entry)
 
     @faithful
-    async def deeds(self, limit: int) -> list[Deed]:
-        return await oversight.deeds(self._opened, limit)
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
+        return await audit.audit_log(self._opened, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     @faithful
@@ -316,7 +329,7 @@ class MongoStore:
         Without transactions it yields an object with the `database`, which `add` and `accept` take
         too; what they write is kept back until the handler has ended well.
         """
-        return lend(self._opened)
+        return handler_transaction(self._opened)
 
     def sync_transaction(self) -> AbstractContextManager[Any]:
         """Open a transaction on a ClientSession, for a handler in a thread."""
@@ -325,7 +338,7 @@ class MongoStore:
                 "this MongoDB has no transactions for handlers in threads: use async handlers, or "
                 "Handlers(sync_transaction=False) and effects that bear a repeat"
             )
-        return self._sync.lend()
+        return self._sync.transaction()
 
     # -- connections --------------------------------------------------------------------------
     @property

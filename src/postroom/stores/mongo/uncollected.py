@@ -9,7 +9,7 @@ from postroom.store import Stats
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.embedded import field_of
-from postroom.stores.mongo.troubles import translated
+from postroom.stores.mongo.errors import translated
 
 _DOCUMENTS = 1_000  # looked at: whoever has more of them waiting knows enough
 

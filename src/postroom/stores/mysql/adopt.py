@@ -24,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from postroom.errors import ConfigError, EventError, StoreConflictError, StoreError
+from postroom.errors import ConfigError, EventError, StoreError, StoreRetryableError
 from postroom.event import (
     DEFAULT_STREAM,
     DEFAULT_TOPIC,
@@ -32,7 +32,7 @@ from postroom.event import (
     MAX_TOPIC_BYTES,
     check_text,
 )
-from postroom.stores.mysql.leasing import leases
+from postroom.stores.mysql.leases import leases
 from postroom.stores.mysql.statements import load_queries
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ async def _step(
                     **{name: values[name] for name in (*_STATES, "time_zone")},
                 )
                 session.later("adopt_delete", parts=parts, ids=ids)
-    except StoreConflictError:
+    except StoreRetryableError:
         raise
     except StoreError as error:
         if "PRIMARY" not in str(error):
@@ -199,8 +199,8 @@ async def _step(
 
 async def _refuse_relays(session: Session, adoption: Adoption) -> None:
     """Refuse to put rows before what a relay may have sent already (G4)."""
-    roster = await leases(session, adoption.stream)
-    names = sorted({member.name or member.owner for member in roster.members})
+    membership = await leases(session, adoption.stream)
+    names = sorted({member.name or member.owner for member in membership.members})
     if names and not adoption.force:
         raise StoreError(
             f"relays serve the stream {adoption.stream!r}: {', '.join(names)}. A row that is moved "

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from postroom.clock import host_microseconds
-from postroom.codec import MAX_PAYLOAD_BYTES
 from postroom.errors import StoreError
-from postroom.finding import Finding
+from postroom.model.clock import host_microseconds
+from postroom.model.codec import MAX_PAYLOAD_BYTES
+from postroom.model.diagnostics import Finding
 from postroom.stores.mysql.session import end
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from contextlib import suppress
 from typing import Any
 
 from postroom.errors import StoreError
-from postroom.flawed import decode
+from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
 from postroom.store import Settlement, Staged
-from postroom.stores.mysql.leasing import fence, microseconds
+from postroom.stores.mysql.leases import fence, microseconds
 from postroom.stores.mysql.session import Session
 from postroom.transaction import Proof, by_place
 
@@ -95,16 +95,19 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
 
 async def holds(session: Session, proofs: Sequence[Proof]) -> set[int]:
     """Return the places of the proofs that are there."""
-    marks, counters = by_place(proofs)
+    acceptances, counters = by_place(proofs)
     there = set[int]()
-    if marks:
-        names = {n: (mark.consumer.encode(), mark.id.encode()) for n, mark in marks.items()}
+    if acceptances:
+        names = {
+            n: (acceptance.consumer.encode(), acceptance.id.encode())
+            for n, acceptance in acceptances.items()
+        }
         consumers, ids = zip(*names.values(), strict=True)
         rows = await session.rows(
-            "holds_marks",
+            "holds_acceptances",
             consumers=tuple(set(consumers)),
             ids=tuple(set(ids)),
-            marks=tuple(set(names.values())),
+            acceptances=tuple(set(names.values())),
         )
         done = {(bytes(consumer), bytes(name)) for consumer, name in rows}
         there |= {n for n, name in names.items() if name in done}
@@ -173,22 +176,24 @@ async def stage(session: Session, stream: str, lanes: Sequence[int], limit: int)
     return Staged(moved, wait, bool(ready))
 
 
-async def mend(
+async def repair_blocks(
     session: Session, stream: str, owner: str, leases: Mapping[int, int], limit: int
 ) -> int:
     """Repair blocks from state; takes the fence only if one is broken."""
     if not leases:
         return 0
-    if not await session.rows("mend", stream=stream, lanes=tuple(leases), limit=1):
+    if not await session.rows("repair_blocks", stream=stream, lanes=tuple(leases), limit=1):
         return 0
-    mended = 0
+    repaired = 0
     async with session.change():
         lanes = await fence(session, stream, owner, leases)
         if lanes:
-            broken = await session.rows("mend", stream=stream, lanes=tuple(lanes), limit=limit)
+            broken = await session.rows(
+                "repair_blocks", stream=stream, lanes=tuple(lanes), limit=limit
+            )
             for (key_hash,) in broken:
-                mended += await advance(session, stream, key_hash)
-    return mended
+                repaired += await advance(session, stream, key_hash)
+    return repaired
 
 
 async def prune(session: Session, older_than_seconds: float, limit: int) -> int:

@@ -10,7 +10,7 @@ import re
 from hashlib import md5
 from uuid import uuid4
 
-from postroom.errors import SchemaError, StoreConflictError
+from postroom.errors import SchemaError, StoreRetryableError
 from postroom.stores.mysql.session import Session
 from postroom.stores.mysql.statements import load_migrations
 
@@ -89,7 +89,7 @@ async def _lock(session: Session, prefix: str, patience_seconds: int) -> str:
     name = f"postroom:{md5(place.encode(), usedforsecurity=False).hexdigest()}"
     ((got,),) = await session.rows("lock", name=name, patience=patience_seconds)
     if got != 1:
-        raise StoreConflictError(
+        raise StoreRetryableError(
             f"another process has been migrating these tables for {patience_seconds} s; try again"
         )
     return name

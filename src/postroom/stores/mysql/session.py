@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 import asyncmy
 
-from postroom.errors import ConfigError, StoreLostError
-from postroom.stores.mysql.faults import is_lost, translate
+from postroom.errors import ConfigError, StoreUnknownError
+from postroom.stores.mysql.errors import is_lost, translate
 
 Flavour = Literal["mysql", "mariadb"]
 
@@ -267,7 +267,7 @@ class Session:
         """Commit at the end, roll back on any error.
 
         An error on the way to the commit leaves nothing changed. If the connection goes away while
-        the COMMIT is under way, nobody knows: StoreLostError.
+        the COMMIT is under way, nobody knows: StoreUnknownError.
         """
         self._ahead, self._ahead_bytes = ["BEGIN"], 0
         self._counted, self._fetched, self.changed, self.fetched = set(), set(), 0, []
@@ -293,7 +293,7 @@ class Session:
         except (asyncmy.errors.MySQLError, OSError, EOFError) as error:
             if is_lost(error):
                 self.broken = True
-                raise StoreLostError(
+                raise StoreUnknownError(
                     f"the connection went away during a commit: {error}; whether it happened is "
                     "unknown"
                 ) from error

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import NamedTuple
 
-from postroom.stores import statements
+from postroom.stores import sql_files
 
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z_]+)")
 _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
@@ -23,7 +23,7 @@ class Migration(NamedTuple):
 @cache
 def load_queries(prefix: str) -> Mapping[str, str]:
     """Return every statement by its name, with the tables called by this prefix."""
-    found = {n: _bare(text) for n, text in statements.load_queries(__package__, prefix).items()}
+    found = {n: _bare(text) for n, text in sql_files.load_queries(__package__, prefix).items()}
     columns = found.pop("columns")
     return {
         name: _PARAMETER.sub(r"%(\1)s", text.replace("{columns}", columns))
@@ -36,7 +36,7 @@ def load_migrations(prefix: str) -> tuple[Migration, ...]:
     """Return the steps of the schema in their order, cut into statements."""
     return tuple(
         Migration(step.version, tuple(cut(step.script)))
-        for step in statements.load_migrations(__package__, prefix)
+        for step in sql_files.load_migrations(__package__, prefix)
     )
 
 

@@ -8,17 +8,18 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import ConfigError, StoreError
+from postroom.model.dead_letters import DeadCause
+from postroom.model.url import Url, one_of, seconds, whole_number
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
+    AuditEntry,
     Capabilities,
-    Cause,
-    Deed,
     Details,
     Filter,
     Member,
-    Read,
-    Roster,
+    Membership,
+    ReadRequest,
     Schema,
     Settlement,
     Staged,
@@ -26,15 +27,16 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.mysql import events, leasing, people, reading, schema
-from postroom.stores.mysql.lending import Lender
+from postroom.stores.mysql import events, operations, schema
+from postroom.stores.mysql import leases as leases_module
+from postroom.stores.mysql import read as read_module
+from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.pool import Pool
 from postroom.stores.mysql.session import Session, Target, Tls
 from postroom.stores.mysql.statements import load_migrations, load_queries
-from postroom.stores.statements import script_after
+from postroom.stores.sql_files import script_after
 from postroom.transaction import Proof
-from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
-from postroom.url import Url, one_of, seconds, whole_number
+from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 if TYPE_CHECKING:
     import asyncmy
@@ -59,7 +61,7 @@ class MysqlStore:
     connect_seconds    how long to wait for the server at the beginning of a session
     statement_seconds  how long a statement may take; the server stops it then
     lock_seconds       how long a statement waits for another transaction's lock before
-                       StoreConflictError; whole seconds
+                       StoreRetryableError; whole seconds
     ssl_mode           `required`: encrypted; `verify_ca`: and the server's certificate is checked;
                        `verify_identity`: and its name. Default: `verify_identity` if one of the
                        files below is given, else the connection is not encrypted
@@ -109,8 +111,8 @@ class MysqlStore:
         )  # fmt: skip
         self._size = pool_size
         self._pool: Pool | None = None
-        self._lender: Lender | None = None
-        self._door = asyncio.Lock()
+        self._handler_transactions: HandlerTransactions | None = None
+        self._lifecycle_lock = asyncio.Lock()
 
     @classmethod
     def from_url(cls, url: str | Url) -> MysqlStore:
@@ -145,7 +147,7 @@ class MysqlStore:
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
-        async with self._door:  # relays that start together share one pool
+        async with self._lifecycle_lock:  # relays that start together share one pool
             if self._pool is not None:
                 return
             pool = Pool(self._connect, self._size)
@@ -156,16 +158,16 @@ class MysqlStore:
                 await pool.close()
                 raise
             self._pool = pool
-            self._lender = Lender(self.target, _HANDLERS)
+            self._handler_transactions = HandlerTransactions(self.target, _HANDLERS)
 
     async def close(self) -> None:
-        self._door = asyncio.Lock()  # the next life may have another event loop
+        self._lifecycle_lock = asyncio.Lock()  # the next life may have another event loop
         pool, self._pool = self._pool, None
-        lender, self._lender = self._lender, None
+        handler_transactions, self._handler_transactions = self._handler_transactions, None
         if pool is not None:
             await pool.close()
-        if lender is not None:
-            await lender.close()
+        if handler_transactions is not None:
+            await handler_transactions.close()
 
     async def migrate(self) -> int:
         async with self._once() as session:
@@ -181,7 +183,7 @@ class MysqlStore:
 
     async def identity(self) -> str:
         async with self.session() as session:
-            return await people.identity(session)
+            return await operations.identity(session)
 
     async def max_packet_bytes(self) -> int:
         """Return the longest statement that the server takes: no event can be larger."""
@@ -190,17 +192,17 @@ class MysqlStore:
         return int(limit)
 
     # -- lanes --------------------------------------------------------------------------------
-    async def beat(
+    async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
-    ) -> Roster:
+    ) -> Membership:
         async with self.session() as session:
-            return await leasing.beat(session, stream, member, lease_seconds, held)
+            return await leases_module.heartbeat(session, stream, member, lease_seconds, held)
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
         async with self.session() as session:
-            return await leasing.take(session, stream, owner, lanes, lease_seconds)
+            return await leases_module.take(session, stream, owner, lanes, lease_seconds)
 
     async def retake(
         self,
@@ -211,24 +213,26 @@ class MysqlStore:
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         async with self.session() as session:
-            return await leasing.retake(session, stream, owner, held, lease_seconds, doubt_seconds)
+            return await leases_module.retake(
+                session, stream, owner, held, lease_seconds, doubt_seconds
+            )
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
         async with self.session() as session:
-            await leasing.release(session, stream, owner, held)
+            await leases_module.release(session, stream, owner, held)
 
     async def leave(self, stream: str, owner: str) -> None:
         async with self.session() as session:
-            await leasing.leave(session, stream, owner)
+            await leases_module.leave(session, stream, owner)
 
-    async def leases(self, stream: str) -> Roster:
+    async def leases(self, stream: str) -> Membership:
         async with self.session() as session:
-            return await leasing.leases(session, stream)
+            return await leases_module.leases(session, stream)
 
     # -- events -------------------------------------------------------------------------------
-    async def read(self, question: Read) -> list[Record]:
+    async def read(self, request: ReadRequest) -> list[Record]:
         async with self.session() as session:
-            return await reading.read(session, question)
+            return await read_module.read(session, request)
 
     async def settle(self, settlement: Settlement) -> set[int]:
         async with self.session() as session:
@@ -238,9 +242,11 @@ class MysqlStore:
         async with self.session() as session:
             return await events.stage(session, stream, lanes, limit)
 
-    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+    async def repair_blocks(
+        self, stream: str, owner: str, leases: Mapping[int, int], limit: int
+    ) -> int:
         async with self.session() as session:
-            return await events.mend(session, stream, owner, leases, limit)
+            return await events.repair_blocks(session, stream, owner, leases, limit)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         async with self.session() as session:
@@ -249,7 +255,7 @@ class MysqlStore:
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         async with self.session() as session:
-            return await people.get(session, event_id)
+            return await operations.get(session, event_id)
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         async with self.session() as session:
@@ -257,19 +263,19 @@ class MysqlStore:
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         async with self.session() as session:
-            return await people.look_up(session, ids)
+            return await operations.look_up(session, ids)
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
         async with self.session() as session:
-            return await people.open_keys(session, stream, limit)
+            return await operations.open_keys(session, stream, limit)
 
     async def find(self, wanted: Filter) -> list[Record]:
         async with self.session() as session:
-            return await people.find(session, wanted)
+            return await operations.find(session, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
         async with self.session() as session:
-            return await people.stats(session, stream)
+            return await operations.stats(session, stream)
 
     async def streams(self) -> list[str]:
         async with self.session() as session:
@@ -277,33 +283,35 @@ class MysqlStore:
 
     async def details(self, event_id: str) -> Details | None:
         async with self.session() as session:
-            return await people.details(session, event_id)
+            return await operations.details(session, event_id)
 
-    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
+    async def dead_causes(
+        self, stream: str | None = None, limit: int = MAX_CAUSES
+    ) -> list[DeadCause]:
         async with self.session() as session:
-            return await people.causes(session, stream, limit)
+            return await operations.dead_causes(session, stream, limit)
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
         async with self.session() as session:
-            return await people.replay(session, ids, new_id=new_id, by=by)
+            return await operations.replay(session, ids, new_id=new_id, by=by)
 
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
         async with self.session() as session:
-            return await people.bury(session, ids, short_error(reason), by=by)
+            return await operations.bury(session, ids, short_error(reason), by=by)
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:
-            await people.skip(session, event_id, short_error(reason), by=by)
+            await operations.skip(session, event_id, short_error(reason), by=by)
 
-    async def note(self, deed: Deed) -> None:
+    async def record_audit(self, entry: AuditEntry) -> None:
         async with self.session() as session:
-            await people.note(session, deed)
+            await operations.record_audit(session, entry)
 
-    async def deeds(self, limit: int) -> list[Deed]:
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
         async with self.session() as session:
-            return await people.deeds(session, limit)
+            return await operations.audit_log(session, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
@@ -314,15 +322,15 @@ class MysqlStore:
     def transaction(self) -> AbstractAsyncContextManager[asyncmy.Connection]:
         """Open a transaction for a handler on an asyncmy connection; commits on exit.
 
-        A deadlock or a lock that was not free comes as StoreConflictError: nothing has happened,
+        A deadlock or a lock that was not free comes as StoreRetryableError: nothing has happened,
         and the whole handler may run again. If the connection goes away in the COMMIT, nobody
-        knows: StoreLostError.
+        knows: StoreUnknownError.
         """
-        return _opened(self._lender).transaction()
+        return _opened(self._handler_transactions).transaction()
 
     def sync_transaction(self) -> AbstractContextManager[Any]:
         """Open the same on a PyMySQL connection, for a handler in a thread."""
-        return _opened(self._lender).sync_transaction()
+        return _opened(self._handler_transactions).sync_transaction()
 
     # -- connections --------------------------------------------------------------------------
     @property

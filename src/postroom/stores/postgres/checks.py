@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from postroom.clock import host_microseconds
-from postroom.finding import Finding
+from postroom.model.clock import host_microseconds
+from postroom.model.diagnostics import Finding
 
 if TYPE_CHECKING:
     from postroom.stores.postgres.database import Database

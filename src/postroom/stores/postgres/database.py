@@ -14,10 +14,10 @@ from psycopg import AsyncConnection, AsyncRawCursor
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
-from postroom.errors import StoreConflictError, StoreLostError
-from postroom.stores.postgres.connecting import Connector, RelayConnection
-from postroom.stores.postgres.failures import first_line, is_fatal, translate
-from postroom.transactions.sql import Query
+from postroom.errors import StoreRetryableError, StoreUnknownError
+from postroom.stores.postgres.connector import Connector, RelayConnection
+from postroom.stores.postgres.errors import first_line, is_fatal, translate
+from postroom.transactions.queries import Query
 
 _GRACE_SECONDS = 2.0  # after the server's own limit, which gives the better answer
 _IDLE_SECONDS = 300.0
@@ -141,7 +141,9 @@ class Database:
             self._failures += broken
             if limit.over:
                 silence = f"no answer from PostgreSQL within {limit.seconds:g} s"
-                raise (StoreConflictError if session.undone else StoreLostError)(silence) from error
+                raise (StoreRetryableError if session.undone else StoreUnknownError)(
+                    silence
+                ) from error
             raise translate(error, broken=broken, undone=session.undone) from error
         finally:
             await self._pool.putconn(connection)
@@ -151,8 +153,8 @@ class Database:
             return await self._pool.getconn()
         except Exception as error:
             reason = self._connector.error
-            if reason is not None and isinstance(translate(error), StoreConflictError):
-                raise StoreConflictError(
+            if reason is not None and isinstance(translate(error), StoreRetryableError):
+                raise StoreRetryableError(
                     f"cannot connect to PostgreSQL: {first_line(reason)}"
                 ) from error
             raise translate(error) from error

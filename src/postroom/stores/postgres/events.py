@@ -8,36 +8,36 @@ from time import monotonic
 from typing import Any
 
 from postroom.errors import StoreError
-from postroom.flawed import to_records
+from postroom.model.unreadable_rows import to_records
 from postroom.record import Record, short_error
-from postroom.store import Read, Settlement, Staged
+from postroom.store import ReadRequest, Settlement, Staged
 from postroom.stores.postgres.database import Database, Session
-from postroom.stores.postgres.floor import Floors
-from postroom.stores.postgres.leasing import fence
+from postroom.stores.postgres.floors import Floors
+from postroom.stores.postgres.leases import fence
 from postroom.stores.postgres.statements import hashes, numbers, texts
 from postroom.transaction import Proof, by_place
 
 ADVANCE_STEP = 500
 
 
-async def read(db: Database, floors: Floors, question: Read) -> list[Record]:
+async def read(db: Database, floors: Floors, request: ReadRequest) -> list[Record]:
     """Choose and fetch in one statement, which is one snapshot."""
-    lanes, began = question.lanes, monotonic()
+    lanes, began = request.lanes, monotonic()
     rows = await db.rows(
         "read",
-        stream=question.stream,
+        stream=request.stream,
         lanes=numbers(lanes),
-        owner=question.owner,
-        tokens=numbers(map(question.tokens.get, lanes)),
-        floors=floors.under(question),
+        owner=request.owner,
+        tokens=numbers(map(request.tokens.get, lanes)),
+        floors=floors.under(request),
         epoch=floors.epoch,
-        per_lane=question.per_lane,
-        rows=max(question.rows, 1),
-        size=question.size,
-        exclude=hashes(question.exclude),
+        per_lane=request.per_lane,
+        rows=max(request.rows, 1),
+        size=request.size,
+        exclude=hashes(request.exclude),
     )
     with suppress(StoreError):  # only the next reads are slower for it
-        await floors.noticed(db, question, monotonic() - began)
+        await floors.noticed(db, request, monotonic() - began)
     return to_records(rows)
 
 
@@ -76,14 +76,14 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
 
 async def holds(session: Session | Database, proofs: Sequence[Proof]) -> set[int]:
     """Return the places of the proofs that are there."""
-    marks, counters = by_place(proofs)
+    acceptances, counters = by_place(proofs)
     there = set[int]()
-    if marks:
+    if acceptances:
         rows = await session.rows(
-            "holds_marks",
-            places=numbers(marks),
-            consumers=texts(mark.consumer for mark in marks.values()),
-            ids=texts(mark.id for mark in marks.values()),
+            "holds_acceptances",
+            places=numbers(acceptances),
+            consumers=texts(acceptance.consumer for acceptance in acceptances.values()),
+            ids=texts(acceptance.id for acceptance in acceptances.values()),
         )
         there |= {place for (place,) in rows}
     if counters:
@@ -152,12 +152,12 @@ async def _write(
         else:
             deleted = await session.rows("settle_delete", **name(done))
             changed += len(deleted)
-    if dead := [burial for burial in s.dead if burial.record.lane in held]:
+    if dead := [buried for buried in s.dead if buried.record.lane in held]:
         changed += await change(
             "settle_dead",
-            (burial.record for burial in dead),
-            attempts=numbers(burial.attempts for burial in dead),
-            errors=[short_error(burial.error) for burial in dead],
+            (buried.record for buried in dead),
+            attempts=numbers(buried.attempts for buried in dead),
+            errors=[short_error(buried.error) for buried in dead],
         )
     if failed := [failure for failure in s.failed if failure.record.lane in held]:
         heads = [failure.record for failure in failed]
@@ -213,16 +213,18 @@ async def stage(
     return Staged(int(moved), due, ready)
 
 
-async def mend(
+async def repair_blocks(
     db: Database, floors: Floors, stream: str, owner: str, leases: Mapping[int, int], limit: int
 ) -> int:
     """Repair blocks from state; opens a transaction only if one is broken."""
-    if not await db.rows("mend", stream=stream, lanes=numbers(leases), limit=1):
+    if not await db.rows("repair_blocks", stream=stream, lanes=numbers(leases), limit=1):
         return 0
     with floors.moving(stream, leases):
         async with db.change() as session:
             held = await fence(session, stream, owner, leases)
-            broken = await session.rows("mend", stream=stream, lanes=numbers(held), limit=limit)
+            broken = await session.rows(
+                "repair_blocks", stream=stream, lanes=numbers(held), limit=limit
+            )
             lowest = await advance(session, stream, [key_hash for (key_hash,) in broken])
             floors.lower(stream, lowest)
             return len(lowest)

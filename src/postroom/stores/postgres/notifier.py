@@ -11,10 +11,10 @@ from contextlib import suppress
 import psycopg
 
 from postroom.engine.pauses import Pauses
-from postroom.stores.postgres.connecting import Connector
-from postroom.stores.postgres.failures import first_line
+from postroom.model.url import Url
+from postroom.stores.postgres.connector import Connector
+from postroom.stores.postgres.errors import first_line
 from postroom.stores.postgres.options import Options
-from postroom.url import Url
 
 _GAP_SECONDS = 0.005  # kicks within this time of one NOTIFY are told by the next
 _RETRY_SECONDS, _LONGEST_RETRY = 1.0, 10.0  # after an error, and after many

@@ -11,8 +11,9 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from postroom.errors import ConfigError
-from postroom.transactions.sql import DEFAULT_PREFIX, qualify
-from postroom.url import Url, boolean, seconds, unknown, whole_number
+from postroom.model.suggest import unknown
+from postroom.model.url import Url, boolean, seconds, whole_number
+from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 
 SCHEMES = ("postgresql", "postgres")
 _CHANNEL_BYTES = 63

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 
-from postroom.stores import statements
-from postroom.stores.statements import Migration
-from postroom.transactions.sql import Query, compile_query
+from postroom.stores import sql_files
+from postroom.stores.sql_files import Migration
+from postroom.transactions.queries import Query, compile_query
 
 
 @cache
 def load_queries(tables: str) -> Mapping[str, Query]:
     """Return every statement by its name; `tables` is what the tables' names begin with."""
-    found = statements.load_queries(__package__, tables)
+    found = sql_files.load_queries(__package__, tables)
     return {name: compile_query(sql, "numeric") for name, sql in found.items()}
 
 
 def load_migrations(prefix: str) -> tuple[Migration, ...]:
     """Return the steps of the schema in their order; their names are found by the search_path."""
-    return statements.load_migrations(__package__, prefix)
+    return sql_files.load_migrations(__package__, prefix)
 
 
 def migration_sql(prefix: str, schema: str | None, after: int) -> str:
     """Return what the steps after a version say, as one transaction, for people with a DBA."""
-    script = statements.script_after(__package__, prefix, after)
+    script = sql_files.script_after(__package__, prefix, after)
     if not script:
         return ""
     place = "" if schema is None else f'CREATE SCHEMA IF NOT EXISTS "{schema}";\n{_use(schema)};\n'

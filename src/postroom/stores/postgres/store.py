@@ -11,17 +11,18 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 
 from postroom.errors import StoreError
+from postroom.model.dead_letters import DeadCause
+from postroom.model.url import Url
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
+    AuditEntry,
     Capabilities,
-    Cause,
-    Deed,
     Details,
     Filter,
     Member,
-    Read,
-    Roster,
+    Membership,
+    ReadRequest,
     Schema,
     Settlement,
     Staged,
@@ -29,18 +30,18 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.postgres import events, leasing, people, schema
-from postroom.stores.postgres.connecting import Connector
+from postroom.stores.postgres import events, operations, schema
+from postroom.stores.postgres import leases as leases_module
+from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.database import Database
-from postroom.stores.postgres.failures import could_not_connect, is_fatal, translate
-from postroom.stores.postgres.floor import Floors
-from postroom.stores.postgres.lending import Lender
-from postroom.stores.postgres.listening import Listener
+from postroom.stores.postgres.errors import could_not_connect, is_fatal, translate
+from postroom.stores.postgres.floors import Floors
+from postroom.stores.postgres.handler_transactions import HandlerTransactions
+from postroom.stores.postgres.listener import Listener
 from postroom.stores.postgres.notifier import PostgresNotifier
 from postroom.stores.postgres.options import Options
 from postroom.stores.postgres.statements import load_migrations, load_queries, migration_sql
 from postroom.transaction import Proof
-from postroom.url import Url
 
 _MIGRATE_SECONDS = 600
 
@@ -57,7 +58,7 @@ class PostgresStore:
     capabilities = Capabilities()
 
     def __init__(self, conninfo: str, **settings: Any) -> None:
-        self._furnish(Options.make(conninfo, settings))
+        self._build(Options.make(conninfo, settings))
 
     @classmethod
     def from_url(cls, url: str | Url) -> PostgresStore:
@@ -66,10 +67,10 @@ class PostgresStore:
         Other options are libpq's: sslmode, target_session_attrs, …
         """
         store = cls.__new__(cls)
-        store._furnish(Options.from_url(url))
+        store._build(Options.from_url(url))
         return store
 
-    def _furnish(self, options: Options) -> None:
+    def _build(self, options: Options) -> None:
         self.options = options
         self.tables = Tables(options.prefix, options.schema)
         if not options.notify:
@@ -79,12 +80,12 @@ class PostgresStore:
         self._floors = Floors()
         self._listener = Listener(self._connector)
         self._notifier = PostgresNotifier(options)
-        self._lender: Lender | None = None
-        self._door = asyncio.Lock()
+        self._handler_transactions: HandlerTransactions | None = None
+        self._lifecycle_lock = asyncio.Lock()
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
-        async with self._door:  # relays that start together share one pool
+        async with self._lifecycle_lock:  # relays that start together share one pool
             if self._database is not None:
                 return
             async with self._connected() as connection:
@@ -93,17 +94,17 @@ class PostgresStore:
             self._database = database
             self._floors = Floors()
             self._listener = Listener(self._connector)
-            self._lender = Lender(self._connector, self._added)
+            self._handler_transactions = HandlerTransactions(self._connector, self._added)
             await database.open()
 
     async def close(self) -> None:
-        self._door = asyncio.Lock()  # the next life may have another event loop
+        self._lifecycle_lock = asyncio.Lock()  # the next life may have another event loop
         database, self._database = self._database, None
-        lender, self._lender = self._lender, None
+        handler_transactions, self._handler_transactions = self._handler_transactions, None
         await self._listener.close()
         self._notifier.close()
-        if lender is not None:
-            await lender.close()
+        if handler_transactions is not None:
+            await handler_transactions.close()
         if database is not None:
             await database.close()
 
@@ -120,18 +121,18 @@ class PostgresStore:
         return migration_sql(self.options.prefix, self.options.schema, after)
 
     async def identity(self) -> str:
-        return await people.identity(self.database)
+        return await operations.identity(self.database)
 
     # -- lanes --------------------------------------------------------------------------------
-    async def beat(
+    async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
-    ) -> Roster:
-        return await leasing.beat(self.database, stream, member, lease_seconds, held)
+    ) -> Membership:
+        return await leases_module.heartbeat(self.database, stream, member, lease_seconds, held)
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        tokens = await leasing.take(self.database, stream, owner, lanes, lease_seconds)
+        tokens = await leases_module.take(self.database, stream, owner, lanes, lease_seconds)
         self._floors.taken(stream, owner, tokens)
         return tokens
 
@@ -143,24 +144,24 @@ class PostgresStore:
         lease_seconds: float,
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
-        tokens = await leasing.retake(
+        tokens = await leases_module.retake(
             self.database, stream, owner, held, lease_seconds, doubt_seconds
         )
         self._floors.taken(stream, owner, tokens)
         return tokens
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        await leasing.release(self.database, stream, owner, held)
+        await leases_module.release(self.database, stream, owner, held)
 
     async def leave(self, stream: str, owner: str) -> None:
-        await leasing.leave(self.database, stream, owner)
+        await leases_module.leave(self.database, stream, owner)
 
-    async def leases(self, stream: str) -> Roster:
-        return await leasing.leases(self.database, stream)
+    async def leases(self, stream: str) -> Membership:
+        return await leases_module.leases(self.database, stream)
 
     # -- events -------------------------------------------------------------------------------
-    async def read(self, question: Read) -> list[Record]:
-        return await events.read(self.database, self._floors, question)
+    async def read(self, request: ReadRequest) -> list[Record]:
+        return await events.read(self.database, self._floors, request)
 
     async def settle(self, settlement: Settlement) -> set[int]:
         return await events.settle(self.database, self._floors, settlement)
@@ -168,56 +169,60 @@ class PostgresStore:
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         return await events.stage(self.database, self._floors, stream, lanes, limit)
 
-    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
-        return await events.mend(self.database, self._floors, stream, owner, leases, limit)
+    async def repair_blocks(
+        self, stream: str, owner: str, leases: Mapping[int, int], limit: int
+    ) -> int:
+        return await events.repair_blocks(self.database, self._floors, stream, owner, leases, limit)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         return await events.prune(self.database, older_than_seconds, limit)
 
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
-        return await people.get(self.database, event_id)
+        return await operations.get(self.database, event_id)
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         return await events.holds(self.database, proofs)
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        return await people.look_up(self.database, ids)
+        return await operations.look_up(self.database, ids)
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        return await people.open_keys(self.database, stream, limit)
+        return await operations.open_keys(self.database, stream, limit)
 
     async def find(self, wanted: Filter) -> list[Record]:
-        return await people.find(self.database, wanted)
+        return await operations.find(self.database, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
-        return await people.stats(self.database, stream)
+        return await operations.stats(self.database, stream)
 
     async def streams(self) -> list[str]:
-        return await people.streams(self.database)
+        return await operations.streams(self.database)
 
     async def details(self, event_id: str) -> Details | None:
-        return await people.details(self.database, event_id)
+        return await operations.details(self.database, event_id)
 
-    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
-        return await people.causes(self.database, stream, limit)
+    async def dead_causes(
+        self, stream: str | None = None, limit: int = MAX_CAUSES
+    ) -> list[DeadCause]:
+        return await operations.dead_causes(self.database, stream, limit)
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
-        return await people.replay(self.database, ids, new_id=new_id, by=by)
+        return await operations.replay(self.database, ids, new_id=new_id, by=by)
 
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
-        return await people.bury(self.database, ids, short_error(reason), by=by)
+        return await operations.bury(self.database, ids, short_error(reason), by=by)
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await people.skip(self.database, event_id, short_error(reason), by=by)
+        await operations.skip(self.database, event_id, short_error(reason), by=by)
 
-    async def note(self, deed: Deed) -> None:
-        await people.note(self.database, deed)
+    async def record_audit(self, entry: AuditEntry) -> None:
+        await operations.record_audit(self.database, entry)
 
-    async def deeds(self, limit: int) -> list[Deed]:
-        return await people.deeds(self.database, limit)
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
+        return await operations.audit_log(self.database, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
@@ -234,11 +239,11 @@ class PostgresStore:
 
         What the handler sets with SET stays on the connection for the next one: use SET LOCAL.
         """
-        return self._lent.transaction()
+        return self._guarded.transaction()
 
     def sync_transaction(self) -> AbstractContextManager[Connection[Any]]:
         """Open the same on a psycopg connection without a loop, for a handler in a thread."""
-        return self._lent.sync_transaction()
+        return self._guarded.sync_transaction()
 
     def _added(self) -> None:
         if self.options.notify:
@@ -258,10 +263,10 @@ class PostgresStore:
         return self._database
 
     @property
-    def _lent(self) -> Lender:
-        if self._lender is None:
+    def _guarded(self) -> HandlerTransactions:
+        if self._handler_transactions is None:
             raise StoreError("the store is not open; call `await store.open()` first")
-        return self._lender
+        return self._handler_transactions
 
     @asynccontextmanager
     async def _connected(self, *, migrating: bool = False) -> AsyncIterator[AsyncConnection[Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from postroom.finding import Finding
+from postroom.model.diagnostics import Finding
 
 if TYPE_CHECKING:
     from postroom.stores.sqlite.store import SqliteStore

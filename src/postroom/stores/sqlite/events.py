@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
 
-from postroom.clock import host_microseconds
-from postroom.flawed import decode, to_records
+from postroom.model.clock import host_microseconds
+from postroom.model.unreadable_rows import decode, to_records
 from postroom.record import Record, short_error
-from postroom.store import Read, Settlement, Staged
-from postroom.stores.sqlite.leasing import held_lanes, microseconds
-from postroom.stores.sqlite.thread import Database, is_not_text
+from postroom.store import ReadRequest, Settlement, Staged
+from postroom.stores.sqlite.errors import is_not_text
+from postroom.stores.sqlite.leases import held_lanes, microseconds
+from postroom.stores.sqlite.thread import Database
 from postroom.transaction import Proof, by_place
 
 ADVANCE_STEP = 500
@@ -24,24 +25,24 @@ _payload = attrgetter("payload")
 _headers = attrgetter("headers_json")
 
 
-def read(db: Database, question: Read) -> list[Record]:
+def read(db: Database, request: ReadRequest) -> list[Record]:
     """Choose by the index alone, then fetch what was chosen, in one snapshot.
 
     Oldest first, because rows that were written together lie on the same pages: a settle that
     follows the order of the lanes instead would write several times as many of them.
     """
     with db.snapshot():
-        seqs = _choose(db, question)
+        seqs = _choose(db, request)
         if not seqs:
             return []
         asked = json.dumps(seqs)
         try:
-            return _fetch(db.run("read", seqs=asked), question.size)
+            return _fetch(db.run("read", seqs=asked), request.size)
         except sqlite3.OperationalError as error:
             if not is_not_text(error):
                 raise
         with db.reading_any_text():  # slower, until the row in question has been settled
-            return _fetch(db.run("read", seqs=asked), question.size)
+            return _fetch(db.run("read", seqs=asked), request.size)
 
 
 def _fetch(cursor: sqlite3.Cursor, room: int) -> list[Record]:
@@ -64,16 +65,16 @@ def _fetch(cursor: sqlite3.Cursor, room: int) -> list[Record]:
     return found
 
 
-def _choose(db: Database, question: Read) -> list[int]:
+def _choose(db: Database, request: ReadRequest) -> list[int]:
     """Return the numbers to read: the first of each lane, then the oldest of the rest."""
     where = {
-        "stream": question.stream,
-        "lanes": json.dumps([(lane, question.tokens.get(lane)) for lane in question.lanes]),
-        "per_lane": question.per_lane,
-        "owner": question.owner,
+        "stream": request.stream,
+        "lanes": json.dumps([(lane, request.tokens.get(lane)) for lane in request.lanes]),
+        "per_lane": request.per_lane,
+        "owner": request.owner,
     }
-    if question.exclude:
-        exclude = json.dumps([key.hex().upper() for key in question.exclude])
+    if request.exclude:
+        exclude = json.dumps([key.hex().upper() for key in request.exclude])
         lanes = db.rows("read_seqs_except", exclude=exclude, **where)
     else:
         lanes = db.rows("read_seqs", **where)
@@ -84,7 +85,7 @@ def _choose(db: Database, question: Read) -> list[int]:
         heads += seqs[:1]
         rest += seqs[1:]
     rest.sort()
-    return (heads + rest)[: max(question.rows, 1)]
+    return (heads + rest)[: max(request.rows, 1)]
 
 
 def settle(db: Database, settlement: Settlement) -> set[int]:
@@ -155,11 +156,13 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
 
 def holds(db: Database, proofs: Sequence[Proof]) -> set[int]:
     """Return the places of the proofs that are there."""
-    marks, counters = by_place(proofs)
+    acceptances, counters = by_place(proofs)
     there = set[int]()
-    if marks:
-        asked = json.dumps([(n, mark.consumer, mark.id) for n, mark in marks.items()])
-        there |= {n for (n,) in db.rows("holds_marks", marks=asked)}
+    if acceptances:
+        asked = json.dumps(
+            [(n, acceptance.consumer, acceptance.id) for n, acceptance in acceptances.items()]
+        )
+        there |= {n for (n,) in db.rows("holds_acceptances", acceptances=asked)}
     for place, (topic, key_hash, number) in counters.items():
         if db.rows("holds_counter", topic=topic, key_hash=key_hash, number=number):
             there.add(place)
@@ -213,13 +216,15 @@ def stage(db: Database, stream: str, lanes: Sequence[int], limit: int) -> Staged
     return Staged(moved, wait, bool(ready))
 
 
-def mend(db: Database, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
+def repair_blocks(
+    db: Database, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
     """Repair blocks from state; takes the write lock only if one is broken."""
-    if not db.rows("mend", stream=stream, lanes=json.dumps(list(leases)), limit=1):
+    if not db.rows("repair_blocks", stream=stream, lanes=json.dumps(list(leases)), limit=1):
         return 0
     with db.change() as now:
         lanes = json.dumps(sorted(held_lanes(db, stream, owner, leases, now)))
-        broken = db.rows("mend", stream=stream, lanes=lanes, limit=limit)
+        broken = db.rows("repair_blocks", stream=stream, lanes=lanes, limit=limit)
         return sum(advance(db, stream, key_hash) for (key_hash,) in broken)
 
 

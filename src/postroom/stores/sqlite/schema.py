@@ -6,9 +6,10 @@ import sqlite3
 import time
 from uuid import uuid4
 
-from postroom.errors import SchemaError, StoreConflictError, StoreError
+from postroom.errors import SchemaError, StoreError, StoreRetryableError
+from postroom.stores.sqlite.errors import is_busy
 from postroom.stores.sqlite.statements import load_migrations
-from postroom.stores.sqlite.thread import Database, is_busy
+from postroom.stores.sqlite.thread import Database
 
 _VERSION = "schema_version"
 _OLDEST_SQLITE = (3, 35, 0)
@@ -87,7 +88,7 @@ def _use_wal(connection: sqlite3.Connection, patience_seconds: float) -> None:
             if not is_busy(error):
                 raise
             if time.monotonic() > deadline:
-                raise StoreConflictError("the database is busy: cannot switch to WAL") from error
+                raise StoreRetryableError("the database is busy: cannot switch to WAL") from error
             time.sleep(0.01)
             continue
         if mode != "wal":

@@ -7,7 +7,7 @@ from functools import cache
 from sqlite3 import complete_statement
 from typing import NamedTuple
 
-from postroom.stores import statements
+from postroom.stores import sql_files
 
 
 class Migration(NamedTuple):
@@ -19,7 +19,7 @@ class Migration(NamedTuple):
 
 def load_queries(prefix: str) -> Mapping[str, str]:
     """Return every statement by its name, with the tables called by this prefix."""
-    return statements.load_queries(__package__, prefix)
+    return sql_files.load_queries(__package__, prefix)
 
 
 @cache
@@ -27,7 +27,7 @@ def load_migrations(prefix: str) -> tuple[Migration, ...]:
     """Return the steps of the schema in their order."""
     return tuple(
         Migration(step.version, tuple(_cut(step.script)))
-        for step in statements.load_migrations(__package__, prefix)
+        for step in sql_files.load_migrations(__package__, prefix)
     )
 
 

@@ -11,17 +11,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import ConfigError, SchemaError, StoreError
+from postroom.model.dead_letters import DeadCause
+from postroom.model.url import Url, one_of, seconds
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
+    AuditEntry,
     Capabilities,
-    Cause,
-    Deed,
     Details,
     Filter,
     Member,
-    Read,
-    Roster,
+    Membership,
+    ReadRequest,
     Schema,
     Settlement,
     Staged,
@@ -29,14 +30,14 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.sqlite import events, leasing, people, schema
-from postroom.stores.sqlite.lending import Lender
+from postroom.stores.sql_files import script_after
+from postroom.stores.sqlite import events, operations, schema
+from postroom.stores.sqlite import leases as leases_module
+from postroom.stores.sqlite.handler_transactions import HandlerTransactions
 from postroom.stores.sqlite.statements import load_migrations, load_queries
 from postroom.stores.sqlite.thread import Database, DatabaseThread, OpenFile
-from postroom.stores.statements import script_after
 from postroom.transaction import Proof
-from postroom.transactions.sql import DEFAULT_PREFIX, check_prefix
-from postroom.url import Url, one_of, seconds
+from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 if TYPE_CHECKING:
     import aiosqlite
@@ -57,7 +58,7 @@ class SqliteStore:
 
     path          the file; made by `migrate`, never by `open`
     prefix        what the tables' names begin with
-    busy_seconds  how long a call waits for another writer before StoreConflictError
+    busy_seconds  how long a call waits for another writer before StoreRetryableError
     synchronous   `normal`: a power cut may undo the last settles, whose events are then sent
                   again; `full` or `extra`: it may not
     """
@@ -89,7 +90,9 @@ class SqliteStore:
         self._reader: DatabaseThread | None = None
         self._looker: DatabaseThread | None = None
         self._seen: int | None = None
-        self._lender = Lender(self._target("rw"), busy_seconds, self.path)
+        self._handler_transactions = HandlerTransactions(
+            self._target("rw"), busy_seconds, self.path
+        )
 
     @classmethod
     def from_url(cls, url: str | Url) -> SqliteStore:
@@ -124,7 +127,7 @@ class SqliteStore:
         for thread in threads:
             if thread is not None:
                 await thread.close()
-        await self._lender.close()
+        await self._handler_transactions.close()
 
     async def migrate(self) -> int:
         if not self.path.parent.is_dir():
@@ -150,21 +153,21 @@ class SqliteStore:
         return script_after(__package__, self.prefix, after)
 
     async def identity(self) -> str:
-        return await self._look.call(people.identity)
+        return await self._look.call(operations.identity)
 
     # -- lanes --------------------------------------------------------------------------------
-    async def beat(
+    async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
-    ) -> Roster:
+    ) -> Membership:
         return await self._write.call(
-            lambda db: leasing.beat(db, stream, member, lease_seconds, held)
+            lambda db: leases_module.heartbeat(db, stream, member, lease_seconds, held)
         )
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
         return await self._write.call(
-            lambda db: leasing.take(db, stream, owner, lanes, lease_seconds)
+            lambda db: leases_module.take(db, stream, owner, lanes, lease_seconds)
         )
 
     async def retake(
@@ -176,21 +179,21 @@ class SqliteStore:
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         return await self._write.call(
-            lambda db: leasing.retake(db, stream, owner, held, lease_seconds, doubt_seconds)
+            lambda db: leases_module.retake(db, stream, owner, held, lease_seconds, doubt_seconds)
         )
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        await self._write.call(lambda db: leasing.release(db, stream, owner, held))
+        await self._write.call(lambda db: leases_module.release(db, stream, owner, held))
 
     async def leave(self, stream: str, owner: str) -> None:
-        await self._write.call(lambda db: leasing.leave(db, stream, owner))
+        await self._write.call(lambda db: leases_module.leave(db, stream, owner))
 
-    async def leases(self, stream: str) -> Roster:
-        return await self._look.call(lambda db: leasing.leases(db, stream))
+    async def leases(self, stream: str) -> Membership:
+        return await self._look.call(lambda db: leases_module.leases(db, stream))
 
     # -- events -------------------------------------------------------------------------------
-    async def read(self, question: Read) -> list[Record]:
-        return await self._read.call(lambda db: events.read(db, question))
+    async def read(self, request: ReadRequest) -> list[Record]:
+        return await self._read.call(lambda db: events.read(db, request))
 
     async def settle(self, settlement: Settlement) -> set[int]:
         return await self._write.call(lambda db: events.settle(db, settlement))
@@ -198,56 +201,64 @@ class SqliteStore:
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         return await self._write.call(lambda db: events.stage(db, stream, lanes, limit))
 
-    async def mend(self, stream: str, owner: str, leases: Mapping[int, int], limit: int) -> int:
-        return await self._write.call(lambda db: events.mend(db, stream, owner, leases, limit))
+    async def repair_blocks(
+        self, stream: str, owner: str, leases: Mapping[int, int], limit: int
+    ) -> int:
+        return await self._write.call(
+            lambda db: events.repair_blocks(db, stream, owner, leases, limit)
+        )
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         return await self._write.call(lambda db: events.prune(db, older_than_seconds, limit))
 
     # -- people -------------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
-        return await self._look.call(lambda db: people.get(db, event_id))
+        return await self._look.call(lambda db: operations.get(db, event_id))
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         return await self._look.call(lambda db: events.holds(db, proofs))
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        return await self._look.call(lambda db: people.look_up(db, ids))
+        return await self._look.call(lambda db: operations.look_up(db, ids))
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        return await self._look.call(lambda db: people.open_keys(db, stream, limit))
+        return await self._look.call(lambda db: operations.open_keys(db, stream, limit))
 
     async def find(self, wanted: Filter) -> list[Record]:
-        return await self._look.call(lambda db: people.find(db, wanted))
+        return await self._look.call(lambda db: operations.find(db, wanted))
 
     async def stats(self, stream: str | None = None) -> Stats:
-        return await self._look.call(lambda db: people.stats(db, stream))
+        return await self._look.call(lambda db: operations.stats(db, stream))
 
     async def streams(self) -> list[str]:
-        return await self._look.call(people.streams)
+        return await self._look.call(operations.streams)
 
     async def details(self, event_id: str) -> Details | None:
-        return await self._look.call(lambda db: people.details(db, event_id))
+        return await self._look.call(lambda db: operations.details(db, event_id))
 
-    async def causes(self, stream: str | None = None, limit: int = MAX_CAUSES) -> list[Cause]:
-        return await self._look.call(lambda db: people.causes(db, stream, limit))
+    async def dead_causes(
+        self, stream: str | None = None, limit: int = MAX_CAUSES
+    ) -> list[DeadCause]:
+        return await self._look.call(lambda db: operations.dead_causes(db, stream, limit))
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
-        return await self._write.call(lambda db: people.replay(db, ids, new_id=new_id, by=by))
+        return await self._write.call(lambda db: operations.replay(db, ids, new_id=new_id, by=by))
 
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
-        return await self._write.call(lambda db: people.bury(db, ids, short_error(reason), by=by))
+        return await self._write.call(
+            lambda db: operations.bury(db, ids, short_error(reason), by=by)
+        )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await self._write.call(lambda db: people.skip(db, event_id, short_error(reason), by=by))
+        await self._write.call(lambda db: operations.skip(db, event_id, short_error(reason), by=by))
 
-    async def note(self, deed: Deed) -> None:
-        await self._write.call(lambda db: people.note(db, deed))
+    async def record_audit(self, entry: AuditEntry) -> None:
+        await self._write.call(lambda db: operations.record_audit(db, entry))
 
-    async def deeds(self, limit: int) -> list[Deed]:
-        return await self._look.call(lambda db: people.deeds(db, limit))
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
+        return await self._look.call(lambda db: operations.audit_log(db, limit))
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
@@ -272,19 +283,19 @@ class SqliteStore:
 
         It holds the file's only write lock: until it ends no relay can renew, settle or add, in
         any process. Keep it well below a third of the lease, and do slow work before it (H4).
-        Handlers of this process take turns. Raises StoreConflictError if the lock is not free
+        Handlers of this process take turns. Raises StoreRetryableError if the lock is not free
         within `busy_seconds`: nothing has run then.
         """
-        return self._lender.transaction()
+        return self._handler_transactions.transaction()
 
     def sync_transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Open the same on a sqlite3 connection, for a handler in a thread."""
-        return self._lender.sync_transaction()
+        return self._handler_transactions.sync_transaction()
 
     # -- connections --------------------------------------------------------------------------
-    async def ask(self, question: Callable[[Database], T]) -> T:
+    async def ask(self, request: Callable[[Database], T]) -> T:
         """Ask through the connection of people's questions, for checks."""
-        return await self._look.call(question)
+        return await self._look.call(request)
 
     @property
     def url(self) -> str:

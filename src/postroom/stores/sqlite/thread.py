@@ -10,33 +10,12 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
-from postroom.clock import host_microseconds
-from postroom.errors import StoreConflictError, StoreError, StoreLostError, StoreRefusedError
-from postroom.flawed import decode
+from postroom.errors import StoreError, StoreRefusedError, StoreUnknownError
+from postroom.model.clock import host_microseconds
+from postroom.model.unreadable_rows import decode
+from postroom.stores.sqlite.errors import is_busy, is_not_text, translate
 
 T = TypeVar("T")
-
-_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-
-
-def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether SQLite only asks to come again: nothing was changed."""
-    code = getattr(error, "sqlite_errorcode", None)
-    return code is not None and code & 0xFF in _BUSY
-
-
-def is_not_text(error: sqlite3.Error) -> bool:
-    """Say whether a text in the answer is not UTF-8: SQLite stores whatever it is given."""
-    return "Could not decode to UTF-8" in str(error)
-
-
-def translate(error: sqlite3.Error) -> StoreError:
-    """Return the error of the port for one that left nothing changed."""
-    if is_busy(error):
-        return StoreConflictError(f"the database is busy: {error}")
-    if isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)):
-        return StoreRefusedError(f"SQLite: {error}")
-    return StoreError(f"SQLite: {error}")
 
 
 class OpenFile:
@@ -128,7 +107,9 @@ class Database:
             self._roll_back()
             if is_busy(error):
                 raise
-            raise StoreLostError(f"SQLite could not say whether it committed: {error}") from error
+            raise StoreUnknownError(
+                f"SQLite could not say whether it committed: {error}"
+            ) from error
 
     @contextmanager
     def snapshot(self) -> Iterator[int]:
@@ -175,7 +156,7 @@ class DatabaseThread:
                 self._database = self._connect()
             self._refuse_replaced(self._database)
             return work(self._database)
-        except StoreLostError:
+        except StoreUnknownError:
             self._drop()
             raise
         except sqlite3.Error as error:

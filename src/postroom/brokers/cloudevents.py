@@ -1,0 +1,48 @@
+"""An event as a CloudEvent 1.0, by the official SDK; each broker has the SDK's own binding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from postroom.errors import MissingExtraError
+from postroom.model.clock import from_microseconds
+from postroom.record import Record
+
+if TYPE_CHECKING:
+    from cloudevents.core.v1.event import CloudEvent
+
+
+def need_sdk() -> None:
+    """Raise MissingExtraError unless the SDK is there."""
+    try:
+        import cloudevents.core.v1.event  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("cloudevents", "cloudevents") from error
+
+
+def to_cloudevent(record: Record, source: str) -> CloudEvent:
+    """Return the attributes of an event, without its data: the payload goes as it is.
+
+    Extension names have lowercase letters and digits only, as the specification wants it. What has
+    no place here is in the headers of postroom, which stand beside these.
+    """
+    from cloudevents.core.v1.event import CloudEvent
+
+    attributes: dict[str, Any] = {
+        "id": record.id,
+        "source": source,
+        "type": record.type,
+        "time": from_microseconds(record.occurred_us),
+        "datacontenttype": record.content_type,
+    }
+    extensions = {
+        "subject": record.aggregate_id,
+        "partitionkey": record.key,
+        "correlationid": record.correlation_id,
+        "kseq": None if record.kseq is None else str(record.kseq),
+    }
+    if record.headers_json is not None:  # the extension for distributed tracing
+        headers = record.headers
+        extensions |= {name: headers.get(name) for name in ("traceparent", "tracestate")}
+    attributes |= {name: value for name, value in extensions.items() if value}
+    return CloudEvent(attributes)

@@ -1,0 +1,222 @@
+"""Transactions: each lane has a producer with a transactional id of its own (K6).
+
+Whoever takes a lane over and sends gets the id's next epoch: the producer of a relay that lost the
+lane without noticing is fenced by the broker, and what it had under way is aborted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from time import monotonic, sleep
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import Message as Delivered
+
+from postroom.brokers.kafka.log import LogLines
+from postroom.brokers.kafka.message import Message
+from postroom.brokers.kafka.settings import KafkaSettings
+from postroom.brokers.kafka.verdicts import FENCED, REFUSED, WRONG_TOPIC, Loss, outgrows_queue
+
+MOST_AT_ONCE = 16
+MOST_LANES = 64
+ABORT_SECONDS = 5.0
+SMALL_SECONDS = 60.0
+_GRAVE = 2  # of librdkafka's log: nobody listens to a lane that has nothing to send
+_ROOM_SECONDS = 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
+_TELLING = REFUSED | WRONG_TOPIC
+
+
+class LaneProducer:
+    """Sends batches of one lane, each in a transaction. All calls block; one at a time goes on."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self._config = config
+        self._producer: Producer | None = None
+        self._batch_bytes = 0
+        self._needed_at = 0.0  # batches of that size
+        self._using = threading.Lock()
+
+    def send(
+        self, messages: Sequence[Message], batch_bytes: int, within_seconds: float
+    ) -> list[Loss] | None:
+        """Send all or nothing. None: it is committed. Else why not, for each message."""
+        deadline = monotonic() + within_seconds
+        if not self._using.acquire(timeout=within_seconds):
+            return _all(messages, Loss(KafkaError._TIMED_OUT, "the lane is in use", left=False))
+        try:
+            if batch_bytes < self._batch_bytes:  # a topic with a smaller limit has come (K2)
+                self._producer = None
+            elif batch_bytes == self._batch_bytes:
+                self._needed_at = monotonic()
+            elif monotonic() > self._needed_at + SMALL_SECONDS:  # and has not come again
+                self._producer = None
+            return self._send(messages, batch_bytes, deadline)
+        finally:
+            self._using.release()
+
+    def close(self) -> None:
+        """Let go of the producer, unless it is in use; then whoever uses it does."""
+        self._producer = None
+
+    def listen(self) -> None:
+        """Take what has come up since the last transaction, so that it does not pile up."""
+        producer = self._producer
+        if producer is not None and not self.in_use:
+            with suppress(KafkaException):
+                producer.poll(0)
+
+    @property
+    def in_use(self) -> bool:
+        return self._using.locked()
+
+    def _send(
+        self, messages: Sequence[Message], batch_bytes: int, deadline: float
+    ) -> list[Loss] | None:
+        producer = self._producer
+        if producer is None:
+            self._batch_bytes, self._needed_at = batch_bytes, monotonic()
+            try:
+                producer = self._producer = self._begun(deadline)
+            except KafkaException as error:
+                return _all(messages, _loss(error, left=False))
+        problems: dict[int, Loss] = {}
+        try:
+            producer.begin_transaction()
+            for i, (topic, value, key, headers) in enumerate(messages):
+                report = partial(_reported, problems, i)
+                while True:
+                    try:
+                        producer.produce(topic, value, key, on_delivery=report, headers=headers)
+                        break
+                    except BufferError:  # its queue is full: reports make room
+                        if not len(producer):
+                            problems[i] = outgrows_queue(messages[i].size)
+                            raise
+                        if monotonic() >= deadline:
+                            raise
+                        producer.poll(_ROOM_SECONDS)
+            _repeat(producer.commit_transaction, deadline)
+        except Exception as error:
+            # Even after an abort its sequence has a gap; the next life of this id starts afresh.
+            self._producer = None
+            _abort(producer, error)
+            return [problems.get(i, _loss(error)) for i in range(len(messages))]
+        return None
+
+    def _begun(self, deadline: float) -> Producer:
+        producer = Producer({**self._config, "batch.size": self._batch_bytes})
+        _repeat(producer.init_transactions, deadline)
+        return producer
+
+
+class LaneProducers:
+    """The producers of the lanes that were served lately."""
+
+    def __init__(self, settings: KafkaSettings, lines: LogLines) -> None:
+        self._settings = settings
+        self._lines = lines
+        self._producers: OrderedDict[str, LaneProducer] = OrderedDict()
+        self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="postroom-kafka")
+
+    async def send(
+        self, outbox_id: str, stream: str, lane: int, messages: Sequence[Message], batch_bytes: int
+    ) -> list[Loss] | None:
+        """Send messages of a lane, all or nothing; no batch may be larger than that."""
+        producer = self._producer(
+            f"{self._settings.transactional_prefix}-{outbox_id}-{stream}-{lane}"
+        )
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, producer.send, messages, batch_bytes, self._settings.publish_seconds
+        )
+
+    def listen(self) -> None:
+        """Take what the producers have to say."""
+        for producer in list(self._producers.values()):
+            producer.listen()
+
+    async def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        producers = list(self._producers.values())
+        self._producers.clear()
+        await asyncio.to_thread(_close_all, producers)
+
+    def _producer(self, transactional_id: str) -> LaneProducer:
+        found = self._producers.get(transactional_id)
+        if found is None:
+            config = self._settings.transactional(transactional_id)
+            found = LaneProducer({**config, "logger": self._lines, "log_level": _GRAVE})
+            self._producers[transactional_id] = found
+            self._make_room()
+        self._producers.move_to_end(transactional_id)
+        return found
+
+    def _make_room(self) -> None:
+        for name, producer in list(self._producers.items()):
+            if len(self._producers) <= MOST_LANES:
+                return
+            if not producer.in_use:
+                del self._producers[name]
+                self._threads.submit(producer.close)
+
+
+def _abort(producer: Producer, error: Exception) -> None:
+    """Undo what was begun, so that nobody waits for it to run out. Without an answer it will."""
+    if isinstance(error, KafkaException) and error.args[0].fatal():
+        return  # the broker has done so already
+    with suppress(KafkaException):
+        producer.purge(blocking=False)
+        producer.abort_transaction(ABORT_SECONDS)
+        producer.poll(0)
+
+
+def _repeat(step: Callable[[float], None], deadline: float) -> None:
+    """Take a step of a transaction; as long as there is time, again if it may be repeated.
+
+    The pauses in between grow. The last one ends before the deadline, so that the step is tried
+    once more.
+    """
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            step(max(0.1, deadline - monotonic()))
+        except KafkaException as error:
+            problem: KafkaError = error.args[0]
+            if not problem.retriable() or monotonic() >= deadline:
+                raise
+            sleep(max(0.0, min(pause, deadline - monotonic())))
+            pause = min(pause * 2, _LONGEST_PAUSE)
+        else:
+            return
+
+
+def _reported(
+    problems: dict[int, Loss], i: int, error: KafkaError | None, message: Delivered
+) -> None:
+    if error is not None and error.code() in _TELLING:
+        problems[i] = Loss(error.code(), error.str(), message.partition())
+
+
+def _loss(error: Exception, *, left: bool = True) -> Loss:
+    if not isinstance(error, KafkaException):
+        return Loss(KafkaError._FAIL, str(error), left=left)
+    problem: KafkaError = error.args[0]
+    if problem.code() in FENCED:
+        return Loss(problem.code(), "fenced: another relay serves this lane", left=left)
+    return Loss(problem.code(), problem.str(), left=left)
+
+
+def _all(messages: Sequence[Message], loss: Loss) -> list[Loss]:
+    return [loss] * len(messages)
+
+
+def _close_all(producers: list[LaneProducer]) -> None:
+    for producer in producers:
+        producer.close()

@@ -1,0 +1,174 @@
+"""The options of a RabbitMQ destination, from Python or from its URL."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from pamqp.commands import Exchange, Queue
+
+from postroom.errors import ConfigError
+from postroom.model.suggest import unknown
+from postroom.model.url import Url, boolean, one_of, seconds
+
+HEADER = "header:"
+_ROUTING_KEYS = ("topic", "type", "key")
+_EXCHANGE_TYPES = ("direct", "fanout", "headers", "topic")
+_MAX_SHORT = 255  # bytes of a name in AMQP
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RabbitSettings:
+    """Where events go, and how long to wait. All times are seconds.
+
+    exchange            where all events go; '' is the default exchange, whose routing keys are
+                        the names of queues
+    exchange_from       'topic': each event goes to the exchange that its topic names
+    exchange_type       for declaring: topic, direct, fanout, headers, or a plug-in's `x-…`
+    routing_key         what becomes the routing key: `topic`, `type`, `key`, or `header:NAME` of
+                        the event; `topic` by default, `type` with exchange_from
+    declare             True: declare exchange, queue and bindings on every connection, all durable;
+                        False: only look, on opening, whether they are there
+    queue               a queue to declare and bind, or to look for
+    queue_type          quorum, or classic
+    single              declare the queue with a single active consumer, which keeps the order of
+                        keys; others stand by
+    bindings            the routing keys that `queue` is bound with; `#` by default for a topic
+                        exchange. A direct exchange has no default
+    confirm_seconds     a message without a confirm for so long has an unknown fate
+    connect_seconds     a connection, or a channel, that is not there after so long is away
+    heartbeat_seconds   how often RabbitMQ and we tell each other that we are there
+    app_id              the message property of that name
+    cloudevents         the `source` of CloudEvents: adds their attributes, in binary mode
+    cafile, certfile, keyfile, verify   for amqps: whom to trust, who we are, whether to look
+    """
+
+    exchange: str = ""
+    exchange_from: str | None = None
+    exchange_type: str = "topic"
+    routing_key: str | None = None
+    declare: bool = False
+    queue: str | None = None
+    queue_type: str = "quorum"
+    single: bool = True
+    bindings: tuple[str, ...] | None = None
+    confirm_seconds: float = 15.0
+    connect_seconds: float = 10.0
+    heartbeat_seconds: float = 30.0
+    app_id: str = "postroom"
+    cloudevents: str | None = None
+    cafile: str | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    verify: bool = True
+
+    def __post_init__(self) -> None:
+        for text in (self.app_id, *(self.bindings or ())):
+            if len(text.encode()) > _MAX_SHORT:
+                raise ConfigError(f"{text[:40]!r}… has more than {_MAX_SHORT} bytes")
+        try:
+            Exchange.Declare(exchange=self.exchange)
+            Queue.Declare(queue=self.queue or "")
+        except ValueError as error:  # pamqp is stricter than RabbitMQ, and cannot send others
+            raise ConfigError(f"{error}: up to 127 letters, digits and -_.:@#,/+ go") from error
+        if self.exchange_from not in (None, "topic"):
+            raise ConfigError(f"exchange_from is topic or left out, not {self.exchange_from!r}")
+        if self.exchange_from and self.exchange:
+            raise ConfigError("give exchange or exchange_from, not both")
+        if self.exchange_type not in _EXCHANGE_TYPES and not self.exchange_type.startswith("x-"):
+            raise ConfigError(unknown("exchange_type", self.exchange_type, _EXCHANGE_TYPES))
+        if self.queue_type not in ("classic", "quorum"):
+            raise ConfigError(f"queue_type is quorum or classic, not {self.queue_type!r}")
+        key = self.routing_key
+        named = key is not None and key.startswith(HEADER) and key != HEADER
+        if key is not None and key not in _ROUTING_KEYS and not named:
+            raise ConfigError(unknown("routing_key", key, (*_ROUTING_KEYS, HEADER + "NAME")))
+        for name in ("confirm_seconds", "connect_seconds", "heartbeat_seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name} must be more than 0, not {getattr(self, name)!r}")
+        if self.heartbeat_seconds < 1 or self.heartbeat_seconds != int(self.heartbeat_seconds):
+            raise ConfigError("heartbeat_seconds is a whole number of seconds")
+        if self.cloudevents == "":
+            raise ConfigError("cloudevents needs a source, as in cloudevents=/shop/orders")
+        if self.keyfile and not self.certfile:
+            raise ConfigError("keyfile needs its certfile")
+        self._check_declaration()
+
+    def _check_declaration(self) -> None:
+        if self.bindings and not (self.declare and self.queue and self.exchange):
+            raise ConfigError("bindings need declare=on, a queue and an exchange")
+        if self.queue and self.exchange_from:
+            raise ConfigError("a queue cannot be bound to exchanges that topics name: leave it out")
+        binds = self.declare and self.queue and self.exchange and self.bindings is None
+        if binds and self.exchange_type not in ("topic", "fanout"):
+            raise ConfigError(
+                f"say with which routing keys the queue is bound to the {self.exchange_type} "
+                "exchange, as in bindings=order.created,order.paid"
+            )
+
+    def binding_keys(self) -> tuple[str, ...]:
+        """Return the keys that the queue is bound with."""
+        if self.bindings is not None:
+            return self.bindings
+        return ("#",) if self.exchange_type == "topic" else ("",)
+
+    def tls(self) -> ssl.SSLContext:
+        """Return the context for amqps. Raises ConfigError for files that cannot be used."""
+        try:
+            context = ssl.create_default_context(cafile=self.cafile)
+            if self.certfile:
+                context.load_cert_chain(self.certfile, self.keyfile)
+        except OSError as error:
+            raise ConfigError(f"cafile, certfile or keyfile cannot be used: {error}") from error
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+_FROM_TEXT: Mapping[str, Callable[[str], Any]] = {
+    "exchange": str,
+    "exchange_from": one_of("topic"),
+    "exchange_type": str,
+    "routing_key": str,
+    "declare": boolean,
+    "queue": str,
+    "queue_type": one_of("classic", "quorum"),
+    "single": boolean,
+    "bindings": _listed,
+    "confirm_seconds": seconds,
+    "connect_seconds": seconds,
+    "heartbeat_seconds": seconds,
+    "app_id": str,
+    "cloudevents": str,
+    "cafile": str,
+    "certfile": str,
+    "keyfile": str,
+    "verify": boolean,
+}
+
+
+def read_settings(
+    url: Url, options: RabbitSettings | None, given: Mapping[str, Any]
+) -> RabbitSettings:
+    """Merge what the URL says with what was given in Python; twice the same is an error."""
+    if url.scheme not in ("amqp", "amqps"):
+        raise ConfigError(f"RabbitMQ is at amqp://… or amqps://…, not {url.scheme}:")
+    names = {field.name for field in fields(RabbitSettings)}
+    for name in given:
+        if name not in names:
+            raise ConfigError(unknown("option", name, names))
+    from_url: dict[str, Any] = url.options(_FROM_TEXT)
+    for name in from_url.keys() & given.keys():
+        raise ConfigError(f"option {name!r} is given in the URL and beside it")
+    merged = replace(options or RabbitSettings(), **from_url, **given)
+    tls = {"cafile", "certfile", "keyfile"}
+    if url.scheme == "amqp" and any(getattr(merged, name) for name in tls):
+        raise ConfigError("certificates are for amqps:// URLs")
+    return merged

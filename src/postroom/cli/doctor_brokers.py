@@ -1,0 +1,173 @@
+"""What the doctor asks of destinations and sources: do they answer, do they keep what they have."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import re
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from postroom.broker import Broker
+from postroom.cli.configuration import Setting
+from postroom.cli.exit_codes import one_line
+from postroom.errors import ConfigError
+from postroom.model.codec import MAX_PAYLOAD_BYTES
+from postroom.model.diagnostics import Finding
+from postroom.model.url import Url
+from postroom.record import short_error
+from postroom.registry import load_broker, load_source
+from postroom.settings import RelaySettings
+
+if TYPE_CHECKING:
+    from postroom.sources.rabbitmq.source import RabbitSource
+
+_PATIENCE_SECONDS = 15.0
+_DAY = 86_400
+_RUNS_CODE = re.compile(r"^plugin\.|^ssl\.(engine|providers)|\.cmd$", re.IGNORECASE)
+
+
+def checks_of(thing: object) -> ModuleType | None:
+    """Return the module `checks` beside the class of a store or broker, if it has one."""
+    package = type(thing).__module__.rpartition(".")[0]
+    try:
+        return importlib.import_module(f"{package}.checks")
+    except ModuleNotFoundError as error:
+        if error.name != f"{package}.checks":
+            raise
+        return None
+
+
+def refuse_code(setting: Setting, unnamed_file: Path | None) -> Finding | None:
+    """Return a finding instead of a check that would run code chosen by the current folder.
+
+    Handlers are imported, and librdkafka loads plugins and runs commands that its options name. A
+    person who only wants to look may stand in a folder of somebody else.
+    """
+    url: Url | None = setting.value
+    if url is None or unnamed_file is None or not setting.source.startswith(str(unnamed_file)):
+        return None
+    code = [name for name, _ in url.query if _RUNS_CODE.search(name)]
+    if url.scheme != "handlers" and not code:
+        return None
+    what = f"option {code[0]!r} of {url}" if code else str(url)
+    return Finding(
+        "info",
+        f"{setting.source}: {what} was not checked",
+        "checking it runs code, and nobody named this file: it was found in the current folder",
+        f"if you trust it: postroom --config {unnamed_file} doctor",
+    )
+
+
+async def check_broker(
+    url: Url, settings: RelaySettings, topics: Collection[str] = ()
+) -> list[Finding]:
+    """Ask whether the destination answers, whether the largest event fits, and how safe it is."""
+    if url.scheme == "handlers":
+        sys.path.insert(0, ".")
+    try:
+        broker = load_broker(url)
+    except ConfigError as error:
+        why = "no relay starts with this destination"
+        return [Finding("error", f"{url}: {error}", why, "correct the URL")]
+    checks = checks_of(broker)
+    found = list(_judge_limit(broker, url))
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            if checks is not None:
+                found += await checks.examine(broker, topics)
+            else:
+                await broker.open()
+                await broker.health()
+    except Exception as error:
+        return [_away(url, error, f"events of stream {settings.stream} wait until it is back")]
+    finally:
+        with suppress(Exception):
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await broker.close()
+    return found
+
+
+def _away(url: Url, error: Exception, why: str) -> Finding:
+    what = f"{url} does not answer: {one_line(short_error(error)) or type(error).__name__}"
+    return Finding("warning", what, why, "see the broker; postroom connects again by itself")
+
+
+def _judge_limit(broker: Broker, url: Url) -> Iterator[Finding]:
+    limit = broker.capabilities.max_bytes
+    if limit is not None and limit < MAX_PAYLOAD_BYTES:
+        yield Finding(
+            "warning",
+            f"{url} takes {limit:,} bytes; an event may have {MAX_PAYLOAD_BYTES:,}",
+            "a larger event is rejected, and becomes a dead letter",
+            "raise the limit of the broker, or keep payloads small",
+        )
+
+
+# -- sources ----------------------------------------------------------------------------------
+async def check_source(section: Mapping[str, Setting]) -> list[Finding]:
+    """Ask about the source of a [[consumer]] section; nothing is consumed."""
+    url: Url = section["source"].value
+    keeps: float = section["dedup_seconds"].value
+    try:
+        source: Any = load_source(url)
+    except ConfigError as error:
+        why = "no consumer starts with this source"
+        return [Finding("error", f"{url}: {error}", why, "correct the URL")]
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            if url.scheme == "kafka":
+                return await _check_topics(source, keeps)
+            if url.scheme in ("amqp", "amqps"):
+                return await _check_queue(source)
+            return []
+    except Exception as error:
+        return [_away(url, error, "its messages wait there until it is back")]
+
+
+async def _check_topics(source: Any, keeps: float) -> list[Finding]:
+    from postroom.sources.kafka.source import retention_seconds
+
+    await source.health()
+    topics = source.options.topic
+    there = await asyncio.to_thread(retention_seconds, source.options.client(), topics)
+    return list(judge_memory(", ".join(map(repr, topics)), there, keeps))
+
+
+def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator[Finding]:
+    """A message that comes again after it was forgotten takes effect a second time (G6)."""
+    if redelivers is not None and redelivers > keeps:
+        for_ever = redelivers == float("inf")
+        days = "for ever" if for_ever else f"for {redelivers / _DAY:,.1f} days"
+        yield Finding(
+            "warning",
+            f"{where} keeps messages {days}, and the inbox remembers them for {keeps / _DAY:,.1f}",
+            "a message that comes again in between, as after a reset of offsets, acts twice",
+            "never reset offsets so far back, or lower the topic's retention.ms"
+            if for_ever
+            else f"dedup_seconds = {redelivers + _DAY:.0f} in its [[consumer]] section",
+        )
+
+
+async def _check_queue(source: RabbitSource) -> list[Finding]:
+    from postroom.brokers.rabbitmq.checks import examine_queue
+    from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address
+
+    queue, options = source.options.queue, source.options.link
+    errors: list[str] = []
+    for host in source._hosts:
+        try:
+            where = address(source._url, host, options, "postroom doctor")
+            link = await RabbitConnection.connect(where, options, source._tls)
+        except UnreachableError as error:
+            errors.append(str(error))
+            continue
+        try:
+            return await examine_queue(link, queue, options)
+        finally:
+            await link.close()
+    raise UnreachableError("; ".join(errors))

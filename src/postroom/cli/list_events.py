@@ -1,0 +1,130 @@
+"""`postroom list`: events, one line each."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from postroom.cli.exit_codes import one_line
+from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
+from postroom.cli.selection import Selection, read_selection, selection_options, walk
+from postroom.cli.status import duration
+from postroom.model.clock import from_microseconds
+from postroom.model.url import Url
+from postroom.record import Record, State
+
+_NO_DATES = {2**63 - 1: "infinity", -(2**63): "-infinity"}  # as PostgreSQL has them
+_STATES = [str(state) for state in State]
+
+
+@click.command(name="list")
+@store_option
+@click.option("--state", type=click.Choice(_STATES), help="Only events in this state.")
+@selection_options
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many."
+)
+@json_option
+def list_events(store: Url, state: str | None, limit: int, as_json: bool, **given: Any) -> None:
+    """List events in the order of writing.
+
+    With --json one object a line, without the payload. If there are more, the last line on stderr
+    says how to go on.
+
+    \b
+    Examples:
+      postroom list --state dead --since 2h
+      postroom list --type order.created --key order-42 --json
+      postroom list --state failed --error timeout --limit 500
+    """  # noqa: D301 - click knows the sign
+    selection = read_selection(State(state) if state else None, given)
+    asyncio.run(_list(store, selection, limit, as_json=as_json))
+
+
+async def _list(url: Url, selection: Selection, limit: int, *, as_json: bool) -> None:
+    async with opened(shared_store(url)) as store:
+        shown, last = 0, 0
+        async for record in walk(store, selection):
+            if shown == limit:
+                click.echo(f"there are more; go on with: --after {last}", err=True)
+                return
+            if as_json:
+                print_json(summary(record), lines=True)
+            else:
+                if not shown:
+                    click.echo(_row("state", "id", "type", "tries", "age"))
+                click.echo("\n".join(_lines(record)))
+            shown, last = shown + 1, record.seq
+        if not shown:
+            click.echo(f"no event matches {selection}".rstrip() + f" in {url}", err=True)
+
+
+def summary(record: Record) -> dict[str, Any]:
+    """Return what `list --json` says of an event. `seq` is text: it may be longer than 53 bits."""
+    return {
+        "seq": str(record.seq),
+        "id": record.id,
+        "stream": record.stream,
+        "state": record.state,
+        "type": record.type,
+        "topic": record.topic,
+        "key": record.key,
+        "aggregate_type": record.aggregate_type,
+        "aggregate_id": record.aggregate_id,
+        "attempts": record.attempts,
+        "created_at": instant(record.created_us),
+        "next_attempt_at": instant(record.next_attempt_us),
+        "last_error": record.last_error,
+        "size": record.size,
+        "flaw": record.flaw,
+    }
+
+
+def iso(at: datetime | None) -> str | None:
+    """Return an instant as text, in UTC."""
+    return None if at is None else at.isoformat().replace("+00:00", "Z")
+
+
+def instant(microseconds: Any) -> str | None:
+    """Return microseconds since 1970 as text, in UTC; what is no date is shown as it is stored."""
+    if microseconds is None:
+        return None
+    try:
+        return iso(from_microseconds(microseconds))
+    except (OverflowError, TypeError):
+        return _NO_DATES.get(microseconds, f"not a date: {microseconds!r}")
+
+
+def cut(text: str, columns: int) -> str:
+    """Return text as one printable line of at most so many columns."""
+    shown = one_line(text)
+    return shown if len(shown) <= columns else shown[: columns - 1] + "…"
+
+
+def _row(state: str, event_id: str, event_type: str, tries: str, age: str) -> str:
+    return f"{state:<10} {event_id:<36} {event_type:<15} {tries:>5} {age:>10}"
+
+
+def _lines(record: Record) -> list[str]:
+    age = max(0.0, (datetime.now(UTC) - record.created_at).total_seconds())
+    line = _row(
+        record.state,
+        cut(record.id, 36),
+        cut(record.type, 15),
+        str(record.attempts),
+        _short(age),
+    )
+    lines = [line]
+    if record.last_error and record.state in (State.DEAD, State.FAILED):
+        lines.append(f"           {cut(record.last_error, 69)}")
+    if record.flaw is not None and record.flaw != record.last_error:
+        lines.append(f"           {cut(record.flaw, 69)}")
+    return lines
+
+
+def _short(seconds: float) -> str:
+    text = duration(seconds)
+    return text if len(text) <= 10 else f"{seconds / 86_400:,.0f} days"

@@ -1,0 +1,134 @@
+"""What the parts of a consumer share: received messages, counts, the store's side."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from postroom.engine.consumer.durable_inbox import DurableInbox
+from postroom.engine.handlers.handlers import Handlers
+from postroom.model.clock import Clock
+from postroom.observer import Alarm, Fact, Observer, StoreTrouble
+from postroom.record import Record, short_error
+from postroom.settings import ConsumerSettings
+from postroom.source import Delivery
+from postroom.transactions.conflicts import is_passing
+
+if TYPE_CHECKING:
+    from postroom.engine.consumer.detours import Detours
+
+
+_log = logging.getLogger(__name__)
+
+
+_FIRST_PAUSE = 0.1
+
+
+_GRAVES = 4  # dead letters that are written at a time
+
+
+class Received(NamedTuple):
+    """A message in hand, and the event that it carries.
+
+    problem     why it cannot be handled: it becomes a dead letter
+    keep        it is to be kept in the backlog: others of its key are there
+    """
+
+    delivery: Delivery
+    record: Record
+    problem: str = ""
+    keep: bool = False
+
+
+@dataclass(slots=True)
+class ConsumerCounts:
+    """What a consumer has done since it was started.
+
+    done        messages whose handlers have committed, repeats among them
+    repeats     … that were done before: nothing happened a second time
+    kept        messages that were stored, to be handled later
+    hashed_ids  messages that were known by their body alone (S5.5)
+    lost        messages that became another consumer's before their end
+    batched     messages that were done in a transaction with others
+    split       messages whose batch was rolled back: each was then handled by itself
+    """
+
+    received: int = 0
+    done: int = 0
+    repeats: int = 0
+    kept: int = 0
+    failed: int = 0
+    dead: int = 0
+    ignored: int = 0
+    hashed_ids: int = 0
+    lost: int = 0
+    batched: int = 0
+    split: int = 0
+
+
+@dataclass(slots=True)
+class ConsumerContext:
+    """What the parts of one running consumer share."""
+
+    settings: ConsumerSettings
+    handlers: Handlers
+    durable_inbox: DurableInbox
+    clock: Clock
+    observers: tuple[Observer, ...] = ()
+    counts: ConsumerCounts = field(default_factory=ConsumerCounts)
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    detours: Detours | None = None
+    graves: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_GRAVES))
+
+    @property
+    def stream(self) -> str:
+        return self.durable_inbox.stream
+
+    def tell(self, fact: Fact) -> None:
+        """Tell the observers; one that raises must not stop a message half-way."""
+        for observer in self.observers:
+            try:
+                observer.observe(fact)
+            except Exception:
+                _log.exception("an observer failed at %s", type(fact).__name__)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait so long, or until the consumer stops."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self.stopping.wait()
+
+    async def bury(self, received: Received, reason: str) -> bool:
+        """Make a dead letter of a message, durably.
+
+        False if it is another's, or we stop, or no row can hold it, which is an alarm.
+        """
+        pause = _FIRST_PAUSE
+        while not received.delivery.is_lost:
+            try:
+                async with self.graves:
+                    await self.durable_inbox.bury(
+                        received.delivery.message, received.record, reason
+                    )
+            except Exception as error:
+                if not is_passing(error):
+                    self.cannot_be_kept(received, error)
+                    return False
+                self.tell(StoreTrouble(self.stream, "writing a dead letter", short_error(error)))
+                if self.stopping.is_set():
+                    return False
+                await self.pause(pause)
+                pause = min(pause * 2, self.settings.max_outage_seconds)
+            else:
+                self.counts.dead += 1
+                return True
+        return False
+
+    def cannot_be_kept(self, received: Received, error: Exception) -> None:
+        """A message that no row can hold stays with the broker: it is never acknowledged."""
+        about = f"message {received.record.id} can be neither handled nor stored"
+        self.tell(Alarm(self.stream, about, short_error(error)))
+        _log.error("%s; it stays with the broker: %s", about, short_error(error))

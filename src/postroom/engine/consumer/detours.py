@@ -1,0 +1,142 @@
+"""Keys of a direct consumer whose messages go through the backlog for a while.
+
+A message that fails is tried again in place, and those of its key wait behind it, in hand. When
+such messages fill half of the room for messages in hand, other keys would soon have none. So the
+largest of these keys are kept in the backlog, acknowledged, and worked through there, in their
+order; their room is free again.
+
+A later message of such a key must not pass those in the backlog, whichever process kept them. So
+with every look for messages the consumer asks which keys have something in the backlog: their
+messages are kept as well. At `max_kept` messages it receives nothing more until there are fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from postroom.engine.consumer.context import ConsumerContext, Received
+from postroom.observer import Alarm, StoreTrouble
+from postroom.record import short_error
+from postroom.transactions.conflicts import is_passing
+
+_FIRST_PAUSE = 0.1
+_FULL_SECONDS = 1.0
+
+
+class Detours:
+    """Decides which keys take the long way; `count` says how many messages of a key are in hand."""
+
+    def __init__(self, context: ConsumerContext, room: int, count: Callable[[bytes], int]) -> None:
+        self._context = context
+        self._room = room
+        self._count = count
+        self._resting: set[bytes] = set()
+        self._asked: set[bytes] = set()
+        self._recent: set[bytes] = set()  # kept since the last look began
+        self._refused: set[bytes] = set()
+        self._is_full = False
+
+    # -- which keys wait ----------------------------------------------------------------------
+    def rests(self, key: bytes) -> None:
+        """Hear that the first message of a key begins a long wait."""
+        self._resting.add(key)
+        self.relieve()
+
+    def goes_on(self, key: bytes) -> None:
+        """Hear that the wait is over."""
+        self._resting.discard(key)
+
+    def relieve(self) -> None:
+        """Ask for the largest keys that wait to be kept, if they fill half of the room."""
+        if self._is_full:
+            return
+        waiting = {key: self._count(key) for key in self._resting - self._refused - self._asked}
+        total = sum(waiting.values())
+        if total * 2 < self._room:
+            return
+        for key in sorted(waiting, key=lambda key: -waiting[key]):
+            self._asked.add(key)
+            total -= waiting[key]
+            if total * 4 < self._room:
+                break
+
+    def is_asked(self, key: bytes) -> bool:
+        """Say whether this key's messages are to be kept instead of waited for."""
+        return key in self._asked
+
+    def left(self, key: bytes, *, kept: bool) -> None:
+        """Hear that no message of a key is in hand any more, and whether some were kept."""
+        for keys in (self._resting, self._asked, self._refused):
+            keys.discard(key)
+        if kept:
+            self._recent.add(key)
+
+    def refuse(self, key: bytes) -> None:
+        """Hear that a key has a message that no row can hold: it waits in place."""
+        self._asked.discard(key)
+        self._refused.add(key)
+
+    async def keep(self, messages: Sequence[Received]) -> bool:
+        """Keep messages of one key, in order, and acknowledge them.
+
+        False: one of them can be kept by no row, which is an alarm, or we stop.
+        """
+        context, pause = self._context, _FIRST_PAUSE
+        while ours := [received for received in messages if not received.delivery.is_lost]:
+            try:
+                await context.durable_inbox.keep(
+                    [(one.delivery.message, one.record) for one in ours]
+                )
+            except Exception as error:
+                if not is_passing(error):
+                    context.cannot_be_kept(ours[0], error)
+                    return False
+                context.tell(StoreTrouble(context.stream, "keeping messages", short_error(error)))
+                if context.stopping.is_set():
+                    return False
+                await context.pause(pause)
+                pause = min(pause * 2, context.settings.max_outage_seconds)
+            else:
+                context.counts.kept += len(ours)
+                for one in ours:
+                    one.delivery.ack()
+                return True
+        return True
+
+    # -- which keys are in the backlog --------------------------------------------------------
+    async def look(self) -> set[bytes]:
+        """Return the keys that have messages in the backlog; waits while it is full."""
+        pause = _FIRST_PAUSE
+        while True:
+            before = set(self._recent)
+            try:
+                found = await self._open_keys()
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                self._context.tell(
+                    StoreTrouble(self._context.stream, "looking", short_error(error))
+                )
+                await self._context.pause(pause)
+                pause = min(pause * 2, self._context.settings.max_outage_seconds)
+                continue
+            self._recent -= before
+            if not self._is_full or self._context.stopping.is_set():
+                return found | self._recent | self._asked
+            await self._context.pause(_FULL_SECONDS)
+
+    async def _open_keys(self) -> set[bytes]:
+        most = self._context.settings.max_kept
+        found = await self._context.durable_inbox.store.open_keys(self._context.stream, most)
+        self._note(full=len(found) >= most)
+        return set(found)
+
+    def _note(self, *, full: bool) -> None:
+        if full and not self._is_full:
+            said = (
+                f"{self._context.settings.max_kept} messages or more wait for their keys' retries: "
+                "nothing more is received until there are fewer. See `postroom list --stream "
+                f"{self._context.stream}`; raise max_kept, or bury what cannot be handled"
+            )
+            self._context.tell(Alarm(self._context.stream, "the backlog is full", said))
+        self._is_full = full

@@ -1,0 +1,200 @@
+"""One message, from its turn to its end: done, dead, or another consumer's.
+
+It is tried in place: whatever comes behind it in its key waits, and nothing is ever put back behind
+a later message (I3). The broker hears of it only when its end is durable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from postroom.broker import Outcome, Verdict
+from postroom.engine.breaker import Breaker
+from postroom.engine.consumer.attempts import Attempts
+from postroom.engine.consumer.batches import Batches
+from postroom.engine.consumer.context import ConsumerContext, Received
+from postroom.engine.failure_policy import Action, FailurePolicy
+from postroom.observer import Alarm, Attempt, BreakerChanged, Handled
+from postroom.record import Record, short_error
+from postroom.source import Delivery
+
+_LONG_SECONDS = 1.0  # a wait that is worth a place in the backlog …
+_MANY = 3  # … as is one after so many attempts
+_LOOK_SECONDS = 1.0  # how often a waiting message looks whether it is still ours
+
+
+class MessageProcessor:
+    """Tries messages by the consumer's handlers."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        settings = context.settings
+        self._context = context
+        self._policy = FailurePolicy(
+            settings.retry,
+            counts_at_start=False,
+            suspect_limit=settings.suspect_limit,
+            misconfigured_seconds=settings.misconfigured_seconds,
+        )
+        self._breaker = Breaker(settings.outage_seconds, settings.max_outage_seconds)
+        self._answered = asyncio.Event()
+        self._attempts = Attempts(context.clock)
+        self._batches = Batches(
+            context.handlers, self._try, settings.batch, context.stopping, context.counts
+        )
+
+    async def close(self) -> None:
+        """Roll back what still runs when nobody waits for it any more."""
+        await self._batches.close()
+
+    async def finish(self, received: Received) -> bool:
+        """Bring a message to its end and acknowledge it; False: it was left as it was."""
+        context, delivery = self._context, received.delivery
+        if received.problem:
+            return await self._bury(received, received.problem)
+        record, waiting = self._attempts.recall(received.record)
+        alone, together = False, context.settings.batch > 1
+        waiting = await self._rest(received, waiting, record.attempts)
+        while not delivery.is_lost and not context.stopping.is_set():
+            if not await self._way_is_free(delivery):
+                break
+            began = context.clock.monotonic()
+            outcome = await self._batches.handle(delivery, record) if together else None
+            if outcome is None:
+                together = False  # for good: it must not trouble others a second time
+                if delivery.is_lost or context.stopping.is_set():
+                    break
+                outcome = await (self._try_alone if alone else self._try)(record)
+            self._heard(outcome)
+            took = context.clock.monotonic() - began
+            context.tell(Handled(context.stream, record.type, outcome.verdict.value, took))
+            if outcome.verdict is Verdict.CONFIRMED:
+                context.counts.done += 1
+                context.counts.repeats += bool(outcome.error)
+                self._policy.forget((record,))
+                delivery.ack()
+                return True
+            context.tell(_attempt(context.stream, record, outcome))
+            # Strict handlers, who wait for every number, are for durable mode only.
+            action = self._policy.decide(record._replace(kseq=None), outcome, alone=alone)
+            record, alone = record._replace(attempts=action.attempts), False
+            match action.action:
+                case Action.BURY:
+                    if await self._bury(received, _reason(action.attempts, action.error)):
+                        return True
+                case Action.ISOLATE:
+                    alone = True
+                case Action.RETRY:
+                    context.counts.failed += 1
+                    if action.alarm:
+                        context.tell(Alarm(context.stream, f"message {record.id}", action.error))
+                    waiting = await self._rest(received, action.delay, action.attempts)
+                    if context.detours is not None and context.detours.is_asked(record.key_hash):
+                        self._policy.forget((record,))
+                        return False  # to be kept in the backlog, with what waits behind it
+                case Action.RELEASE:
+                    pass  # the breaker makes it wait
+        self._policy.forget((record,))
+        if delivery.is_lost:
+            context.counts.lost += 1
+            self._attempts.keep(record, waiting)
+        return False
+
+    async def _rest(self, received: Received, seconds: float, attempts: int) -> float:
+        """Wait, but no longer than the message is ours; returns what is left of the time."""
+        context, key = self._context, received.record.key_hash
+        detours = context.detours
+        if detours is not None and (seconds >= _LONG_SECONDS or attempts >= _MANY):
+            detours.rests(key)
+        while seconds > 0 and not received.delivery.is_lost and not context.stopping.is_set():
+            if detours is not None and detours.is_asked(key):
+                break
+            await context.pause(min(seconds, _LOOK_SECONDS))
+            seconds -= _LOOK_SECONDS
+        if detours is not None:
+            detours.goes_on(key)
+        return max(0.0, seconds)
+
+    async def _bury(self, received: Received, reason: str) -> bool:
+        """Make a dead letter of it, however often that must be tried; False: we stop, or lost it.
+
+        Its key waits: what is behind must not pass it.
+        """
+        context = self._context
+        while not received.delivery.is_lost and not context.stopping.is_set():
+            if await context.bury(received, reason):
+                received.delivery.ack()
+                return True
+            await context.pause(context.settings.misconfigured_seconds)
+        return False
+
+    async def _try(self, record: Record) -> Outcome:
+        return await self._context.handlers.handle(record, _REPORTER)
+
+    async def _try_alone(self, record: Record) -> Outcome:
+        reporter = _Reporter()
+        await self._context.handlers.publish_alone(record, reporter)
+        return reporter.outcome
+
+    def _heard(self, outcome: Outcome) -> None:
+        """Tell the breaker whether the database is there."""
+        if outcome.verdict is Verdict.OUTAGE:
+            if self._breaker.outage(outcome.error, self._context.clock.monotonic()):
+                self._context.tell(BreakerChanged(self._context.stream, "open", outcome.error))
+        elif self._breaker.answered():
+            self._context.tell(BreakerChanged(self._context.stream, "closed", ""))
+            self._answered.set()
+
+    async def _way_is_free(self, delivery: Delivery) -> bool:
+        """Wait while the database is away; False: there is no need for this message any more."""
+        breaker, clock = self._breaker, self._context.clock
+        while not breaker.room(1, clock.monotonic(), 0):
+            if delivery.is_lost or self._context.stopping.is_set():
+                return False
+            self._answered.clear()
+            wait = max(0.01, breaker.retry_at - clock.monotonic())
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(wait, 1.0)):
+                    await self._answered.wait()
+        return True
+
+
+class _Reporter:
+    """Hears what became of one record."""
+
+    outbox_id = ""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome(Verdict.UNKNOWN, "the handlers said nothing")
+
+    def confirm(self, records: Sequence[Record]) -> None:
+        raise NotImplementedError  # handlers report one by one
+
+    def report(self, record: Record, outcome: Outcome) -> None:  # noqa: ARG002
+        self.outcome = outcome
+
+    async def begin(self, record: Record) -> bool:  # noqa: ARG002
+        return True
+
+    def may_go_on(self, record: Record) -> bool:  # noqa: ARG002
+        return True
+
+
+_REPORTER = _Reporter()
+
+
+def _attempt(stream: str, record: Record, outcome: Outcome) -> Attempt:
+    return Attempt(
+        stream,
+        record.id,
+        record.type,
+        record.topic,
+        outcome.verdict.value,
+        record.attempts,
+        outcome.error,
+    )
+
+
+def _reason(attempts: int, error: str) -> str:
+    return short_error(f"{error} (attempts: {attempts})" if attempts > 1 else error)

@@ -1,0 +1,56 @@
+"""Messages that are too large: they become dead letters without their body.
+
+A publisher decides how large a message is. Neither memory nor the database is to pay for it.
+"""
+
+from __future__ import annotations
+
+from postroom.model.envelope import ID
+from postroom.model.incoming import Incoming
+from postroom.model.message_id import hash_id
+from postroom.source import Delivery
+
+BODY_BYTES = "postroom-body-bytes"
+"""The header of a dead letter whose body was not kept: how many bytes the message had."""
+
+_LONGEST_HEADER, _MOST_HEADERS = 1_000, 100  # that are kept of a message that is too large
+
+
+def limited(delivery: Delivery, max_bytes: int) -> Delivery:
+    """Return a delivery as it is, or without what makes it too large, and with a problem."""
+    message = delivery.message
+    size = len(message.body)
+    if message.headers:
+        size += sum(map(len, message.headers)) + sum(map(len, message.headers.values()))
+    if size <= max_bytes:
+        return delivery
+    return _Cut(delivery, _cut(message, size, max_bytes))
+
+
+def _cut(message: Incoming, size: int, max_bytes: int) -> Incoming:
+    small = [(n, v) for n, v in message.headers.items() if len(n) + len(v) <= _LONGEST_HEADER]
+    headers = {**dict(small[:_MOST_HEADERS]), BODY_BYTES: str(size)}
+    if message.offset is None and ID not in headers:  # two that are too large are two dead letters
+        headers[ID] = hash_id(message.topic, message.body)
+    problem = (
+        f"it has {size} bytes, and max_bytes is {max_bytes}: its body was not kept. Raise "
+        "max_bytes and have it sent again"
+    )
+    return message._replace(body=b"", headers=headers, problem=problem)
+
+
+class _Cut:
+    """The delivery of a message of which only a part is handed on."""
+
+    __slots__ = ("_delivery", "message")
+
+    def __init__(self, delivery: Delivery, message: Incoming) -> None:
+        self._delivery = delivery
+        self.message = message
+
+    @property
+    def is_lost(self) -> bool:
+        return self._delivery.is_lost
+
+    def ack(self) -> None:
+        self._delivery.ack()

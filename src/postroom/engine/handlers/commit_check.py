@@ -1,0 +1,119 @@
+"""Believe the database, not the handler: what may be committed after a handler has returned.
+
+A handler may swallow a database error, commit, roll back, or roll back and go on. So before the
+commit the transaction itself is asked whether it is the one in which the event was accepted, and
+whether the row that says so is in it. PostgreSQL answers the COMMIT of an aborted transaction with
+a rollback, which no driver reports: the question fails there, so such a COMMIT is never sent.
+
+    still open            commit: CONFIRMED
+    committed by handler  its effect and the row are durable: CONFIRMED, and an error is logged,
+                          once for each handler. If what it did after its commit is lost: REJECTED
+    rolled back           and another transaction is open, which is rolled back: FAILED
+                          and none is open: what came after may be committed: REJECTED, so that it
+                          happens once at most
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+
+from postroom.errors import AutocommitError, TransactionError
+from postroom.record import short_error
+from postroom.transaction import AsyncTransaction, Standing, SyncTransaction
+from postroom.transactions.conflicts import has_no_room, is_conflict
+
+_log = logging.getLogger(__name__)
+_told: set[str] = set()
+_SQLITE_CONSTRAINT = 19
+
+ADVICE = (
+    "Leave commit and rollback to postroom; to ignore a database error put the statement into a "
+    "savepoint"
+)
+ROLLED_BACK = (
+    "the transaction of the handler was rolled back before its end, by the handler or by the "
+    f"database, and nothing of it was committed. {ADVICE}"
+)
+LOOSE = (
+    "the handler ended its transaction, which was rolled back, and no other is open: what it did "
+    "after that may have been committed without a record of the event, so it is not tried again. "
+    f"Look at its effects before you replay it. {ADVICE}"
+)
+AFTERWARDS = (
+    "the handler committed its transaction itself, and what it did after that was lost: {error}. "
+    f"Its inbox row is committed, so a replay does nothing. Repair the rest by hand. {ADVICE}"
+)
+
+
+class RolledBackError(TransactionError):
+    """The transaction of a run is gone, and nothing of the run can have been committed."""
+
+
+class OutsideTransactionError(TransactionError):
+    """The transaction of a run is gone, and a part of the run may have been committed."""
+
+
+def may_commit(standing: Standing, names: Iterable[str]) -> bool:
+    """Say whether the transaction is still that of the run; False: the handler has committed it.
+
+    Raises if it was rolled back. `names` are the handlers that have run in it.
+    """
+    match standing:
+        case Standing.HELD:
+            return True
+        case Standing.COMMITTED:
+            tell_committed(names)
+            return False
+        case Standing.LOST:
+            raise RolledBackError(ROLLED_BACK)
+        case Standing.LOOSE:
+            raise OutsideTransactionError(LOOSE)
+
+
+def is_outside_transaction(
+    adapter: AsyncTransaction | SyncTransaction, error: BaseException
+) -> bool:
+    """Say whether a handler that raised has left its transaction before, for autocommit mode.
+
+    Asks nobody but the driver. Databases end a transaction by themselves, too: then the error that
+    told the handler so is the one to judge.
+    """
+    if is_conflict(error) or has_no_room(error) or _breaks_constraint(error):
+        return False
+    try:
+        adapter.check()
+    except AutocommitError:
+        return True
+    except Exception:  # it cannot say; the error of the handler is the one to judge
+        return False
+    return False
+
+
+def _breaks_constraint(error: BaseException) -> bool:
+    """Say whether SQLite refused a row: with ON CONFLICT ROLLBACK that ends the transaction."""
+    found = getattr(error, "orig", None) or error
+    return getattr(found, "sqlite_errorcode", 0) & 0xFF == _SQLITE_CONSTRAINT
+
+
+def outside_transaction_error(
+    standing: Standing, names: Iterable[str], error: BaseException
+) -> OutsideTransactionError:
+    """Return what to raise for a handler that ended its transaction, went on, and raised this."""
+    if standing is Standing.COMMITTED:
+        tell_committed(names)
+        return OutsideTransactionError(AFTERWARDS.format(error=short_error(error)))
+    return OutsideTransactionError(LOOSE)
+
+
+def tell_committed(names: Iterable[str]) -> None:
+    """Log, once for each of these handlers, that one of them commits."""
+    fresh = sorted(set(names) - _told)
+    if fresh:
+        _told.update(fresh)
+        _log.error(
+            "a handler commits its own transaction (%s): if it fails after that, the rest of its "
+            "work is lost, because the event counts as done. %s",
+            ", ".join(fresh),
+            ADVICE,
+        )

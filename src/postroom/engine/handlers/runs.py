@@ -1,0 +1,488 @@
+"""One handler, one event: a transaction, `accept` first, the effect, a look back, the commit.
+
+Where it goes wrong decides the outcome. Before the handler has begun, it is nobody's fault
+(OUTAGE, or MISCONFIGURED if the transaction is of the wrong kind). While it runs, it is the
+event's (FAILED, REJECTED). At the commit nobody knows (UNKNOWN): if the effect happened,
+`accept` keeps the next attempt from repeating it. An `accept` that hangs waits for the lock of
+another run of the same event, here or in another process: MISCONFIGURED, which spends no attempt,
+raises an alarm and lets the others go on.
+
+When the handler has returned, the transaction is asked whether the row of `accept` is still in it,
+before anything is committed (see `standing`).
+
+A transaction that lost against another one (a deadlock, a write conflict, a serialization failure)
+is run again as a whole, a few times, at no cost to the event (I2).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import random
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, assert_never
+
+from postroom import transactions
+from postroom.broker import CONFIRMED, REPEAT, Outcome, Verdict
+from postroom.engine.handlers.commit_check import (
+    AFTERWARDS,
+    OutsideTransactionError,
+    is_outside_transaction,
+    may_commit,
+    outside_transaction_error,
+)
+from postroom.engine.handlers.high_water import Gate, admit
+from postroom.engine.handlers.inbox_proofs import proof_of
+from postroom.engine.handlers.threads import Hang, NoThreadError, Threads
+from postroom.engine.handlers.undecodable import undecodable
+from postroom.errors import (
+    CausationError,
+    Reject,
+    Retry,
+    TransactionEndedError,
+    TransactionError,
+)
+from postroom.record import Record, short_error
+from postroom.transaction import Acceptance, AsyncTransaction, Proof, SyncTransaction
+from postroom.transactions import steps
+from postroom.transactions.conflicts import has_no_room, is_conflict, refuses_values
+
+AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
+SyncFactory = Callable[[], AbstractContextManager[Any]]
+_CONFLICTS = 5  # runs that may be lost to other transactions, one after the other
+
+# An event with several handlers has the worst of their outcomes. What spends no attempt comes
+# first: an event is not charged, and never buried, while one of its handlers had no chance to run.
+_WORST_FIRST = (
+    Verdict.OUTAGE,
+    Verdict.MISCONFIGURED,
+    Verdict.UNKNOWN,
+    Verdict.FAILED,
+    Verdict.REJECTED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A registered function `(event, tx)`, and the name under which the inbox knows it."""
+
+    name: str
+    call: Callable[..., Any]
+    is_async: bool
+    takes_context: bool = False
+
+
+class Phase(Enum):
+    """How far a run has come."""
+
+    OPENING = "opening the transaction"
+    ACCEPTING = "accepting the event"
+    RUNNING = "running the handler"
+    COMMITTING = "committing"
+
+
+class _LateError(Exception):
+    """The time limit was over before the commit: roll back."""
+
+
+class Race:
+    """Between a handler's commit and its time limit: exactly one of them wins (H3)."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._winner: str | None = None
+
+    def claim_commit(self) -> bool:
+        """Ask for leave to commit; from then on the limit can only wait for the result."""
+        return self._win("commit")
+
+    def call_time(self) -> bool:
+        """End the run; from then on it can only roll back."""
+        return self._win("limit")
+
+    def _win(self, who: str) -> bool:
+        with self._lock:
+            if self._winner is None:
+                self._winner = who
+            return self._winner == who
+
+
+class Run:
+    """The facts of one run, kept up to date while it goes on."""
+
+    __slots__ = (
+        "adapter",
+        "committed_itself",
+        "failure",
+        "is_repeat",
+        "lost_to_another",
+        "names",
+        "phase",
+        "proofs",
+    )
+
+    def __init__(self) -> None:
+        self.phase = Phase.OPENING
+        self.failure: BaseException | None = None
+        self.is_repeat = False
+        self.lost_to_another = False
+        self.committed_itself = False
+        self.adapter: Any = None  # of the transaction, for as long as it lasts
+        self.proofs: list[Proof] = []  # what was written for the events that were new
+        self.names: list[str] = []  # their handlers
+
+    def outcome(self, raised: BaseException | None = None) -> Outcome:
+        """Judge the run by what happened first, and where."""
+        error = self.failure or raised
+        if error is None:
+            return REPEAT if self.is_repeat else CONFIRMED
+        if self.committed_itself and self.phase is Phase.COMMITTING:
+            if isinstance(error, TransactionEndedError):  # there was nothing left to commit
+                return CONFIRMED
+            return Outcome(Verdict.REJECTED, AFTERWARDS.format(error=short_error(error)))
+        if self.phase is not Phase.OPENING and not isinstance(
+            error, (Retry, Reject, OutsideTransactionError)
+        ):
+            self.lost_to_another = is_conflict(error)
+            if has_no_room(error):
+                return Outcome(Verdict.MISCONFIGURED, f"the database: {short_error(error)}")
+            if refuses_values(error):  # never an outage, and a COMMIT that was refused is no secret
+                return Outcome(Verdict.FAILED, short_error(error))
+        if self.phase is Phase.COMMITTING:
+            return Outcome(Verdict.UNKNOWN, short_error(error))
+        if self.phase is Phase.RUNNING:
+            return _verdict_of(error)
+        if isinstance(error, TransactionError):  # not a transaction, or one that commits by itself
+            return Outcome(Verdict.MISCONFIGURED, short_error(error))
+        return Outcome(Verdict.OUTAGE, f"{self.phase.value}: {short_error(error)}")
+
+
+def _verdict_of(error: BaseException) -> Outcome:
+    match error:
+        case Retry():
+            said = _said(error, "asked for a retry")
+            return Outcome(Verdict.FAILED, said, _wish(error.after_seconds))
+        case Reject():
+            return Outcome(Verdict.REJECTED, _said(error, "rejected by its handler"))
+        case OutsideTransactionError():
+            return Outcome(Verdict.REJECTED, str(error))
+        case CausationError():  # it would bite its tail the next time, too
+            return Outcome(Verdict.REJECTED, short_error(error))
+        case _:
+            return Outcome(Verdict.FAILED, short_error(error))
+
+
+def _said(signal: Exception, otherwise: str) -> str:
+    try:
+        return short_error(str(signal) or otherwise)
+    except Exception:  # it is the user's class
+        return short_error(signal)
+
+
+def _wish(after: Any) -> float | None:
+    """Return the wait that a handler asked for, if it is one; else the policy's will do."""
+    try:
+        seconds = float(after)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def worst_of(outcomes: Sequence[tuple[Handler, Outcome]]) -> Outcome:
+    """Return the outcome of an event with several handlers."""
+    if len(outcomes) == 1:
+        return outcomes[0][1]
+    for verdict in _WORST_FIRST:
+        bad = [(h, o) for h, o in outcomes if o.verdict is verdict]
+        if bad:
+            error = short_error("; ".join(f"{h.name}: {o.error}" for h, o in bad))
+            wishes = [o.after_seconds for _, o in bad if o.after_seconds is not None]
+            return Outcome(verdict, error, max(wishes) if wishes else None)
+    return CONFIRMED
+
+
+async def run_async(
+    handler: Handler,
+    record: Record,
+    acceptance: Acceptance | Gate,
+    factory: AsyncFactory | None,
+    *,
+    limit_seconds: float,
+    prefix: str,
+) -> Outcome:
+    """Run an async handler; without a factory it gets no transaction, and nothing is accepted."""
+    asked = None if factory is None else acceptance
+    for lost in range(_CONFLICTS):
+        run = Run()
+
+        async def work(tx: Any, run: Run = run) -> None:
+            await effect(run, handler, record, asked, tx, prefix)
+            await look_back(run)
+
+        outcome = await run_once(run, work, factory, limit_seconds)
+        if factory is None or not run.lost_to_another:
+            break
+        await asyncio.sleep(_pause(lost))
+    return outcome
+
+
+async def run_once(
+    run: Run,
+    work: Callable[[Any], Awaitable[None]],
+    factory: AsyncFactory | None,
+    limit_seconds: float,
+) -> Outcome:
+    """Do the work in a transaction and commit it, within the limit; says what became of it."""
+    try:
+        async with (
+            asyncio.timeout(limit_seconds * 3) as last,  # for a rollback that hangs
+            asyncio.timeout(limit_seconds) as deadline,
+        ):
+            if factory is None:
+                await work(None)
+                return CONFIRMED
+            async with factory() as tx:
+                try:
+                    await work(tx)
+                    if deadline.expired():  # the handler has swallowed its cancellation
+                        raise _LateError
+                except BaseException as error:
+                    run.failure = error
+                    raise
+                run.phase = Phase.COMMITTING
+                deadline.reschedule(asyncio.get_running_loop().time() + limit_seconds)
+        return run.outcome()
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise  # the relay stops at once
+        return run.outcome(error)  # the handler awaited something that was cancelled
+    except (KeyboardInterrupt, GeneratorExit):
+        raise  # the process is to end, or nobody runs this coroutine any more
+    except BaseException as error:  # also what a Rust extension raises when it panics
+        if deadline.expired() or last.expired():
+            return _expired(run.phase, limit_seconds)
+        return run.outcome(error)
+
+
+async def effect(
+    run: Run,
+    handler: Handler,
+    record: Record,
+    acceptance: Acceptance | Gate | None,
+    tx: Any,
+    prefix: str,
+) -> None:
+    """Accept an event and, if it is new, run its handler; without a mark, only that."""
+    run.is_repeat = False
+    if acceptance is not None:
+        run.phase = Phase.ACCEPTING
+        if run.adapter is None:
+            run.adapter = transactions.resolve(tx, prefix=prefix)
+        adapter: AsyncTransaction = run.adapter
+        adapter.check()
+        if isinstance(acceptance, Gate):
+            run.is_repeat = not await steps.run_async(admit(adapter, acceptance))
+        else:
+            run.is_repeat = not await adapter.accept(acceptance)
+        if not run.is_repeat:
+            await adapter.hold()
+            _note(run, handler, acceptance)
+    if not run.is_repeat:
+        run.phase = Phase.RUNNING
+        try:
+            await handler.call(record, tx)
+        except Exception as error:
+            if acceptance is not None and is_outside_transaction(run.adapter, error):
+                found = await run.adapter.standing(run.proofs)
+                raise outside_transaction_error(found, run.names, error) from error
+            if rejection := undecodable(record, error):
+                raise rejection from error
+            raise
+
+
+async def look_back(run: Run) -> None:
+    """Ask the database, before the commit, whether it may be committed; raises if not."""
+    if run.proofs:
+        run.committed_itself = not may_commit(await run.adapter.standing(run.proofs), run.names)
+
+
+def look_back_sync(run: Run) -> None:
+    """Do in a thread what `look_back` does."""
+    if run.proofs:
+        run.committed_itself = not may_commit(run.adapter.standing(run.proofs), run.names)
+
+
+def _note(run: Run, handler: Handler, acceptance: Acceptance | Gate) -> None:
+    run.proofs.append(proof_of(acceptance))
+    run.names.append(handler.name)
+
+
+def _pause(lost: int) -> float:
+    """Return seconds to wait after so many lost runs; random, or two of them meet again."""
+    return random.uniform(0.001, 0.01 * 2**lost)
+
+
+def _expired(phase: Phase, limit_seconds: float) -> Outcome:
+    match phase:
+        case Phase.OPENING:
+            verdict = Verdict.OUTAGE
+        case Phase.ACCEPTING:  # it waits for a lock: of an earlier run that hangs, or of another
+            verdict = Verdict.MISCONFIGURED
+        case Phase.COMMITTING:
+            verdict = Verdict.UNKNOWN
+        case Phase.RUNNING:
+            verdict = Verdict.FAILED
+        case _:
+            assert_never(phase)
+    return Outcome(verdict, f"{phase.value} took longer than {limit_seconds:g} s")
+
+
+async def run_sync(
+    handler: Handler,
+    record: Record,
+    acceptance: Acceptance | Gate,
+    factory: SyncFactory | None,
+    *,
+    limit_seconds: float,
+    prefix: str,
+    threads: Threads,
+) -> Outcome:
+    """Run a sync handler in a thread.
+
+    A thread cannot be stopped: one that is too late goes on, but it can no longer commit.
+    """
+    asked = None if factory is None else acceptance
+    for lost in range(_CONFLICTS):
+        run = Run()
+
+        def work(tx: Any, run: Run = run) -> None:
+            effect_sync(run, handler, record, asked, tx, prefix)
+            look_back_sync(run)
+
+        outcome = await run_in_thread(run, work, factory, limit_seconds, threads, lambda: record.id)
+        if factory is None or not run.lost_to_another:
+            break
+        await asyncio.sleep(_pause(lost))
+    return outcome
+
+
+async def run_in_thread(
+    run: Run,
+    work: Callable[[Any], None],
+    factory: SyncFactory | None,
+    limit_seconds: float,
+    threads: Threads,
+    in_hand: Callable[[], str],
+) -> Outcome:
+    """Do in a thread what `run_once` does; `in_hand` tells the event that its handler has now."""
+    race = Race()
+    try:
+        future = await threads.start(lambda: _work(run, work, factory, race), limit_seconds)
+    except NoThreadError as error:
+        return Outcome(Verdict.MISCONFIGURED, str(error))
+    try:
+        if not await _ended(future, limit_seconds):
+            if race.call_time():
+                _watch(run.phase, in_hand(), future, threads)
+                return _expired(run.phase, limit_seconds)
+            if not await _ended(future, limit_seconds):
+                _watch(Phase.COMMITTING, in_hand(), future, threads)
+                return _expired(Phase.COMMITTING, limit_seconds)
+        return future.result()
+    finally:
+        race.call_time()  # when this task was cancelled; otherwise it changes nothing any more
+
+
+def _watch(phase: Phase, event: str, future: asyncio.Future[Outcome], threads: Threads) -> None:
+    """Keep an event from being run again while its run hangs; a connection has its own limit."""
+    if phase is not Phase.OPENING:
+        threads.watch(event, future, phase.value, is_running=phase is Phase.RUNNING)
+
+
+def hanging(hang: Hang) -> Outcome:
+    """Return the outcome of an event whose last run has not ended: it is not started again.
+
+    Its own handler hangs: an attempt is spent, so that the event is buried by the rules. A
+    statement of ours hangs: only the database can say what becomes of it.
+    """
+    verdict = Verdict.FAILED if hang.is_running else Verdict.MISCONFIGURED
+    return Outcome(
+        verdict,
+        f"its last run hangs in its thread since {hang.since:%Y-%m-%d %H:%M:%S} UTC ({hang.doing}) "
+        "and is not started again; give its calls a time limit of their own",
+    )
+
+
+async def _ended(future: asyncio.Future[Outcome], limit_seconds: float) -> bool:
+    done, _ = await asyncio.wait({future}, timeout=limit_seconds)
+    return bool(done)
+
+
+def _work(
+    run: Run, work: Callable[[Any], None], factory: SyncFactory | None, race: Race
+) -> Outcome:
+    try:
+        if factory is None:
+            work(None)
+            return CONFIRMED
+        with factory() as tx:
+            try:
+                work(tx)
+                if not race.claim_commit():
+                    raise _LateError
+            except BaseException as error:
+                run.failure = error
+                raise
+            run.phase = Phase.COMMITTING
+        return run.outcome()
+    except BaseException as error:  # nothing may escape into the thread's loop
+        return run.outcome(error)
+
+
+def effect_sync(
+    run: Run,
+    handler: Handler,
+    record: Record,
+    acceptance: Acceptance | Gate | None,
+    tx: Any,
+    prefix: str,
+) -> None:
+    """Do in a thread what `effect` does."""
+    run.is_repeat = False
+    if acceptance is not None:
+        run.phase = Phase.ACCEPTING
+        if run.adapter is None:
+            run.adapter = transactions.resolve_sync(tx, prefix=prefix)
+        adapter: SyncTransaction = run.adapter
+        adapter.check()
+        if isinstance(acceptance, Gate):
+            run.is_repeat = not steps.run(admit(adapter, acceptance))
+        else:
+            run.is_repeat = not adapter.accept(acceptance)
+        if not run.is_repeat:
+            adapter.hold()
+            _note(run, handler, acceptance)
+    if not run.is_repeat:
+        run.phase = Phase.RUNNING
+        try:
+            _refuse_awaitable(handler.call(record, tx))
+        except Exception as error:
+            if acceptance is not None and is_outside_transaction(run.adapter, error):
+                found = run.adapter.standing(run.proofs)
+                raise outside_transaction_error(found, run.names, error) from error
+            if rejection := undecodable(record, error):
+                raise rejection from error
+            raise
+
+
+def _refuse_awaitable(result: object) -> None:
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
+        raise TypeError("the handler returned an awaitable; declare it with `async def`")

@@ -1,0 +1,57 @@
+"""The mender repairs blocks from state, beside the heartbeat: it may take long (B4)."""
+
+from __future__ import annotations
+
+import asyncio
+
+from postroom.engine.relay.context import RelayContext
+from postroom.engine.service import Service
+from postroom.errors import StoreError
+
+_STEP = 100
+_TRIES = 5
+_FIRST_PAUSE = 0.2
+
+
+class BlockRepair(Service):
+    """Mends the lanes that the tender asks for: those just taken, and all of them now and then.
+
+    Until it has come to a lane, a key that could go on may wait there; nothing is sent too early.
+    """
+
+    def __init__(self, context: RelayContext) -> None:
+        super().__init__()
+        self._context = context
+
+    async def loop(self) -> None:
+        context = self._context
+        while True:
+            await context.repair_blocks.wait()
+            context.repair_blocks.clear()
+            lanes, context.to_repair = context.to_repair, set()
+            context.repairing = True
+            await self._repair_patiently(lanes)
+            context.repairing = False
+            context.wake()
+
+    async def _repair_patiently(self, lanes: set[int]) -> None:
+        """Mend; after some errors in a row it is left to the next time."""
+        context, pause = self._context, _FIRST_PAUSE
+        for _ in range(_TRIES):
+            try:
+                await self._repair(lanes)
+            except StoreError as error:
+                context.trouble("mending blocks", error)
+                await asyncio.sleep(pause)
+                pause *= 2
+            else:
+                return
+
+    async def _repair(self, lanes: set[int]) -> None:
+        context = self._context
+        while tokens := context.keeper.tokens(lanes):
+            if (
+                await context.store.repair_blocks(context.stream, context.owner, tokens, _STEP)
+                < _STEP
+            ):
+                return

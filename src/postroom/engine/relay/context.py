@@ -1,0 +1,194 @@
+"""What the parts of one relay share: its store, its destination, its lanes, and its counts."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from postroom.broker import Broker
+from postroom.engine.breaker import Breaker
+from postroom.engine.relay.in_flight import InFlight
+from postroom.engine.relay.lane_groups import LaneGroups
+from postroom.engine.relay.lanes import LaneKeeper
+from postroom.engine.relay.witnesses import Witnesses
+from postroom.engine.service import is_cancelled
+from postroom.errors import StoreError
+from postroom.model.clock import Clock
+from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, StoreTrouble
+from postroom.record import short_error
+from postroom.settings import RelaySettings
+from postroom.store import Store
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a relay has done since it started."""
+
+    done: int = 0
+    failed: int = 0
+    dead: int = 0
+    fenced: int = 0  # outcomes thrown away because the lane was lost
+    vanished: int = 0  # the database lost them after they were read
+    effects_lost: int = 0  # the database lost what their handlers had committed
+    repeated: int = 0  # confirmed but not settled: the destination will see them again
+
+
+class Vitals(NamedTuple):
+    """How a relay is at this moment; `silent_seconds` is the time since its last beat."""
+
+    in_flight: int
+    lanes: int
+    breaker: str
+    silent_seconds: float
+
+
+@dataclass(slots=True)
+class RelayContext:
+    """The shared reporter of a relay's services."""
+
+    store: Store
+    broker: Broker
+    settings: RelaySettings
+    keeper: LaneKeeper
+    breaker: Breaker
+    clock: Clock
+    observers: tuple[Observer, ...]
+    outbox_id: str = ""
+    counts: Counts = field(default_factory=Counts)
+    flights: list[InFlight] = field(default_factory=list)
+    wakers: list[Callable[[], None]] = field(default_factory=list)
+    stopping: bool = False
+    events_seen: bool = False  # the stager saw something ready in our lanes
+    beat_at: float = 0.0  # when the last beat succeeded
+    allotment: LaneGroups = field(init=False)
+    witnesses: Witnesses = field(init=False)
+    given_up: dict[int, int] = field(default_factory=dict)  # lane → token: to be released
+    lost_before: dict[str, None] = field(default_factory=dict)  # events whose effects were lost
+    to_repair: set[int] = field(default_factory=set)  # lanes whose blocks the mender should look at
+    repair_blocks: asyncio.Event = field(default_factory=asyncio.Event)  # the mender should begin
+    repairing: bool = False
+    beat_now: asyncio.Event = field(default_factory=asyncio.Event)  # the tender should beat now
+    look_soon: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
+
+    def __post_init__(self) -> None:
+        self.allotment = LaneGroups(self.settings.groups)
+        self.witnesses = Witnesses(self.settings.dedup_seconds / 2)
+
+    @property
+    def stream(self) -> str:
+        return self.settings.stream
+
+    @property
+    def owner(self) -> str:
+        return self.keeper.owner
+
+    @property
+    def vitals(self) -> Vitals:
+        return Vitals(
+            sum(flight.waiting_for_outcomes for flight in self.flights),
+            len(self.keeper.held),
+            self.breaker.state,
+            max(0.0, self.clock.monotonic() - self.beat_at),
+        )
+
+    def tell(self, fact: Fact) -> None:
+        """Tell the observers; one that raises must not stop a delivery half-way."""
+        for observer in self.observers:
+            try:
+                observer.observe(fact)
+            except Exception:
+                _log.exception("an observer failed at %s", type(fact).__name__)
+
+    def trouble(self, doing: str, error: BaseException) -> None:
+        self.tell(StoreTrouble(self.stream, doing, short_error(error)))
+
+    def ask_to_repair(self, lanes: Collection[int]) -> None:
+        """Let the mender look at the blocks of these lanes."""
+        if lanes:
+            self.to_repair |= set(lanes)
+            self.repair_blocks.set()
+
+    def wake(self) -> None:
+        """Let the workers look for work."""
+        for waker in self.wakers:
+            waker()
+
+    def may_publish(self, lane: int) -> bool:
+        return self.keeper.may_publish(lane, self.clock.monotonic())
+
+    def lose(self, lanes: Collection[int]) -> None:
+        """These lanes are not ours any more: nothing of them may be settled."""
+        if not lanes:
+            return
+        self.keeper.drop(lanes)
+        self.witnesses.forget(lanes)
+        for flight in self.flights:
+            flight.forget(lanes)
+        self.tell(LanesChanged(self.stream, self.owner, "lost", tuple(sorted(lanes))))
+        self.beat_now.set()
+
+    def busy_lanes(self) -> set[int]:
+        return set[int]().union(*(flight.busy_lanes() for flight in self.flights))
+
+    async def release_drained(self) -> None:
+        """Hand over the lanes that are on their way out and have nothing in flight (L4)."""
+        drained = self.keeper.drained(self.busy_lanes)
+        if drained:
+            self.keeper.drop(drained)
+            self.witnesses.forget(drained)
+            await self.store.release(self.stream, self.owner, drained)
+            self.tell(LanesChanged(self.stream, self.owner, "released", tuple(sorted(drained))))
+
+    async def release_given_up(self) -> None:
+        """Free the lanes that this relay has lost by its own judgement, for any relay to take.
+
+        One that cannot be freed, as its row is locked, ends by itself: nobody renews it.
+        """
+        lanes, self.given_up = self.given_up, {}
+        if lanes:
+            try:
+                await self.store.release(self.stream, self.owner, lanes)
+            except StoreError as error:
+                self.trouble("releasing lanes", error)
+            else:
+                self.beat_now.set()
+
+    def outage(self, error: str) -> None:
+        if self.breaker.outage(error, self.clock.monotonic()):
+            self.tell(BreakerChanged(self.stream, "open", error))
+            self.beat_now.set()
+
+    def answered(self) -> None:
+        if self.breaker.answered():
+            self.tell(BreakerChanged(self.stream, "closed", ""))
+            self.beat_now.set()
+            self.wake()
+
+    async def destination_answers(self) -> bool:
+        """Ask the destination whether it is there."""
+        try:
+            async with asyncio.timeout(self.settings.publish_seconds):
+                await self.broker.health()
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return False
+        except Exception:
+            return False
+        return True
+
+    def count(self, done: int, failed: int, dead: int, fenced: int) -> None:
+        self.counts.done += done
+        self.counts.failed += failed
+        self.counts.dead += dead
+        self.counts.fenced += fenced
+        self.recount()
+
+    def recount(self) -> None:
+        """Count what was thrown away with a lost lane, for which there is no settle."""
+        self.counts.repeated = sum(flight.repeats for flight in self.flights)

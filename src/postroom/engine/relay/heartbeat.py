@@ -1,0 +1,173 @@
+"""The tender keeps a relay's lanes: it beats, takes, renews, hands over (L1, L4, L6)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from math import inf
+
+from postroom.engine.pauses import Pauses
+from postroom.engine.relay.context import RelayContext
+from postroom.engine.service import Service, wait_for
+from postroom.errors import StoreError, StoreRetryableError
+from postroom.model.clock import Clock
+from postroom.observer import Alarm, LanesChanged
+from postroom.store import Member, Membership
+
+_HUNG_LEASES = 3  # work that is older than so many leases is given to another relay
+_FIRST_PAUSE = 0.05
+_ORPHAN_LEASES = 3
+_MEND_EVERY = 20  # beats
+
+
+class Patience:
+    """Asks the store although it fails now and then; the error is raised after so many seconds."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self._clock, self._seconds = clock, seconds
+        self._since: float | None = None
+        self._pause = _FIRST_PAUSE
+
+    async def ask(self, request: Callable[[], Awaitable[bool]]) -> bool:
+        """Return the answer; False, after a growing pause, if there was none."""
+        try:
+            answer = await request()
+        except StoreError:
+            now = self._clock.monotonic()
+            self._since = now if self._since is None else self._since
+            if now - self._since > self._seconds:
+                raise
+            await asyncio.sleep(self._pause)
+            self._pause = min(self._pause * 2, 1.0)
+            return False
+        self._since, self._pause = None, _FIRST_PAUSE
+        return answer
+
+
+class Heartbeat(Service):
+    """Beats at a third of the lease; sooner while it holds less than its share."""
+
+    def __init__(self, context: RelayContext) -> None:
+        super().__init__()
+        self._context = context
+        self._beats = 0
+        self.settled_in = False  # has held its share at least once, or nothing was free
+        context.beat_at = context.clock.monotonic()
+        self.error: StoreError | None = None  # of the last beat
+        self._stalled: list[int] = []
+        self._orphans_since: float | None = None
+
+    async def loop(self) -> None:
+        context = self._context
+        lease = context.settings.lease_seconds
+        longest = min(lease / 10, 1.0)  # many attempts within a lease, however long it fails
+        pauses = Pauses(min(_FIRST_PAUSE, longest), longest)
+        while True:
+            context.beat_now.clear()
+            began = context.clock.monotonic()
+            try:
+                await self.heartbeat()
+                context.beat_at, self.error = context.clock.monotonic(), None
+                pauses.reset()
+                # From beginning to beginning: a lease counts from when it was asked for.
+                rest = lease / 3 - (context.beat_at - began)
+                pause = lease / 10 if context.keeper.below_share else max(rest, lease / 10)
+            except StoreError as error:
+                self.error = error
+                context.trouble("renewing leases", error)
+                await asyncio.sleep(pauses.grow())  # nobody makes it fail more often by a hurry
+            else:
+                await wait_for(context.beat_now, pause)
+
+    async def heartbeat(self) -> None:
+        """Show up, renew, look around, act."""
+        context, keeper = self._context, self._context.keeper
+        if not context.breaker.is_closed and not keeper.held:
+            await self._ask_destination()
+        stream, owner, lease = context.stream, context.owner, context.settings.lease_seconds
+        asked_at = context.clock.monotonic()
+        stuck = self._hung_lanes(asked_at)
+        # Work that hangs makes a relay unwell: else it would take back at once what it gives up.
+        # One who leaves is, too: what he gives back is not for him.
+        healthy = context.breaker.is_closed and not stuck and not context.stopping
+        member = Member(owner, healthy, context.settings.name)
+        membership = await context.store.heartbeat(stream, member, lease, keeper.tokens())
+        plan = keeper.consider(
+            membership, asked_at, healthy=healthy, leaving=context.stopping, stuck=stuck
+        )
+        context.lose(plan.lost)
+        await context.release_given_up()
+        self._tell_stalled()
+        self._tell_orphans(membership, asked_at)
+        if plan.abandon:
+            context.lose(plan.abandon)
+            await context.store.release(stream, owner, plan.abandon)
+        if plan.take and not context.stopping:
+            await self._take(plan.take)
+        self._beats += 1
+        if self._beats % _MEND_EVERY == 0:
+            context.ask_to_repair(keeper.held)
+        await context.release_drained()
+        self.settled_in = True
+
+    def _tell_stalled(self) -> None:
+        """Say once which lanes stand still because another transaction has locked them."""
+        context = self._context
+        stalled = context.keeper.stalled(context.clock.monotonic())
+        if stalled and stalled != self._stalled:
+            lanes = ", ".join(map(str, stalled))
+            error = StoreRetryableError(
+                f"lanes {lanes} are locked by another transaction and stand still until it ends; "
+                "look for an open transaction in the database"
+            )
+            context.trouble("renewing leases", error)
+        self._stalled = stalled
+
+    def _tell_orphans(self, membership: Membership, now: float) -> None:
+        """Raise an alarm if lanes stay with an owner that is not among the live members."""
+        context = self._context
+        alive = {context.owner, *(member.owner for member in membership.members)}
+        orphans = [f.lane for f in membership.leases if f.live and f.owner not in alive]
+        if not orphans:
+            self._orphans_since = None
+        elif self._orphans_since is None:
+            self._orphans_since = now
+        elif now - self._orphans_since > _ORPHAN_LEASES * context.settings.lease_seconds:
+            self._orphans_since = inf  # said once
+            lanes = ", ".join(map(str, orphans))
+            about = f"lanes {lanes} are held by a relay that is not alive"
+            hint = "restart that relay, or free them: see PostroomLaneWithoutOwner in the runbook"
+            context.tell(Alarm(context.stream, about, hint))
+
+    def _hung_lanes(self, now: float) -> set[int]:
+        settings = self._context.settings  # what has a time limit of its own gets its chance first
+        lease, limit = settings.lease_seconds, settings.publish_seconds
+        before = now - max(_HUNG_LEASES * lease, limit + lease)
+        stuck = set[int]()
+        for flight in self._context.flights:
+            flight.note_progress(now)
+            stuck |= flight.hung_lanes(before)
+        return stuck
+
+    async def _ask_destination(self) -> None:
+        """Without a lane there is no event to try with: ask, or this relay stays unwell."""
+        context = self._context
+        lost_its_try = context.breaker.state == "trying"  # with the lane of what was tried
+        if lost_its_try or context.clock.monotonic() >= context.breaker.retry_at:
+            if await context.destination_answers():
+                context.answered()
+            elif not context.breaker.is_closed:  # what was tried may have told better meanwhile
+                context.breaker.failed_again(context.clock.monotonic())
+
+    async def _take(self, lanes: list[int]) -> None:
+        context, keeper = self._context, self._context.keeper
+        asked_at = context.clock.monotonic()
+        taken = await context.store.take(
+            context.stream, context.owner, lanes, context.settings.lease_seconds
+        )
+        if not taken:
+            return
+        keeper.taken(taken, asked_at)
+        context.tell(LanesChanged(context.stream, context.owner, "taken", tuple(sorted(taken))))
+        context.ask_to_repair(taken)
+        context.wake()

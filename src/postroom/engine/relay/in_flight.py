@@ -1,0 +1,466 @@
+"""What is in flight: the book-keeping between a read and its settle, without input or output.
+
+A key is *busy* from the moment one of its events is admitted until the settle that tells its end
+has been committed. Reads leave busy keys out, by the list as it was when the read started (R3, B5).
+Of each key only the unbroken run of confirmed events is settled; what was confirmed behind a failed
+event is sent again (B5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from postroom.broker import CONFIRMED, Outcome, Verdict
+from postroom.engine.failure_policy import Action, FailurePolicy
+from postroom.record import UNREADABLE, Record, State
+from postroom.store import DeadOutcome, FailedOutcome, Settlement
+from postroom.transaction import Claim
+
+_PROCESSING = str(State.PROCESSING)
+
+
+class KeyRun:
+    """The events of one key that are under way, in order."""
+
+    # Of the class, until something happens to the run: there is one for nearly every event.
+    seen = 0  # how far it had come when it was last looked at
+    next = 0  # index of the first record without an outcome
+    early: dict[int, Outcome] | None = None  # outcomes that came before their turn
+    failed: tuple[Record, Outcome] | None = None
+    alone = False  # a suspect: nothing else may share its fate
+    sent = True  # handed to the destination
+    closed = False  # all outcomes are known; waits for its settle
+    lost = False  # the lane is gone: outcomes no longer count
+    aside = False  # its outcome cannot be written for now
+
+    def __init__(self, record: Record, since: float) -> None:
+        self.records = [record]
+        self.lane = record.lane
+        self.since = since  # admitted then, or seen to have gone on since
+
+    @classmethod
+    def of_suspect(cls, record: Record, since: float) -> KeyRun:
+        run = cls(record, since)
+        run.alone, run.sent = True, False
+        return run
+
+
+class PendingSettle(NamedTuple):
+    """One settle: what to write, and what its commit sets free."""
+
+    settlement: Settlement
+    lanes: set[int]
+    closing: list[tuple[bytes, KeyRun]]
+    starts: list[tuple[Record, asyncio.Future[bool]]]
+    alarms: list[tuple[Record, str]]
+
+    def part(self, wanted: Callable[[Record], bool]) -> tuple[PendingSettle, PendingSettle]:
+        """Split it in two: what is wanted, and the rest. Keys stay whole."""
+        return self._only(wanted), self._only(lambda record: not wanted(record))
+
+    def without(self, record: Record) -> PendingSettle:
+        """Leave out an event that has become a dead letter; its handler does not start."""
+        for started, granted in self.starts:
+            if started.seq == record.seq and not granted.done():
+                granted.set_result(False)
+        return self._replace(
+            settlement=self.settlement.part(lambda other: other.seq != record.seq),
+            starts=[(r, granted) for r, granted in self.starts if r.seq != record.seq],
+        )
+
+    def _only(self, wanted: Callable[[Record], bool]) -> PendingSettle:
+        settlement = self.settlement.part(wanted)
+        return PendingSettle(
+            settlement,
+            {record.lane for record in settlement.records()},
+            [(key, run) for key, run in self.closing if wanted(run.records[0])],
+            [(record, granted) for record, granted in self.starts if wanted(record)],
+            [(record, error) for record, error in self.alarms if wanted(record)],
+        )
+
+
+class InFlight:
+    """The events under way of one group of lanes."""
+
+    def __init__(
+        self,
+        policy: FailurePolicy,
+        *,
+        on_stir: Callable[[], None],
+        on_suspect: Callable[[Record], None],
+        on_outage: Callable[[str], None],
+        on_answer: Callable[[], None],
+        on_attempt: Callable[[Record, Outcome, int], None],
+    ) -> None:
+        self._policy = policy
+        self._on_stir = on_stir
+        self._on_suspect = on_suspect
+        self._on_outage = on_outage
+        self._on_answer = on_answer
+        self._on_attempt = on_attempt
+        self._runs: dict[bytes, KeyRun] = {}
+        self._begun: set[str] = set()  # ids: a number may be given again after a fail-over
+        self._open = 0  # records without an outcome
+        self._closing: list[tuple[bytes, KeyRun]] = []
+        self._starts: list[tuple[Record, asyncio.Future[bool]]] = []
+        self._done: list[Record] = []
+        self._claims: list[Claim] = []  # effects of what is done
+        self._failed: list[FailedOutcome] = []
+        self._dead: list[DeadOutcome] = []
+        self._returned: list[Record] = []
+        self._parked: list[Record] = []
+        self._alarms: list[tuple[Record, str]] = []
+        self.repeats = 0  # confirmed, but not settled: they will be seen again
+
+    # -- questions ----------------------------------------------------------------------------
+    @property
+    def is_empty(self) -> bool:
+        if self._parked or self._starts:
+            return False
+        return all(run.aside and run.closed for run in self._runs.values())
+
+    @property
+    def waiting_for_outcomes(self) -> int:
+        return self._open
+
+    @property
+    def wants_start(self) -> bool:
+        return bool(self._starts)
+
+    @property
+    def wants_settle(self) -> bool:
+        return bool(self._closing or self._done or self._starts or self._returned or self._parked)
+
+    def busy_keys(self) -> list[bytes]:
+        return list(self._runs)
+
+    def busy_lanes(self) -> set[int]:
+        return {run.lane for run in self._runs.values() if not (run.aside and run.closed)}
+
+    def set_aside(self, keys: Iterable[bytes]) -> None:
+        """The outcomes of these keys cannot be written for now: nobody waits for them."""
+        for key in keys:
+            if (run := self._runs.get(key)) is not None:
+                run.aside = True
+
+    def is_idle(self, lane: int) -> bool:
+        """Say whether nothing of the lane is under way, or waits to be written."""
+        waiting = (*self._parked, *self._returned, *self._done, *(r for r, _ in self._starts))
+        return lane not in self.busy_lanes() and all(record.lane != lane for record in waiting)
+
+    def note_progress(self, now: float) -> None:
+        """See which runs have gone on since the last look: those do not hang."""
+        for run in self._runs.values():
+            seen = 2 * run.next + self._is_begun(run)
+            if seen != run.seen:
+                run.seen, run.since = seen, now
+
+    def stuck(self, before: float) -> list[KeyRun]:
+        """Return the runs that are under way and have not gone on since that moment."""
+        turns = self._policy.counts_at_start  # what has not begun only waits for its turn
+        old = (r for r in self._runs.values() if r.since < before and not r.closed)
+        return [run for run in old if run.alone or not turns or self._is_begun(run)]
+
+    def hung_lanes(self, before: float) -> set[int]:
+        return {run.lane for run in self.stuck(before) if run.sent}  # others wait for their turn
+
+    def is_begun(self, record: Record) -> bool:
+        """Say whether its start was counted, and its lane has not been lost since."""
+        run = self._runs.get(record.key_hash)
+        return run is not None and not run.lost and record.id in self._begun
+
+    def _is_begun(self, run: KeyRun) -> bool:
+        return run.next < len(run.records) and run.records[run.next].id in self._begun
+
+    # -- in -----------------------------------------------------------------------------------
+    def admit(self, records: Sequence[Record], lanes: Collection[int], now: float) -> list[Record]:
+        """Open the runs of what was read in these lanes; returns what to publish, in order.
+
+        Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
+        becomes a suspect, and its key waits for it. As a follower it is first made pending again,
+        since what is processing cannot be parked, and would be read for ever. What cannot be sent
+        as it is stored is rejected at its turn.
+        """
+        batch: list[Record] = []
+        runs, fresh = self._runs, set[bytes]()
+        for record in records:
+            if record.lane not in lanes:
+                continue
+            key = record.key_hash
+            if record.state == UNREADABLE:
+                fresh.discard(key)
+                if key not in runs:
+                    self._reject(record, record.flaw or UNREADABLE, now)
+                continue
+            if record.barrier is not None and record.seq > record.barrier:
+                if key not in runs or key in fresh:
+                    aside = self._returned if record.state == _PROCESSING else self._parked
+                    aside.append(record)
+                continue
+            run = runs.get(key)
+            if run is not None:
+                if key in fresh and not run.alone:
+                    # Tried alone, or rejected, at its turn.
+                    if record.state == _PROCESSING or record.flaw is not None:
+                        fresh.discard(key)
+                        continue
+                    run.records.append(record)
+                    batch.append(record)
+                continue
+            fresh.add(key)
+            if record.flaw is not None:
+                self._reject(record, record.flaw, now)
+                continue
+            if record.state == _PROCESSING:
+                self._admit_orphan(record, now)
+                continue
+            runs[key] = KeyRun(record, now)
+            batch.append(record)
+        self._open += len(batch)
+        return batch
+
+    def _reject(self, record: Record, flaw: str, now: float) -> None:
+        """Reject what cannot be sent, without troubling the destination."""
+        self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
+        self._open += 1
+        self._note(record, Outcome(Verdict.REJECTED, flaw))
+
+    def _admit_orphan(self, record: Record, now: float) -> None:
+        run = self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
+        decision = self._policy.orphan(record)
+        if decision.action is Action.BURY:
+            self._dead.append(DeadOutcome(record, decision.attempts, decision.error))
+            self._close(record.key_hash, run)
+        else:
+            self._open += 1
+            self._on_suspect(record)
+
+    def send_alone(self, record: Record, now: float) -> KeyRun | None:
+        """Return the run of a suspect that is about to be tried, or None if it is over."""
+        run = self._runs.get(record.key_hash)
+        if run is None or run.sent or run.closed or run.records[0].seq != record.seq:
+            return None
+        run.sent, run.since = True, now
+        return run
+
+    def withdraw(self, record: Record) -> None:
+        """A suspect cannot be tried now (its lane is on its way to another relay): let it be."""
+        run = self._runs.get(record.key_hash)
+        if run is not None and not run.sent and not run.closed and run.records[0].seq == record.seq:
+            self._open -= 1
+            self._drop(record.key_hash, run)
+            self._on_stir()
+
+    def runs_of(self, batch: Iterable[Record]) -> list[tuple[bytes, KeyRun]]:
+        """Return the runs that a batch consists of."""
+        keys = dict.fromkeys(record.key_hash for record in batch)
+        return [(key, self._runs[key]) for key in keys]
+
+    def start(self, record: Record) -> asyncio.Future[bool]:
+        """Ask for an attempt to be counted with the next settle (H1)."""
+        granted: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        run = self._runs.get(record.key_hash)
+        if run is None or run.lost:
+            granted.set_result(False)
+        else:
+            self._starts.append((record, granted))
+            self._on_stir()
+        return granted
+
+    # -- outcomes -----------------------------------------------------------------------------
+    def confirm(self, records: Iterable[Record]) -> None:
+        runs, done = self._runs, self._done
+        for record in records:
+            run = runs.get(record.key_hash)
+            if (
+                run is None or run.closed or run.lost or run.failed or run.early
+                or run.records[run.next].seq != record.seq
+            ):  # fmt: skip
+                self._note(record, CONFIRMED)
+                continue
+            # What nearly always happens, without further calls: the next of its run is confirmed.
+            done.append(record)
+            run.next += 1
+            self._open -= 1
+            if run.next == len(run.records):
+                self._close(record.key_hash, run)
+        self._on_answer()
+        self._on_stir()
+
+    def report(self, record: Record, outcome: Outcome) -> None:
+        self._note(record, outcome)
+        if outcome.verdict in (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.FAILED):
+            self._on_answer()
+        self._on_stir()
+
+    def ended(self, runs: Iterable[tuple[bytes, KeyRun]], error: str) -> None:
+        """The publish call is over: what was not reported is unknown."""
+        unknown = Outcome(Verdict.UNKNOWN, error)
+        for key, run in runs:
+            if not run.closed and self._runs.get(key) is run:
+                for record in run.records[run.next :]:
+                    self._note(record, unknown)
+        self._on_stir()
+
+    def _note(self, record: Record, outcome: Outcome) -> None:
+        run = self._runs.get(record.key_hash)
+        if run is None or run.closed:
+            return
+        expected = run.records[run.next]
+        if expected.seq != record.seq:
+            if any(record.seq == later.seq for later in run.records[run.next + 1 :]):
+                run.early = run.early or {}
+                run.early.setdefault(record.seq, outcome)
+            return
+        self._step(run, expected, outcome)
+        while run.early and run.next < len(run.records):
+            expected = run.records[run.next]
+            if expected.seq not in run.early:
+                break
+            self._step(run, expected, run.early.pop(expected.seq))
+        if run.next == len(run.records):
+            self._end(record.key_hash, run)
+
+    def _step(self, run: KeyRun, record: Record, outcome: Outcome) -> None:
+        run.next += 1
+        self._open -= 1
+        if outcome.verdict is Verdict.CONFIRMED:
+            if run.failed is None and not run.lost:
+                self._done.append(record)
+                self._claims += [Claim(record.lane, record.id, each) for each in outcome.proofs]
+            else:
+                self.repeats += 1
+        elif run.failed is None:
+            run.failed = (record, outcome)
+        elif record.id in self._begun and not run.lost:
+            self._returned.append(record)
+
+    def _end(self, key: bytes, run: KeyRun) -> None:
+        """All outcomes of a run are known."""
+        if run.lost:
+            self._drop(key, run)
+            return
+        if run.failed is not None:
+            record, outcome = run.failed
+            if outcome.verdict is Verdict.OUTAGE:
+                self._on_outage(outcome.error)
+            decision = self._policy.decide(record, outcome, alone=run.alone)
+            _, attempts, delay, error, _ = decision
+            if outcome.verdict is not Verdict.UNSENT:
+                self._on_attempt(record, outcome, attempts)
+            match decision.action:
+                case Action.RETRY:
+                    self._failed.append(FailedOutcome(record, attempts, delay, error))
+                case Action.BURY:
+                    self._dead.append(DeadOutcome(record, attempts, error))
+                case Action.RELEASE:
+                    if record.id in self._begun:
+                        self._returned.append(record)
+                case Action.ISOLATE:
+                    self._suspect(key, run, record)
+                    return
+            if decision.alarm:
+                self._alarms.append((record, error))
+        self._close(key, run)
+
+    def _suspect(self, key: bytes, run: KeyRun, record: Record) -> None:
+        if record.id in self._begun:  # its attempt is counted already
+            self._begun.discard(record.id)
+            record = record._replace(attempts=record.attempts + 1)
+        for earlier in run.records:
+            self._begun.discard(earlier.id)
+        self._runs[key] = KeyRun.of_suspect(record, run.since)
+        self._open += 1
+        self._on_suspect(record)
+
+    def _close(self, key: bytes, run: KeyRun) -> None:
+        run.closed = True
+        self._closing.append((key, run))
+
+    def _drop(self, key: bytes, run: KeyRun) -> None:
+        if self._begun:
+            self._begun.difference_update(record.id for record in run.records)
+        if self._runs.get(key) is run:
+            del self._runs[key]
+
+    # -- out ----------------------------------------------------------------------------------
+    def collect(
+        self,
+        stream: str,
+        owner: str,
+        lease_seconds: float,
+        tokens: Callable[[Collection[int]], dict[int, int]],
+        *,
+        keep_done: bool,
+    ) -> PendingSettle:
+        """Take everything that waits to be written."""
+        settlement = Settlement(
+            stream, owner, lease_seconds, {}, keep_done,
+            [record for record, _ in self._starts], self._done, self._failed, self._dead,
+            self._returned, self._parked,
+        )  # fmt: skip
+        lanes = {record.lane for record in settlement.records()}
+        settlement.leases, settlement.claims = tokens(lanes), self._claims
+        ticket = PendingSettle(settlement, lanes, self._closing, self._starts, self._alarms)
+        self._closing, self._starts, self._alarms, self._claims = [], [], [], []
+        self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
+        return ticket
+
+    def settled(
+        self, ticket: PendingSettle, lanes: Collection[int], may_start: Callable[[int], bool]
+    ) -> int:
+        """The settle was committed for these lanes; returns how many outcomes were thrown away."""
+        fenced = 0
+        if not ticket.lanes <= set(lanes):
+            settlement = ticket.settlement
+            fenced = sum(record.lane not in lanes for record in settlement.done)
+            self.repeats += fenced
+            fenced += sum(failure.record.lane not in lanes for failure in settlement.failed)
+            fenced += sum(buried.record.lane not in lanes for buried in settlement.dead)
+        for key, run in ticket.closing:
+            self._drop(key, run)
+            self._policy.forget(run.records)
+        missing = {missing.record.id for missing in ticket.settlement.missing}
+        for record, granted in ticket.starts:
+            mine = self._runs.get(record.key_hash)
+            if record.id in missing and mine is not None:
+                mine.lost = True  # the store does not hold it any more: there is nothing to settle
+            counted = record.lane in lanes and record.id not in missing
+            go = counted and mine is not None and not mine.lost and may_start(record.lane)
+            if go:
+                self._begun.add(record.id)
+            elif counted:
+                self._returned.append(record)
+            if not granted.done():
+                granted.set_result(go)
+        return fenced
+
+    def forget(self, lanes: Collection[int]) -> None:
+        """These lanes are lost: outcomes of what is under way there no longer count.
+
+        A key stays busy until its publish call has ended, so that nothing of it is sent twice at
+        the same time.
+        """
+        if not lanes:
+            return
+        for key, run in list(self._runs.items()):
+            if run.lane in lanes:
+                if run.closed or not run.sent:
+                    self._open -= len(run.records) - run.next
+                    self._drop(key, run)
+                run.lost = True
+        for record, granted in self._starts:
+            if record.lane in lanes and not granted.done():
+                granted.set_result(False)
+        self._starts = [(r, granted) for r, granted in self._starts if r.lane not in lanes]
+        self.repeats += sum(record.lane in lanes for record in self._done)
+        self._done = [r for r in self._done if r.lane not in lanes]
+        self._claims = [claim for claim in self._claims if claim.lane not in lanes]
+        self._failed = [f for f in self._failed if f.record.lane not in lanes]
+        self._dead = [d for d in self._dead if d.record.lane not in lanes]
+        self._returned = [r for r in self._returned if r.lane not in lanes]
+        self._parked = [r for r in self._parked if r.lane not in lanes]
+        self._closing = [(k, run) for k, run in self._closing if run.lane not in lanes]
+        self._on_stir()

@@ -1,0 +1,351 @@
+"""The settler writes what has become of events, and isolates what the store does not take.
+
+Mostly a settlement is one call of the store. If that fails, the error decides:
+
+- a conflict, or a store that cannot be reached: the same call again, with growing pauses;
+- rows that another transaction has locked: each lane by itself; a lane that is still locked is set
+  aside and tried in the background, while the others go on;
+- an outcome that nobody knows: the lanes are taken again, then the same call (L5);
+- values that the store refuses: halves of the keys, until the one event is found. It becomes a dead
+  letter. If even that is refused, an alarm names it, and its key is set aside.
+
+If the store has lost the effect of a handler that this relay remembers as done, it changes nothing
+in that lane. The event is given back with its attempt, and the lane is given up: the relay that
+takes it next reads what the database holds, in order, and handles it again.
+
+Nothing is published again because of a failed settle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Sequence
+from functools import partial
+
+from postroom.engine.relay.context import RelayContext
+from postroom.engine.relay.in_flight import InFlight, PendingSettle
+from postroom.engine.service import end, wait_for
+from postroom.errors import StoreError, StoreLockedError, StoreRefusedError, StoreRetryableError
+from postroom.observer import Alarm, Delivered, EffectsLost, Settled, Vanished
+from postroom.record import LANES, Record, short_error
+from postroom.store import DeadOutcome, Settlement
+
+_ALL_LANES = frozenset(range(LANES))
+_SHORTEST_PAUSE = 0.05
+_LONGEST_PAUSE = 1.0
+_DRIFT = 1.05  # of our clock against the store's
+_DOUBT_SECONDS = 1.0
+_MOST_REMEMBERED = 10_000
+
+
+class Settler:
+    """Writes the tickets of one flight."""
+
+    def __init__(self, context: RelayContext, flight: InFlight) -> None:
+        self._context = context
+        self._flight = flight
+        self._hasten = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._lanes: Counter[int] = Counter()  # locked: nothing of them is settled or read
+        self._keys: Counter[bytes] = Counter()  # with an event that the store refuses
+
+    @property
+    def has_aside(self) -> bool:
+        """Say whether something was set aside and is tried in the background."""
+        return bool(self._tasks)
+
+    def is_locked(self, lane: int) -> bool:
+        """Say whether another transaction keeps the outcomes of this lane from being written."""
+        return self._lanes[lane] > 0
+
+    def keys_aside(self) -> list[bytes]:
+        """Return the keys of what was set aside: read again, they would be set aside again."""
+        return [key for key, tickets in self._keys.items() if tickets > 0]
+
+    def hasten(self) -> None:
+        """Try what was set aside a last time: the relay stops."""
+        self._hasten.set()
+
+    async def stop(self) -> None:
+        await end(*self._tasks)
+
+    async def settle(self, ticket: PendingSettle) -> None:
+        """Write a ticket; returns when all of it is written or set aside."""
+        if self._tasks:
+            aside, ticket = ticket.part(
+                lambda r: self._lanes[r.lane] > 0 or self._keys[r.key_hash] > 0
+            )
+            if aside.settlement or aside.closing:
+                self._set_aside(aside, {lane for lane in aside.lanes if self._lanes[lane] > 0})
+        await self._write(ticket)
+
+    # -- writing ------------------------------------------------------------------------------
+    async def _write(self, ticket: PendingSettle, *, tell: bool = True) -> None:
+        context = self._context
+        began, leases = context.clock.monotonic(), ticket.settlement.leases
+        try:
+            held = await self._commit(ticket.settlement) if ticket.settlement else _ALL_LANES
+        except StoreLockedError as error:
+            if tell:
+                context.trouble("settling (each lane by itself)", error)
+            await self._each_lane(ticket)
+        except StoreRefusedError as error:
+            if tell:
+                context.trouble("settling (looking for the event that is refused)", error)
+            await self._find_refused(ticket)
+        else:
+            repeated = ticket.settlement.leases is not leases
+            self._written(ticket, held, context.clock.monotonic() - began, repeated=repeated)
+
+    async def _commit(self, settlement: Settlement) -> set[int]:
+        """Write a settlement, however long it takes; returns the lanes that were held.
+
+        Raises StoreLockedError and StoreRefusedError. If nobody knows whether it was committed,
+        the lanes are taken again, which fences or awaits the lost transaction, and the same
+        settlement is written under the new tokens (L5).
+        """
+        context = self._context
+        pause, began = _SHORTEST_PAUSE, context.clock.monotonic()
+        while True:
+            try:
+                held = await context.store.settle(settlement)
+            except (StoreLockedError, StoreRefusedError):
+                raise
+            except StoreRetryableError as error:
+                context.trouble("settling (will repeat)", error)
+            except StoreError as error:
+                context.trouble("settling (outcome unknown)", error)
+                await self._retake(settlement, began)
+            else:
+                await self._give_up_lost(settlement)
+                return held
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, _LONGEST_PAUSE)
+
+    async def _give_up_lost(self, settlement: Settlement) -> None:
+        """Give back the events whose effects the store has lost, and give up their lanes.
+
+        Whose effect is lost a second time keeps its attempt: if something deletes the notes of
+        handlers as soon as they are written, the event must not be handled for ever.
+        """
+        if not settlement.lost:
+            return
+        context = self._context
+        lanes = {claim.lane for claim in settlement.lost}
+        ids = dict.fromkeys(claim.id for claim in settlement.lost)
+        fresh = ids.keys() - context.lost_before.keys()
+        context.lost_before |= ids
+        while len(context.lost_before) > _MOST_REMEMBERED:
+            del context.lost_before[next(iter(context.lost_before))]
+        back = settlement.part(lambda record: record.lane in lanes and record.id in fresh)
+        back = back.instead(returned=back.done)
+        back.claims = []
+        try:
+            if back:
+                await context.store.settle(back)
+        except StoreError as error:  # the next owner of the lane finds them as they are
+            context.trouble("giving back events whose effects were lost", error)
+        context.given_up |= {lane: settlement.leases[lane] for lane in lanes}
+        context.counts.effects_lost += len(ids)
+        context.tell(EffectsLost(settlement.stream, tuple(ids)))
+
+    async def _retake(self, settlement: Settlement, began: float) -> None:
+        context = self._context
+        pause = _SHORTEST_PAUSE
+        while True:
+            asked_at = context.clock.monotonic()
+            wanted = frozenset(settlement.leases)
+            context.keeper.retaking |= wanted
+            try:
+                tokens = await context.store.retake(
+                    context.stream,
+                    context.owner,
+                    settlement.leases,
+                    context.settings.lease_seconds,
+                    (asked_at - began) * _DRIFT + _DOUBT_SECONDS,
+                )
+            except StoreError as error:
+                context.trouble("taking lanes again", error)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+            else:
+                context.keeper.taken(tokens, asked_at)
+                settlement.leases = tokens
+                return
+            finally:
+                context.keeper.retaking -= wanted
+
+    # -- isolating ----------------------------------------------------------------------------
+    async def _each_lane(self, ticket: PendingSettle) -> None:
+        """Some row is locked: write lane by lane, and set aside what is locked still."""
+        for lane in sorted(ticket.lanes):
+            part, ticket = ticket.part(partial(_is_in, lane))
+            try:
+                held = await self._commit(part.settlement)
+            except StoreLockedError:
+                self._set_aside(part, part.lanes)
+            except StoreRefusedError:
+                await self._find_refused(part)
+            else:
+                self._written(part, held, 0.0)
+        if ticket.closing or ticket.alarms:
+            self._written(ticket, _ALL_LANES, 0.0)
+
+    async def _find_refused(self, ticket: PendingSettle) -> None:
+        """The store refuses some values: halve the keys until one is left."""
+        keys = list(dict.fromkeys(record.key_hash for record in ticket.settlement.records()))
+        if len(keys) <= 1:
+            await self._apart(ticket)
+            return
+        half = set(keys[: len(keys) // 2])
+        for part in ticket.part(lambda record: record.key_hash in half):
+            await self._write(part, tell=False)
+
+    async def _apart(self, ticket: PendingSettle) -> None:
+        """Write the outcomes of one key event by event; what is refused becomes a dead letter."""
+        held: set[int] | frozenset[int] = _ALL_LANES
+        for single in list(ticket.settlement.apart()):
+            (record,) = single.records()
+            try:
+                try:
+                    held &= await self._commit(single)
+                except StoreRefusedError as error:
+                    held &= await self._bury(single, record, error)
+                    ticket = ticket.without(record)
+                ticket.settlement.missing += single.missing
+            except StoreLockedError:
+                self._set_aside(ticket, ticket.lanes)
+                return
+            except StoreRefusedError as error:
+                self._set_aside(ticket, set())
+                about = f"event {record.id} cannot be settled: the store refuses its row"
+                self._context.tell(Alarm(self._context.stream, about, short_error(error)))
+                return
+        self._written(ticket, held, 0.0)
+
+    async def _bury(self, single: Settlement, record: Record, error: StoreRefusedError) -> set[int]:
+        """Make a dead letter of an event whose outcome is refused, under the attempts it had.
+
+        A strict event is never given up: consumers would wait for its number.
+        """
+        if record.kseq is not None:
+            raise error
+        reason = f"the store refused to write its outcome: {error}"
+        buried = DeadOutcome(record, record.attempts, reason)
+        held = await self._commit(single.instead(dead=[buried]))
+        context = self._context
+        context.tell(Alarm(context.stream, f"event {record.id} is a dead letter", reason))
+        dead = len({record.lane} & held)
+        context.count(0, 0, dead, 0)
+        context.tell(Settled(context.stream, 0, 0, dead, 0, 0))
+        return held
+
+    # -- aside --------------------------------------------------------------------------------
+    def _set_aside(self, ticket: PendingSettle, lanes: set[int]) -> None:
+        """Leave a ticket to a task of its own; its keys stay busy until it is written, and these
+        lanes are neither read nor settled.
+        """
+        keys = {record.key_hash for record in ticket.settlement.records()}
+        keys |= {key for key, _ in ticket.closing}
+        self._flight.set_aside(keys)
+        self._keys.update(keys)
+        self._lanes.update(lanes)
+        task = asyncio.create_task(self._later(ticket))
+        self._tasks.add(task)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            self._keys.subtract(keys)
+            self._lanes.subtract(lanes)
+            self._keys, self._lanes = +self._keys, +self._lanes
+            self._context.wake()
+
+        task.add_done_callback(ended)
+
+    async def _later(self, ticket: PendingSettle) -> None:
+        """Try again with growing pauses, until it is written, the lane is lost or the end comes."""
+        context = self._context
+        pause, held = _SHORTEST_PAUSE, set[int]()
+        while True:
+            is_last = await wait_for(self._hasten, pause)
+            pause = min(pause * 2, context.settings.lease_seconds)
+            try:
+                held = await context.store.settle(ticket.settlement)
+                await self._give_up_lost(ticket.settlement)
+            except (StoreRefusedError, StoreRetryableError):
+                if not is_last:
+                    continue
+            except StoreError as error:  # unknown: the lane is given up, which fences it
+                context.trouble("settling what was set aside (outcome unknown)", error)
+            break
+        self._written(ticket, held, 0.0)
+
+    # -- telling ------------------------------------------------------------------------------
+    def _written(
+        self,
+        ticket: PendingSettle,
+        held: set[int] | frozenset[int],
+        seconds: float,
+        *,
+        repeated: bool = False,
+    ) -> None:
+        """A ticket was written for these lanes: set free what waited for it, and say so."""
+        context, settlement = self._context, ticket.settlement
+        fenced = self._flight.settled(ticket, held, context.may_publish)
+        tokens = context.keeper.tokens(ticket.lanes - held)
+        context.lose([n for n, token in tokens.items() if settlement.leases.get(n, token) == token])
+        context.witnesses.settled(settlement, held, context.clock.monotonic())
+        if settlement:
+            vanished = _vanished(settlement, repeated=repeated)
+            whole = ticket.lanes <= held and not vanished
+            self._tell(settlement, held, vanished, fenced, seconds, whole=whole)
+        for record, error in ticket.alarms:
+            context.tell(Alarm(context.stream, f"event {record.id} blocks its key", error))
+        if settlement.failed:
+            context.look_soon.set()
+
+    def _tell(
+        self,
+        settlement: Settlement,
+        held: set[int] | frozenset[int],
+        vanished: Collection[str],
+        fenced: int,
+        seconds: float,
+        *,
+        whole: bool,
+    ) -> None:
+        def written(records: Sequence[Record]) -> Sequence[Record]:
+            if whole:
+                return records
+            return [r for r in records if r.lane in held and r.id not in vanished]
+
+        if vanished:
+            self._context.counts.vanished += len(vanished)
+            self._context.tell(Vanished(settlement.stream, tuple(vanished)))
+
+        done = written(settlement.done)
+        failed = len(written([failure.record for failure in settlement.failed]))
+        dead = len(written([buried.record for buried in settlement.dead]))
+        self._context.count(len(done), failed, dead, fenced)
+        parked = len(settlement.parked)
+        self._context.tell(Settled(settlement.stream, len(done), failed, dead, fenced, parked))
+        if done:
+            self._context.tell(Delivered(settlement.stream, done, seconds))
+
+
+def _is_in(lane: int, record: Record) -> bool:
+    return record.lane == lane
+
+
+def _vanished(settlement: Settlement, *, repeated: bool) -> dict[str, None]:
+    """Return the ids of events that the database has lost, in order.
+
+    Where a settle is repeated because its reply was lost, a done event that is gone may have been
+    deleted by the first try. One whose number another event has by now was not.
+    """
+    deleted = not settlement.keep_done and repeated
+    done = {record.id for record in settlement.done} if deleted else set[str]()
+    return dict.fromkeys(
+        record.id for record, replaced in settlement.missing if replaced or record.id not in done
+    )

@@ -1,0 +1,62 @@
+"""The stager brings what has become due, and asks the one question of an idle relay."""
+
+from __future__ import annotations
+
+import asyncio
+
+from postroom.engine.relay.context import RelayContext
+from postroom.engine.service import Service, wait_for
+from postroom.errors import StoreError
+from postroom.observer import Alarm, Woken
+
+_STEP = 1_000
+_SHORTEST = 0.005
+_SLOWEST = 0.1  # looks that take long make it no slower than this
+_PART = 20  # one part in so many of the time may go into looking
+
+
+class Stager(Service):
+    """Looks often while there is work, and ever less often, up to the poll interval, when not."""
+
+    def __init__(self, context: RelayContext) -> None:
+        super().__init__()
+        self._context = context
+
+    async def loop(self) -> None:
+        context = self._context
+        longest = context.settings.poll_seconds
+        pause = _SHORTEST
+        while True:
+            began = context.clock.monotonic()
+            try:
+                wait = await self._look()
+            except StoreError as error:
+                context.trouble("looking for due events", error)
+                wait = None
+            if context.look_soon.is_set():
+                context.look_soon.clear()
+                pause = _SHORTEST
+            else:
+                pause = min(pause * 2, longest)
+            nap = min(pause if wait is None else min(pause, max(wait, _SHORTEST)), longest)
+            # With a backlog the workers find what to do by themselves: the database is for them.
+            took = context.clock.monotonic() - began
+            rest = max(min(nap, _SHORTEST), min((_PART - 1) * took, _SLOWEST, longest))
+            await asyncio.sleep(rest)
+            if nap > rest:  # an event that failed just now may be due long before the poll
+                await wait_for(context.look_soon, nap - rest)
+
+    async def _look(self) -> float | None:
+        """Move what is due; returns the seconds until the next one, if any."""
+        context = self._context
+        lanes = list(context.keeper.held)
+        if not lanes or context.stopping:
+            return None
+        staged = await context.store.stage(context.stream, lanes, _STEP)
+        context.events_seen = staged.ready
+        for about, error in getattr(context.store, "complaints", tuple)():
+            context.tell(Alarm(context.stream, about, error))
+        if staged.moved or staged.ready:
+            context.tell(Woken(context.stream, "poll"))
+            context.wake()
+        return 0.0 if staged.moved == _STEP else staged.next_due_seconds

@@ -1,0 +1,33 @@
+"""Wakes the relay when another process has committed an event."""
+
+from __future__ import annotations
+
+import asyncio
+
+from postroom.engine.pauses import Pauses
+from postroom.engine.relay.context import RelayContext
+from postroom.engine.service import Service
+from postroom.errors import StoreError
+from postroom.observer import Woken
+
+_WATCH_AGAIN, _WATCH_LATER = 1.0, 10.0  # after an error, and after many
+
+
+class Watcher(Service):
+    """Wakes the relay when the store says that something was committed."""
+
+    def __init__(self, context: RelayContext) -> None:
+        super().__init__()
+        self._context = context
+
+    async def loop(self) -> None:
+        context, pauses = self._context, Pauses(_WATCH_AGAIN, _WATCH_LATER)
+        while True:
+            try:
+                if await context.store.wait_for_change(60.0):
+                    context.tell(Woken(context.stream, "change"))
+                    context.wake()
+                pauses.reset()
+            except StoreError as error:
+                context.trouble("waiting for changes", error)
+                await asyncio.sleep(pauses.grow())

@@ -1,0 +1,290 @@
+"""The worker: read, publish, settle, for one group of lanes.
+
+While one group is in flight, another is read; within a group a read never runs beside a settle. A
+slow key does not hold the group: what has finished is settled, and reading goes on without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+from postroom.broker import Outcome, Verdict
+from postroom.engine.failure_policy import FailurePolicy
+from postroom.engine.pauses import Pauses
+from postroom.engine.relay.context import RelayContext
+from postroom.engine.relay.in_flight import InFlight
+from postroom.engine.relay.lane_groups import Depths
+from postroom.engine.relay.pacing import BatchSize, ReadPacer
+from postroom.engine.relay.settler import Settler
+from postroom.engine.service import Service, end, is_cancelled, wait_for
+from postroom.errors import StoreError
+from postroom.observer import Attempt, Sent
+from postroom.record import Record, short_error
+from postroom.store import ReadRequest
+
+_SHORTEST_PAUSE = 0.05
+_SHORTEST_REST = 0.0005
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # after reads that fail
+_STUCK_SECONDS = 1.0  # after which work that hangs no longer counts against what may be read
+_DOUBT_SECONDS = 1.0  # no sooner after a beat: what another group has in flight looks the same
+
+
+class Worker(Service):
+    """One group of a relay's lanes. It is the reporter that the destination reports to."""
+
+    def __init__(
+        self,
+        context: RelayContext,
+        group: int,
+        policy: FailurePolicy,
+        *,
+        on_suspect: Callable[[Record], None],
+        publish_seconds: float | None,
+    ) -> None:
+        super().__init__()
+        self._context = context
+        self._group = group
+        self._publish_seconds = publish_seconds
+        self._stirred = asyncio.Event()
+        self._publishing: set[asyncio.Task[None]] = set()
+        self._restraint = ReadPacer()
+        self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._again_at: float | None = None
+        self._depths = Depths(is_apart=group == context.settings.groups)
+        self.found_nothing = False  # by the last read
+        self._portion = BatchSize(context.settings.batch_size, context.settings.max_batch_size)
+        self.confirm: Callable[[Sequence[Record]], None]
+        self.flight = InFlight(
+            policy,
+            on_stir=self._stirred.set,
+            on_suspect=on_suspect,
+            on_outage=context.outage,
+            on_answer=context.answered,
+            on_attempt=self._tell_attempt,
+        )
+        self.settler = Settler(context, self.flight)
+        self.confirm = self.flight.confirm
+        self.report = self.flight.report
+        context.flights.append(self.flight)
+        context.wakers.append(self._stirred.set)
+
+    @property
+    def outbox_id(self) -> str:
+        return self._context.outbox_id
+
+    async def begin(self, record: Record) -> bool:
+        return not self._context.stopping and await self.flight.start(record)
+
+    def may_go_on(self, record: Record) -> bool:
+        context = self._context
+        still_ours = self.flight.is_begun(record) and context.may_publish(record.lane)
+        return still_ours and not context.stopping
+
+    # -- the loop -----------------------------------------------------------------------------
+    async def loop(self) -> None:
+        context = self._context
+        while True:
+            self._stirred.clear()
+            try:
+                went_on = await self._turn()
+            except StoreError as error:
+                context.trouble("reading events", error)
+                await asyncio.sleep(self._pauses.grow())
+                continue
+            if not went_on:
+                await self._rest()
+
+    async def stop(self) -> None:
+        await super().stop()
+        await end(*self._publishing)
+        await self.settler.stop()
+
+    async def _turn(self) -> bool:
+        flight, context = self.flight, self._context
+        if context.stopping:
+            self.settler.hasten()
+        if flight.wants_settle:
+            await self._settle()
+            await context.release_drained()
+        more = False if context.stopping else await self._read()
+        if flight.waiting_for_outcomes and not flight.wants_settle:
+            await self._rest()
+        if flight.waiting_for_outcomes and flight.wants_settle and not flight.wants_start:
+            await self._linger()
+        return more or flight.wants_settle
+
+    async def _rest(self) -> None:
+        """Wait until there is an outcome, a kick, the breaker lets one try, or a read is due."""
+        pause, now = None, self._context.clock.monotonic()
+        if not self._context.breaker.is_closed:
+            pause = max(self._context.breaker.retry_at - now, _SHORTEST_PAUSE)
+        if self._again_at is not None:
+            due = max(self._again_at - now, _SHORTEST_REST)
+            pause = due if pause is None else min(pause, due)
+        await wait_for(self._stirred, pause)
+
+    async def _linger(self) -> None:
+        """Give the rest of the batch a moment, so that one settle serves it all."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._context.settings.linger_seconds
+        while self.flight.waiting_for_outcomes and not self.flight.wants_start:
+            self._stirred.clear()
+            if not await wait_for(self._stirred, until - loop.time()):
+                return
+
+    # -- read and publish ---------------------------------------------------------------------
+    async def _read(self) -> bool:
+        """Read and send; True if there is more than was read."""
+        context, flight, settings = self._context, self.flight, self._context.settings
+        now = context.clock.monotonic()
+        self._again_at = None
+        if self._restraint.holds(flight.waiting_for_outcomes, now):
+            self._again_at = self._restraint.until
+            return False
+        wanted = self._portion.rows
+        room = wanted - flight.waiting_for_outcomes
+        if room < max(1, wanted // 4):  # what hangs must not stall the others (P1)
+            stuck = sum(len(r.records) - r.next for r in flight.stuck(now - _STUCK_SECONDS))
+            room = min(room + min(stuck, settings.max_batch_size), wanted)
+            if room < max(1, wanted // 4):
+                return False
+        exclude = [*flight.busy_keys(), *self.settler.keys_aside()]
+        lanes = self._lanes(now, exclude)
+        if self.settler.has_aside:
+            lanes = [lane for lane in lanes if not self.settler.is_locked(lane)]
+        if not flight.waiting_for_outcomes:  # no suspect is left that might tell
+            context.breaker.untried(self._group)
+        if not lanes:
+            self.found_nothing = self._again_at is None
+        rows = context.breaker.room(room, now, self._group) if lanes else 0
+        if not rows:
+            return False
+        ordered, per_lane = self._portion.ask(lanes, rows)
+        tokens = context.keeper.tokens(lanes)  # what is read belongs to these, and to no later ones
+        request = ReadRequest(
+            settings.stream,
+            ordered,
+            per_lane,
+            rows,
+            settings.max_batch_bytes,
+            exclude,
+            context.owner,
+            tokens,
+        )
+        try:
+            found = await context.store.read(request)
+        except StoreError:
+            context.breaker.untried(self._group)
+            raise
+        self._pauses.reset()
+        self.found_nothing = not found
+        if context.stopping:  # what is sent now might not be settled any more
+            return False
+        more = self._portion.learn(found, rows, per_lane)
+        took, now = context.clock.monotonic() - now, context.clock.monotonic()
+        self._depths.learn(request, found, more=more, took=took, now=now)
+        may_publish = context.keeper.may_publish
+        still = {lane for lane, token in tokens.items() if may_publish(lane, now, token)}
+        batch = flight.admit(found, still, now)
+        self._restraint.learn(len(found), rows, flight.waiting_for_outcomes, took, now)
+        if batch:
+            task = asyncio.create_task(self._publish(batch))
+            self._publishing.add(task)
+            task.add_done_callback(self._publishing.discard)
+            context.look_soon.set()
+        else:
+            context.breaker.untried(self._group)
+            if not found and context.events_seen and not request.exclude:
+                context.events_seen = False
+                if now - context.beat_at > _DOUBT_SECONDS:
+                    context.beat_now.set()  # there are events, but not for us: who has our lanes?
+        return more and bool(batch or flight.wants_settle)
+
+    def _lanes(self, now: float, exclude: Sequence[bytes]) -> list[int]:
+        """Return the lanes to read, after handing over those that another worker is to serve."""
+        allotment = self._context.allotment
+        mine = allotment.of(self._group, self._context.keeper.readable(now))
+        lanes, moving = self._depths.part(mine, self._is_idle, now, exclude)
+        self._again_at = self._depths.look_at
+        if moving:
+            for lane in moving:
+                allotment.move(lane)
+            self._context.wake()
+        return lanes
+
+    def _is_idle(self, lane: int) -> bool:
+        return self.flight.is_idle(lane) and not self.settler.is_locked(lane)
+
+    async def _publish(self, batch: list[Record]) -> None:
+        runs = self.flight.runs_of(batch)
+        error = "the relay stopped before the destination answered"
+        try:
+            error = await self._send(batch, self._context.broker.publish(batch, self))
+        finally:
+            self.flight.ended(runs, error)
+            if all(run.closed or run.lost for _, run in runs):  # nothing is in doubt: if this was a
+                self._context.breaker.untried(self._group)  # try that told nothing, the next may go
+
+    async def publish_alone(self, record: Record) -> None:
+        """Try a suspect with nothing beside it (P3)."""
+        context = self._context
+        away = context.breaker.state == "open"
+        if context.stopping or away or not context.may_publish(record.lane):
+            self.flight.withdraw(record)
+            return
+        run = self.flight.send_alone(record, context.clock.monotonic())
+        if run is None:
+            return
+        error = await self._send([record], context.broker.publish_alone(record, self))
+        if not run.closed:
+            if await context.destination_answers():
+                context.answered()
+            else:  # no answer to anything: it is away, and that is not this event's fault
+                self.report(record, Outcome(Verdict.OUTAGE, error))
+        self.flight.ended([(record.key_hash, run)], error)
+
+    async def _send(self, records: Sequence[Record], publishing: Awaitable[None]) -> str:
+        """Wait for a publish call to end; returns what to say of records it did not report."""
+        began = self._context.clock.monotonic()
+        try:
+            async with asyncio.timeout(self._publish_seconds):
+                await publishing
+        except TimeoutError:
+            return f"no answer within {self._publish_seconds} s"
+        except asyncio.CancelledError:
+            if is_cancelled():
+                raise
+            return "the destination cancelled it"
+        except Exception as problem:
+            return short_error(problem)
+        finally:
+            took = self._context.clock.monotonic() - began
+            self._context.tell(Sent(self._context.stream, records, took))
+        return "the destination did not say what became of it"
+
+    # -- settle -------------------------------------------------------------------------------
+    async def _settle(self) -> None:
+        context = self._context
+        ticket = self.flight.collect(
+            context.stream, context.owner, context.settings.lease_seconds, context.keeper.tokens,
+            keep_done=context.settings.keep_done_seconds > 0,
+        )  # fmt: skip
+        if ticket.settlement:
+            now = context.clock.monotonic()
+            ticket.settlement.claims += context.witnesses.of(ticket.lanes, now)
+        await self.settler.settle(ticket)
+
+    # -- telling ------------------------------------------------------------------------------
+    def _tell_attempt(self, record: Record, outcome: Outcome, attempts: int) -> None:
+        self._context.tell(
+            Attempt(
+                record.stream,
+                record.id,
+                record.type,
+                record.topic,
+                outcome.verdict.value,
+                attempts,
+                outcome.error,
+            )
+        )

@@ -1,0 +1,15 @@
+"""Names that are unknown, and the one that was probably meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Return a sentence about an unknown name: the nearest known one, and all of them."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    listed = f" Known: {', '.join(names)}" if names else " There are none"
+    return f"unknown {what} {name!r}{hint}{listed}"

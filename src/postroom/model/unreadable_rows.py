@@ -1,0 +1,212 @@
+"""Rows that cannot become a record: written by hand, by another program, or damaged.
+
+One such row costs one event, never a batch. A store hands it to the relay as a `FlawedRecord`,
+which says what is wrong with it and has harmless values in the fields that are not usable. The
+relay does not publish it: it is rejected at its turn, and so becomes a dead letter, or blocks its
+key where the retry policy or strict order asks for that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import starmap
+from typing import Any, get_args, get_type_hints
+
+from postroom.errors import NotFoundError
+from postroom.model.clock import MAX_MICROSECONDS, MIN_MICROSECONDS
+from postroom.record import Record, State, short_error
+
+MAX_ATTEMPTS = 1_000_000
+"""No retry policy comes this far: a larger number was not written by a relay."""
+
+_SHOWN_CHARS = 80
+_STATES = frozenset(str(state) for state in State)
+
+TYPES: Mapping[str, tuple[type, ...]] = {
+    name: get_args(hint) or (hint,) for name, hint in get_type_hints(Record).items()
+}
+"""What each field of a Record may be."""
+_USUAL: Mapping[tuple[type, ...], Any] = {(int,): 0, (str,): "", (bytes,): b""}
+
+_sound: set[tuple[type, ...]] = set()  # combinations of types that were found right before
+
+
+class Undecodable(str):
+    """Text of a row that is not UTF-8, its bytes escaped."""
+
+    __slots__ = ()
+
+
+def decode(stored: bytes) -> str:
+    """Decode a text of a row; what is not UTF-8 can still be shown, but not sent."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return Undecodable(stored.decode(errors="backslashreplace"))
+
+
+class FlawedRecord(Record):
+    """A row that cannot become a record. `seq`, `lane` and `key_hash` are those of the row."""
+
+    _flaw: str
+
+    @property
+    def flaw(self) -> str:
+        """What is wrong with the row, for its last error and for people."""
+        return self._flaw
+
+    def _replace(self, **changes: Any) -> FlawedRecord:
+        return _flawed(super()._replace(**changes), self._flaw)
+
+
+def to_records(rows: Iterable[Sequence[Any]]) -> list[Record]:
+    """Make a record of each row, whose columns are in the order of Record's fields."""
+    return list(map(to_record, rows))
+
+
+def to_record(row: Sequence[Any]) -> Record:
+    """Make a record of a row; a FlawedRecord if it cannot be one."""
+    types = tuple(map(type, row))
+    if types in _sound or _note_sound(types):
+        record: Record = tuple.__new__(Record, row)  # Record._make without its Python frame
+        problem = _problem(record)
+        if problem is None:
+            return record
+    else:
+        problem = next(filter(None, starmap(_wrong_type, zip(TYPES, row, strict=True))))
+    return _flawed(map(_usable, TYPES, row), short_error(f"the stored row is no event: {problem}"))
+
+
+def with_flaw(record: Record, flaw: str) -> FlawedRecord:
+    """Return a record for people of something that is no event, and says why."""
+    return _flawed(record, flaw)
+
+
+def refuse_to_skip(event_id: str, row: Sequence[Any]) -> None:
+    """Raise NotFoundError if the marker in the place of this row could not be sent either.
+
+    It keeps what the row says of its key, topic and headers; the rest is its own.
+    """
+    own = {"type": "", "payload": b"", "content_type": "", "schema_version": 1, "occurred_us": 0}
+    own |= {"state": "pending", "attempts": 0, "next_attempt_us": None, "last_error": None}
+    marker = to_record([own.get(name, value) for name, value in zip(TYPES, row, strict=True)])
+    if marker.flaw is not None:
+        raise NotFoundError(
+            f"event {event_id!r} cannot be skipped as it is: {marker.flaw}. Correct the row, or "
+            "bury it: strict consumers then wait for its number"
+        )
+
+
+def _flawed(fields: Iterable[Any], flaw: str) -> FlawedRecord:
+    record = tuple.__new__(FlawedRecord, tuple(fields))
+    record._flaw = flaw
+    return record
+
+
+def _note_sound(types: tuple[type, ...]) -> bool:
+    if len(types) != len(TYPES) or any(
+        kind not in allowed for kind, allowed in zip(types, TYPES.values(), strict=True)
+    ):
+        return False
+    _sound.add(types)
+    return True
+
+
+def _problem(record: Record) -> str | None:
+    """Return what is wrong with the values of a row whose types are right."""
+    if not (
+        MIN_MICROSECONDS <= record.occurred_us <= MAX_MICROSECONDS
+        and MIN_MICROSECONDS <= record.created_us <= MAX_MICROSECONDS
+        and 0 <= record.attempts < MAX_ATTEMPTS
+        and record.state in _STATES
+    ):
+        return next(
+            problem
+            for name, value in record._asdict().items()
+            if (problem := _wrong_value(name, value)) is not None
+        )
+    due = record.next_attempt_us
+    if due is not None and not MIN_MICROSECONDS <= due <= MAX_MICROSECONDS:
+        return _wrong_value("next_attempt_us", due)
+    if record.headers_json is not None and not _is_json(record.headers_json, _are_headers):
+        return f"headers are not a JSON object of text: {_short(record.headers_json)}"
+    if record.causation_json is not None and not _is_json(record.causation_json, _is_path):
+        return f"causation_path is not a JSON list of text pairs: {_short(record.causation_json)}"
+    return None
+
+
+def _wrong_type(name: str, value: Any) -> str | None:
+    allowed = TYPES[name]
+    if type(value) in allowed:
+        return None
+    if type(value) is Undecodable:
+        return f"{_column(name)} is not UTF-8 text: {value[:_SHOWN_CHARS]}"
+    if value is None:
+        return f"{_column(name)} is NULL"
+    return f"{_column(name)} is {type(value).__name__}, not {allowed[0].__name__}: {_short(value)}"
+
+
+def _wrong_value(name: str, value: Any) -> str | None:
+    if name.endswith("_us") and value is not None:
+        if value > MAX_MICROSECONDS:
+            return f"{_column(name)} lies after the year 9999"
+        if value < MIN_MICROSECONDS:
+            return f"{_column(name)} lies before the year 1"
+    if name == "attempts" and not 0 <= value < MAX_ATTEMPTS:
+        return f"attempts is {_short(value)}"
+    if name == "state" and value not in _STATES:
+        return f"state is {_short(value)}"
+    return None
+
+
+def _usable(name: str, value: Any) -> Any:
+    """Return a value that the relay and the command line can handle."""
+    allowed = TYPES[name]
+    if type(value) in allowed and _wrong_value(name, value) is None:
+        if name == "headers_json" and not _is_json(value, _are_headers):
+            return None
+        if name == "causation_json" and not _is_json(value, _is_path):
+            return None
+        return value
+    if name == "state":
+        return str(State.PENDING)
+    if name == "key_hash" and isinstance(value, str):
+        return value.encode(errors="replace")
+    if name == "payload" and isinstance(value, str):
+        return value.encode(errors="replace")
+    if str in allowed and value is not None and name not in ("headers_json", "causation_json"):
+        return value.decode(errors="backslashreplace") if type(value) is bytes else str(value)
+    return None if type(None) in allowed else _USUAL[allowed]
+
+
+def _is_json(text: str | None, fits: Callable[[Any], bool]) -> bool:
+    if text is None:
+        return True
+    try:
+        return fits(json.loads(text))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _are_headers(value: Any) -> bool:
+    return type(value) is dict and all(type(item) is str for item in value.values())
+
+
+def _is_path(value: Any) -> bool:
+    return type(value) is list and all(
+        type(step) is list and len(step) == 2 and type(step[0]) is type(step[1]) is str
+        for step in value
+    )
+
+
+def _column(name: str) -> str:
+    """Return the name that people know: that of the column."""
+    return {"headers_json": "headers", "causation_json": "causation_path"}.get(
+        name, name.removesuffix("_us") + "_at" if name.endswith("_us") else name
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

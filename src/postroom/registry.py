@@ -1,0 +1,120 @@
+"""From URLs to stores and brokers; a driver is imported when its scheme is asked for."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, NamedTuple, cast
+
+from postroom.broker import Broker
+from postroom.errors import ConfigError, MissingExtraError
+from postroom.model.suggest import unknown
+from postroom.model.url import Url
+from postroom.source import Source
+from postroom.store import Store
+
+
+class Entry(NamedTuple):
+    """Where the class of a scheme is, and which extra brings its driver (none: it needs none)."""
+
+    module: str
+    name: str
+    extra: str | None = None
+
+
+STORES: Mapping[str, Entry] = {
+    "mariadb": Entry("postroom.stores.mysql", "MysqlStore", "mysql"),
+    "memory": Entry("postroom.stores.memory", "MemoryStore"),
+    "mongodb": Entry("postroom.stores.mongo", "MongoStore", "mongo"),
+    "mysql": Entry("postroom.stores.mysql", "MysqlStore", "mysql"),
+    "postgres": Entry("postroom.stores.postgres", "PostgresStore", "postgres"),
+    "postgresql": Entry("postroom.stores.postgres", "PostgresStore", "postgres"),
+    "sqlite": Entry("postroom.stores.sqlite", "SqliteStore"),
+}
+BROKERS: Mapping[str, Entry] = {
+    "amqp": Entry("postroom.brokers.rabbitmq", "RabbitBroker", "rabbitmq"),
+    "amqps": Entry("postroom.brokers.rabbitmq", "RabbitBroker", "rabbitmq"),
+    "handlers": Entry("postroom.engine.handlers.import_path", "import_handlers"),
+    "kafka": Entry("postroom.brokers.kafka", "KafkaBroker", "kafka"),
+    "memory": Entry("postroom.brokers.memory", "MemoryBroker"),
+    "null": Entry("postroom.brokers.memory", "NullBroker"),
+}
+SOURCES: Mapping[str, Entry] = {
+    "amqp": Entry("postroom.sources.rabbitmq.source", "RabbitSource", "rabbitmq"),
+    "amqps": Entry("postroom.sources.rabbitmq.source", "RabbitSource", "rabbitmq"),
+    "kafka": Entry("postroom.sources.kafka.source", "KafkaSource", "kafka"),
+    "memory": Entry("postroom.sources.memory", "MemorySource"),
+}
+STORE_GROUP = "postroom.stores"
+BROKER_GROUP = "postroom.brokers"
+SOURCE_GROUP = "postroom.sources"
+"""Entry points of these groups add schemes: the name is the scheme, the object a function of a Url
+or a class with `from_url`. The schemes above cannot be taken over."""
+
+
+def load_store(url: str | Url) -> Store:
+    """Return the store that a URL names, not yet opened."""
+    return cast("Store", _load(Url.parse(url), STORES, STORE_GROUP, "store"))
+
+
+def load_broker(url: str | Url) -> Broker:
+    """Return the broker that a URL names, not yet opened.
+
+    `handlers:package.module:attribute` imports handlers from the user's own code.
+    """
+    return cast("Broker", _load(Url.parse(url), BROKERS, BROKER_GROUP, "broker"))
+
+
+def load_source(url: str | Url) -> Source:
+    """Return the queue or topics that a URL names, not yet opened."""
+    return cast("Source", _load(Url.parse(url), SOURCES, SOURCE_GROUP, "source"))
+
+
+async def migrate(url: str) -> int:
+    """Create or update the tables of the store that a URL names (S4.1); returns their version.
+
+    Safe when many processes do it at once.
+    """
+    store = load_store(url)
+    try:
+        return await store.migrate()
+    finally:
+        await store.close()
+
+
+def _load(url: Url, table: Mapping[str, Entry], group: str, what: str) -> object:
+    entry = table.get(url.scheme)
+    if entry is None:
+        return _build(_plugin(url.scheme, table, group, what), url)
+    try:
+        maker = getattr(importlib.import_module(entry.module), entry.name)
+        return _build(maker, url)
+    except ImportError as error:
+        ours = (error.name or "postroom").partition(".")[0] == "postroom"
+        if ours or entry.extra is None:
+            raise
+        raise MissingExtraError(entry.extra, str(error.name)) from error
+
+
+def _build(maker: Any, url: Url) -> object:
+    from_url = getattr(maker, "from_url", None)
+    if from_url is not None:
+        return from_url(url)
+    if isinstance(maker, type):  # a class that has nothing to set
+        url.options({})
+        return maker()
+    return cast("Callable[[Url], object]", maker)(url)
+
+
+def _plugin(scheme: str, table: Mapping[str, Entry], group: str, what: str) -> Any:
+    plugins: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
+    point = plugins.get(scheme)
+    if point is None:
+        raise ConfigError(unknown(f"{what} scheme", scheme, {*table, *plugins}))
+    try:
+        return point.load()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(
+            f"the plug-in for {scheme!r} ({point.value}) cannot be loaded: {error}"
+        ) from error

@@ -1,0 +1,137 @@
+"""What a consumer asks the cluster about its topics, in the thread that polls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
+from time import monotonic
+from typing import Any
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import TopicCollection as Topics
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from postroom.sources.kafka.options import KafkaSourceOptions
+
+_ANSWER_SECONDS = 10.0
+_LOOK_SECONDS = 5.0
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # what a broker before Kafka 2.8 answers
+_NO_ANSWER = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_VERSION,
+    KafkaError._UNSUPPORTED_FEATURE,
+}
+
+
+class Cluster:
+    """Asks; each question has a time limit. Raises KafkaException if there is no answer."""
+
+    def __init__(self, options: KafkaSourceOptions) -> None:
+        own = ("bootstrap", "security", "sasl", "ssl", "client.id")
+        config = {n: v for n, v in options.client().items() if n.startswith(own)}
+        self._config = {**config, "log_level": 0}
+        self._admin: AdminClient | None = None
+
+    def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the ids of topics, which differ from those of earlier topics of these names.
+
+        Empty where the broker has none or does not tell; that is the same at every question.
+        """
+        return {topic: _topic_id(answer) for topic, answer in self.ask_for_ids(topics).items()}
+
+    def ask_for_ids(self, topics: Collection[str]) -> dict[str, Future[Any]]:
+        """Ask for the descriptions of topics, and return without the answers."""
+        wanted = Topics(list(topics))
+        return self._client().describe_topics(wanted, request_timeout=_ANSWER_SECONDS)
+
+    def committed(
+        self, client: Client, partitions: Sequence[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Return the partitions with the offsets that the group has committed, negative if none."""
+        found = client.committed(list(partitions), timeout=_ANSWER_SECONDS)
+        for each in found:
+            if each.error is not None:
+                raise KafkaException(each.error)
+        return found
+
+    def ends(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions with the offsets at which the next committed message will be."""
+        if not partitions:
+            return []
+        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+        asked = self._client().list_offsets(
+            {TopicPartition(each.topic, each.partition): latest for each in partitions},
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=_ANSWER_SECONDS,
+        )
+        return [
+            TopicPartition(place.topic, place.partition, answer.result(_ANSWER_SECONDS).offset)
+            for place, answer in asked.items()
+        ]
+
+    def _client(self) -> AdminClient:
+        if self._admin is None:
+            self._admin = AdminClient(self._config)
+        return self._admin
+
+
+class Generations:
+    """Notices when a topic is deleted and created again under a running consumer.
+
+    Offsets begin at 0 then, and librdkafka goes on at the old place: if the new topic has reached
+    it, whatever is before is skipped. The id of the topic tells. Asks now and then, never waits.
+    """
+
+    def __init__(self, cluster: Cluster, clock: Callable[[], float] = monotonic) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._known: dict[str, str] = {}
+        self._asked: dict[str, Future[Any]] = {}
+        self._ask_at = 0.0
+
+    def note(self, ids: Mapping[str, str]) -> None:
+        """Remember these; an empty id tells nothing."""
+        self._known |= {topic: topic_id for topic, topic_id in ids.items() if topic_id}
+
+    def is_another(self, topic: str, topic_id: str) -> bool:
+        """Say whether a topic with this id is another one than that which was noted."""
+        return bool(topic_id) and self._known.get(topic, topic_id) != topic_id
+
+    def look_soon(self) -> None:
+        """Ask with the next look."""
+        self._ask_at = 0.0
+
+    def look(self, topics: Collection[str]) -> dict[str, str]:
+        """Return the ids of those topics that are others than those noted, as far as it is known.
+
+        The caller notes them when it has begun with them.
+        """
+        if not self._asked:
+            if topics and self._clock() >= self._ask_at:
+                self._ask_at = self._clock() + _LOOK_SECONDS
+                self._asked = self._cluster.ask_for_ids(topics)
+            return {}
+        if not all(answer.done() for answer in self._asked.values()):
+            return {}
+        asked, self._asked = self._asked, {}
+        found: dict[str, str] = {}
+        for topic, answer in asked.items():
+            try:
+                topic_id = _topic_id(answer)
+            except KafkaException:  # it is not there, or Kafka cannot be reached
+                continue
+            if self.is_another(topic, topic_id):
+                found[topic] = topic_id
+        return found
+
+
+def _topic_id(answer: Future[Any]) -> str:
+    try:
+        topic_id = str(answer.result(_ANSWER_SECONDS).topic_id)
+    except KafkaException as error:
+        if error.args[0].code() not in _NO_ANSWER:
+            raise
+        return ""
+    return "" if topic_id == _NO_ID else topic_id

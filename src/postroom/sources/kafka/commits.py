@@ -1,0 +1,82 @@
+"""Which offsets may be offered to Kafka now: those it has refused only after a pause that grows."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+
+from confluent_kafka import KafkaError, TopicPartition
+
+from postroom.source import Connection
+from postroom.sources.pauses import Pauses
+
+_log = logging.getLogger("postroom.sources.kafka.source")
+_REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
+_NOT_ALLOWED = {
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+}
+_ADVICE = ". Allow its user to read the group and the topics"
+
+Place = tuple[str, int]
+
+
+class Commits:
+    """Remembers which partitions have an offset that was refused. For the thread that polls.
+
+    A refused offset does no harm while the consumer runs. After its end the messages come again,
+    and the inbox drops them for as long as it remembers them.
+    """
+
+    def __init__(self, connection: Connection, clock: Callable[[], float] = monotonic) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._pauses = Pauses()
+        self._refused: set[Place] = set()
+        self._again_at = 0.0
+
+    def may_be_offered(self, place: Place) -> bool:
+        """Say whether an offset of this partition may be offered now."""
+        return place not in self._refused or self._clock() >= self._again_at
+
+    def answered(
+        self, error: KafkaError | None, partitions: Sequence[TopicPartition]
+    ) -> list[Place]:
+        """Hear what Kafka says of offsets; returns the partitions whose offsets it refused.
+
+        Kafka answers for each partition. The error is that of the whole request.
+        """
+        refused: list[Place] = []
+        for each in partitions:
+            place, why = (each.topic, each.partition), error or each.error
+            if why is None:
+                self._refused.discard(place)
+            else:
+                refused.append(place)
+                self._note(why)
+        if refused:
+            if self._clock() >= self._again_at:  # else it was under way already
+                self._again_at = self._clock() + self._pauses.after_loss()
+            self._refused |= set(refused)
+        elif not self._refused:
+            self._pauses = Pauses()
+            if self._connection.accepted():
+                _log.warning("Kafka takes the offsets of this consumer again")
+        return refused
+
+    def forget(self, places: Iterable[Place]) -> None:
+        """Hear that these partitions are another's."""
+        self._refused -= set(places)
+
+    def _note(self, error: KafkaError) -> None:
+        if error.code() in _REBALANCING:
+            _log.debug("Kafka did not take an offset during a rebalance: %s", error.str())
+        elif self._connection.refused(f"Kafka: {error.str()}"):
+            _log.warning(
+                "Kafka refuses the offsets of this consumer (they are offered again, with pauses): "
+                "%s. Messages are handled; after a restart they come again, and the inbox drops "
+                "them%s",
+                error.str(),
+                _ADVICE if error.code() in _NOT_ALLOWED else "",
+            )

@@ -1,0 +1,113 @@
+"""What is consumed from Kafka, and how: checked the moment it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from postroom.errors import ConfigError
+from postroom.model.foreign_messages import Names
+from postroom.model.suggest import unknown
+from postroom.model.url import Url, one_of
+
+_DEFAULT_PORT = 9092
+_REJOIN_MS = 60_000
+_GUARDED = {
+    "enable.auto.commit": "offsets are committed after the handlers' commit",
+    "enable.auto.offset.store": "offsets are committed after the handlers' commit",
+    "group.id": "use group",
+    "auto.offset.reset": "use start",
+    "bootstrap.servers": "they are the hosts of the URL",
+    "partition.assignment.strategy": "it is always cooperative-sticky",
+}
+OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    "topic": lambda text: tuple(text.split(",")),
+    "group": str,
+    "start": one_of("earliest", "latest"),
+    "id_header": str,
+    "type_header": str,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSourceOptions:
+    """What is consumed, and how.
+
+    topic     the topics
+    group     the consumer group: its members share the partitions
+    start     where a group begins that has never committed: earliest, or latest
+    id_header, type_header    headers in which foreign senders put the id and the type of a message
+    config    settings of librdkafka, by their own names
+    """
+
+    servers: str
+    topic: tuple[str, ...]
+    group: str
+    start: str = "earliest"
+    id_header: str = ""
+    type_header: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.topic or not all(self.topic):
+            raise ConfigError("kafka URL: topics are missing, as in ?topic=orders&group=payments")
+        if not self.group:
+            raise ConfigError("kafka URL: a group is missing, as in ?topic=orders&group=payments")
+        for name in self.config:
+            if name in _GUARDED:
+                raise ConfigError(f"Kafka: {name} cannot be set here; {_GUARDED[name]}")
+
+    @property
+    def names(self) -> Names:
+        return Names(self.id_header, self.type_header)
+
+    def client(self) -> dict[str, Any]:
+        session = str(self.config.get("session.timeout.ms", ""))
+        return {
+            "client.id": "postroom",
+            # For so long a group waits for members of its past that do not join again. Polls never
+            # wait for handlers here, so that it need not be the five minutes of librdkafka.
+            "max.poll.interval.ms": max(_REJOIN_MS, int(session) if session.isdigit() else 0),
+            "reconnect.backoff.ms": 50,
+            "reconnect.backoff.max.ms": 1_000,
+            "isolation.level": "read_committed",
+            "queued.max.messages.kbytes": 16_384,  # fetched, and not even polled
+            **self.config,
+            "bootstrap.servers": self.servers,
+            "group.id": self.group,
+            "auto.offset.reset": self.start,
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "partition.assignment.strategy": "cooperative-sticky",
+            "allow.auto.create.topics": False,
+        }
+
+    @classmethod
+    def read(cls, url: Url, given: Mapping[str, Any]) -> KafkaSourceOptions:
+        """Merge what the URL says with what was given in Python."""
+        if url.scheme != "kafka" or url.driver or url.path not in ("", "/") or not url.hosts:
+            raise ConfigError("kafka URL: it has the form kafka://host:9092?topic=…&group=…")
+        for name in given:
+            if name not in {*OPTIONS, "config"}:
+                raise ConfigError(unknown("option", name, OPTIONS))
+        dotted = {name: str for name, _ in url.query if "." in name}
+        found: dict[str, Any] = url.options({**OPTIONS, **dotted})
+        for name in found.keys() & given.keys():
+            raise ConfigError(f"option {name!r} is given in the URL and beside it")
+        config: dict[str, Any] = {name: found.pop(name) for name in dotted}
+        found |= given
+        if url.user is not None:  # a password never goes over an open line unless asked to
+            login = {"sasl.username": url.user, "sasl.password": url.password or ""}
+            config = {
+                "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **login, **config,
+            }  # fmt: skip
+        config |= found.pop("config", {})
+        topic = found.pop("topic", ())
+        servers = ",".join(
+            f"{f'[{host}]' if ':' in host else host}:{port or _DEFAULT_PORT}"
+            for host, port in url.hosts
+        )
+        topics = (topic,) if isinstance(topic, str) else tuple(topic)
+        group = found.pop("group", "")
+        return cls(servers=servers, topic=topics, group=group, config=config, **found)

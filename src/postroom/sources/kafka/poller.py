@@ -1,0 +1,375 @@
+"""The thread that polls Kafka, and what has arrived and was not asked for yet."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
+
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer as Client
+
+from postroom.engine.consumer.size_limit import BODY_BYTES
+from postroom.model.incoming import Incoming
+from postroom.model.url import MASK, is_secret
+from postroom.source import Connection
+from postroom.sources.kafka.cluster import Cluster, Generations
+from postroom.sources.kafka.commits import Commits
+from postroom.sources.kafka.message import incoming
+from postroom.sources.kafka.offsets import Partition
+from postroom.sources.kafka.options import KafkaSourceOptions
+
+_log = logging.getLogger("postroom.sources.kafka.source")
+_POLL_SECONDS = 0.05
+_MOST = 500  # messages handed over at once
+_ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not yet asked for: partitions are paused
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
+_LONG_LIFE_SECONDS = 60.0
+_LOOK_SECONDS = 0.5
+_STEADY_SECONDS = 5.0
+_FINISH_SECONDS = 5.0
+_UNREACHABLE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION}
+_UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}
+
+
+class KafkaDelivery:
+    """One record in hand."""
+
+    __slots__ = ("_offset", "_partition", "message")
+
+    def __init__(self, partition: Partition, offset: int, message: Incoming) -> None:
+        self._partition = partition
+        self._offset = offset
+        self.message = message
+
+    @property
+    def is_lost(self) -> bool:
+        return self._partition.is_lost
+
+    def ack(self) -> None:
+        self._partition.done(self._offset)
+
+
+class Arrivals:
+    """Messages that have arrived and were not asked for.
+
+    The thread puts them in by itself: it must know how many there are also while the event loop is
+    busy with something else.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiting: deque[KafkaDelivery] = deque()
+        self._bytes = 0
+
+    @property
+    def are_enough(self) -> bool:
+        """No more should come, by their number or their size."""
+        return len(self._waiting) >= _ENOUGH or self._bytes >= _ENOUGH_BYTES
+
+    def put(self, deliveries: Sequence[KafkaDelivery]) -> None:
+        size = sum(len(delivery.message.body) for delivery in deliveries)
+        with self._lock:
+            self._waiting.extend(deliveries)
+            self._bytes += size
+
+    def take(self, most: int) -> list[KafkaDelivery]:
+        with self._lock:
+            taken = [self._waiting.popleft() for _ in range(min(most, len(self._waiting)))]
+            self._bytes -= sum(len(delivery.message.body) for delivery in taken)
+            return taken
+
+
+class Poller(threading.Thread):
+    """Polls, commits and rebalances; the only one who touches the client."""
+
+    def __init__(
+        self,
+        options: KafkaSourceOptions,
+        arrivals: Arrivals,
+        connection: Connection,
+        tell: Callable[[], object],
+    ) -> None:
+        super().__init__(name=f"postroom-kafka-{options.group}", daemon=True)
+        self.paused = threading.Event()
+        self.ending = threading.Event()
+        self._options = options
+        self._arrivals = arrivals
+        self._connection = connection
+        self._tell = tell
+        self._cluster = Cluster(options)
+        self._generations = Generations(self._cluster)
+        self._commits = Commits(connection)
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._told = ""  # the failure that was logged last
+        self._looks_from = 0.0
+        self._unanswered = 0  # commits
+        self._held_back: bool | None = False  # None: some are paused and some are not
+
+    def run(self) -> None:
+        pause = _FIRST_PAUSE
+        while not self.ending.is_set():
+            began = monotonic()
+            try:
+                self._live()
+            except Exception as error:  # a fatal error of the client: only a new one helps
+                self._broken(str(error))
+                self._lose(list(self._partitions))
+                if monotonic() - began > _LONG_LIFE_SECONDS:
+                    pause = _FIRST_PAUSE
+                self.ending.wait(pause)
+                pause = min(pause * 2, _LONGEST_PAUSE)
+
+    def _live(self) -> None:
+        config = {
+            **self._options.client(),
+            "on_commit": self._committed,
+            "error_cb": self._failed,
+        }
+        client = Client(config, logger=_LogLines(self._options))
+        self._unanswered = 0
+        self._looks_from = monotonic() + _STEADY_SECONDS if self._told else 0.0
+        try:
+            client.subscribe(
+                list(self._options.topic),
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._taken,
+            )
+            while not self.ending.is_set():
+                self._hold_back(client)
+                first = client.poll(_POLL_SECONDS)
+                if first is not None:
+                    self._hand_over(client, [first, *client.consume(_MOST - 1, 0)])
+                if self._connection.trouble:
+                    self._look_for_brokers(client)
+                for topic, topic_id in self._generations.look(self._topics()).items():
+                    self._begin_topic_again(client, topic, topic_id)
+                self._commit(client)
+            self._finish(client)
+        finally:
+            self._lose(list(self._partitions))
+            with suppress(Exception):
+                client.close()
+
+    # -- the connection -----------------------------------------------------------------------
+    def _broken(self, why: str) -> None:
+        """Note that the client has failed; the log hears of it once for each reason."""
+        if self._connection.lost(why) or why != self._told:
+            _log.warning("the Kafka consumer failed (a new one is made, with pauses): %s", why)
+        self._told = why
+
+    def _failed(self, error: KafkaError) -> None:
+        """Hear from librdkafka what is wrong; it says so again and again."""
+        if error.code() in _UNREACHABLE and self._connection.lost(f"Kafka: {error.str()}"):
+            _log.warning("Kafka cannot be reached (postroom goes on trying): %s", error.str())
+
+    def _look_for_brokers(self, client: Client) -> None:
+        """Ask whether the brokers are back: librdkafka does not tell.
+
+        Not of a client that has just been made after another: what ended that one may end it, too.
+        """
+        if monotonic() < self._looks_from:
+            return
+        with suppress(KafkaException):
+            client.list_topics(self._options.topic[0], timeout=_LOOK_SECONDS)
+            self._connection.restored()
+            self._told = ""
+            _log.warning("Kafka can be reached again")
+
+    # -- messages -----------------------------------------------------------------------------
+    def _hand_over(self, client: Client, messages: Sequence[Message]) -> None:
+        deliveries: list[KafkaDelivery] = []
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                if error.fatal():
+                    raise KafkaException(error)
+                _log.warning("Kafka: %s", error.str())
+                if error.code() in _UNREADABLE:
+                    deliveries += self._step_over(client, message, error)
+                continue
+            partition = self._partitions.get((message.topic() or "", message.partition() or 0))
+            offset = message.offset()
+            if partition is not None and offset is not None:
+                if offset <= partition.highest:
+                    partition = self._begun_again(partition)
+                partition.arrived(offset)
+                found = incoming(message, self._options.names, partition.topic_id)
+                deliveries.append(KafkaDelivery(partition, offset, found))
+        if deliveries:
+            self._arrivals.put(deliveries)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+                self._tell()
+
+    def _step_over(
+        self, client: Client, message: Message, error: KafkaError
+    ) -> list[KafkaDelivery]:
+        """Make a dead letter of a record that cannot be unpacked, and go on behind it.
+
+        librdkafka asks for such a batch again and again, and nothing behind it would ever come. It
+        does not say where the batch ends: so record by record, each after several tries.
+        """
+        partition = self._partitions.get((message.topic() or "", message.partition() or 0))
+        base = message.offset()
+        if partition is None or base is None or base < 0:
+            return []
+        offset = max(base, partition.highest + 1)
+        if not partition.is_unreadable(offset, monotonic()):
+            return []
+        partition.arrived(offset)
+        client.seek(TopicPartition(partition.topic, partition.number, offset + 1))
+        place = f"{partition.topic}/{partition.number}/{offset}"
+        problem = f"the record {place} cannot be unpacked: {error.str()}"
+        _log.error("Kafka: %s; it becomes a dead letter without a body", problem)
+        found = Incoming(partition.topic, b"", {BODY_BYTES: "0"}, None, place, problem)
+        return [KafkaDelivery(partition, offset, found)]
+
+    def _begun_again(self, old: Partition) -> Partition:
+        """Offsets went back: most often the topic was deleted and created again.
+
+        Nothing of the old one counts. Raises if Kafka does not answer; then it all begins anew.
+        """
+        old.lose()
+        topic_id = self._cluster.topic_ids([old.topic])[old.topic]
+        new = self._partitions[old.topic, old.number] = Partition(old.topic, old.number, topic_id)
+        self._generations.look_soon()  # for the other partitions
+        return new
+
+    def _begin_topic_again(self, client: Client, topic: str, topic_id: str) -> None:
+        """Read a topic that was deleted and created again from its start.
+
+        If something fails a new client begins there: the id is noted at the end.
+        """
+        _log.warning("the topic %r was deleted and created again: it is read from its start", topic)
+        for place, old in list(self._partitions.items()):
+            if old.topic == topic and old.topic_id != topic_id:
+                old.lose()
+                client.seek(TopicPartition(*place, OFFSET_BEGINNING))
+                self._partitions[place] = Partition(*place, topic_id)
+        self._generations.note({topic: topic_id})
+
+    def _topics(self) -> set[str]:
+        return {topic for topic, _ in self._partitions}
+
+    def _hold_back(self, client: Client) -> None:
+        """Pause what is assigned while enough is in hand; the polls go on."""
+        enough = self.paused.is_set() or self._arrivals.are_enough
+        if enough != self._held_back:
+            assigned = client.assignment()
+            (client.pause if enough else client.resume)(assigned)
+            self._held_back = enough
+
+    # -- offsets ------------------------------------------------------------------------------
+    def _commit(self, client: Client, *, last: bool = False) -> None:
+        """Offer what is done, and wait for no answer; at the last time also what was refused.
+
+        A commit that waits has no time limit in librdkafka. While Kafka does not answer, this
+        thread would stand still for minutes: it would lose its membership, and could not be ended.
+        """
+        due = [
+            TopicPartition(partition.topic, partition.number, offset)
+            for place, partition in self._partitions.items()
+            if (last or self._commits.may_be_offered(place))
+            and (offset := partition.to_commit()) is not None
+        ]
+        if not due:
+            return
+        try:
+            client.commit(offsets=due, asynchronous=True)
+        except KafkaException as error:
+            self._answered(error.args[0], due)
+        else:
+            self._unanswered += 1
+
+    def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        """Hear of a commit from librdkafka, during a poll."""
+        self._unanswered -= 1
+        self._answered(error, partitions)
+
+    def _answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
+        ours = [each for each in partitions if (each.topic, each.partition) in self._partitions]
+        for place in self._commits.answered(error, ours):
+            self._partitions[place].not_committed()
+
+    def _finish(self, client: Client) -> None:
+        """Commit what is done, and wait for the answer, but not for long: what is left comes again.
+
+        What a poll brings in between is not handed over, and comes again.
+        """
+        self._commit(client, last=True)
+        deadline = monotonic() + _FINISH_SECONDS
+        while self._unanswered > 0 and monotonic() < deadline:
+            client.poll(_POLL_SECONDS)
+
+    # -- rebalances ---------------------------------------------------------------------------
+    def _assigned(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
+        """Begin with partitions. Raises if Kafka does not answer: then a new client joins."""
+        ids = self._cluster.topic_ids({each.topic for each in partitions})
+        others = {topic for topic in ids if self._generations.is_another(topic, ids[topic])}
+        places = [each for each in partitions if each.topic not in others]
+        if places and self._options.start == "latest":
+            places = self._at_the_end(client, places)
+        # What was committed since may be a place of the old topic.
+        places += [
+            TopicPartition(each.topic, each.partition, OFFSET_BEGINNING)
+            for each in partitions
+            if each.topic in others
+        ]
+        for each in partitions:
+            place = (each.topic, each.partition)
+            self._partitions[place] = Partition(*place, ids[each.topic])
+        self._held_back = None
+        client.incremental_assign(places)
+        self._generations.note(ids)
+
+    def _at_the_end(self, client: Client, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        """Return where to begin; a group without an offset commits the end before it begins there.
+
+        Otherwise a member that dies before its first commit leaves no trace, and the next one
+        begins at the end again: behind what the first had in hand. So this commit is waited for,
+        however long; nothing of these partitions is in hand yet.
+        """
+        known = self._cluster.committed(client, partitions)
+        fresh = self._cluster.ends([each for each in known if each.offset < 0])
+        if fresh:
+            for each in client.commit(offsets=fresh, asynchronous=False) or ():
+                if each.error is not None:
+                    raise KafkaException(each.error)
+        return [each for each in known if each.offset >= 0] + fresh
+
+    def _revoked(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
+        """Commit what is done, then let go. What is running comes again and is found done.
+
+        The commit goes to the coordinator before the message that the partitions are free, on the
+        same connection: the next owner begins behind it. If it fails, the inbox drops repeats.
+        """
+        self._commit(client, last=True)
+        self._lose([(each.topic, each.partition) for each in partitions])
+
+    def _taken(self, client: Client, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
+        """Another one has them already: there is nothing to commit any more."""
+        self._lose([(each.topic, each.partition) for each in partitions])
+
+    def _lose(self, partitions: Sequence[tuple[str, int]]) -> None:
+        self._commits.forget(partitions)
+        for each in partitions:
+            found = self._partitions.pop(each, None)
+            if found is not None:
+                found.lose()
+
+
+class _LogLines:
+    """Takes the lines of librdkafka, which repeats itself at every try: for whoever digs."""
+
+    def __init__(self, options: KafkaSourceOptions) -> None:
+        self._secrets = [v for n, v in options.config.items() if v and is_secret(n, str(v))]
+
+    def log(self, level: int, form: str, *parts: object) -> None:
+        line = form % parts if parts else form
+        for secret in self._secrets:
+            line = line.replace(str(secret), MASK)
+        _log.log(logging.WARNING if level >= logging.CRITICAL else logging.DEBUG, "%s", line)

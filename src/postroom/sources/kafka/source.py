@@ -1,0 +1,137 @@
+"""Kafka as a source: a member of a consumer group, polled by a thread of its own.
+
+The thread polls whatever the handlers do, so a slow handler never costs the membership: when
+enough is in hand, partitions are paused and the polls go on. Offsets are committed after the
+database has committed, and only up to the first message that is not done. A partition that is
+taken away is lost at once: nothing of it is begun, acknowledged or committed any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
+
+from postroom.errors import ConfigError
+from postroom.model.url import Url
+from postroom.record import short_error
+from postroom.source import Connection, SourceCapabilities
+from postroom.sources.kafka.options import KafkaSourceOptions
+from postroom.sources.kafka.poller import Arrivals, KafkaDelivery, Poller
+
+_log = logging.getLogger(__name__)
+_MOST = 500  # messages handed over at once
+_ANSWER_SECONDS = 3.0
+_CLOSE_SECONDS = 8.0  # less than a consumer waits for its source to close
+
+
+class KafkaSource:
+    """Consumes topics as a member of a group; `kafka://host:9092?topic=orders&group=payments`.
+
+    Options are those of KafkaSourceOptions; one with a dot in its name goes to librdkafka.
+    """
+
+    def __init__(self, url: str | Url, **given: Any) -> None:
+        self._url = Url.parse(url)
+        self.options = KafkaSourceOptions.read(self._url, given)
+        self.capabilities = SourceCapabilities(offsets=True)
+        self.name = self.options.group
+        self._arrivals = Arrivals()
+        self._news = asyncio.Event()
+        self._thread: Poller | None = None
+        self.connection = Connection()
+
+    @classmethod
+    def from_url(cls, url: Url) -> KafkaSource:
+        """Make one from `kafka://…`."""
+        return cls(url)
+
+    def __repr__(self) -> str:
+        return f"KafkaSource({str(self._url)!r})"
+
+    async def open(self) -> None:
+        if self._thread is not None:
+            return
+        await asyncio.to_thread(self._check_topics)
+        kept = await asyncio.to_thread(retention_seconds, self.options.client(), self.options.topic)
+        self.capabilities = SourceCapabilities(offsets=True, redelivers_seconds=kept)
+        self._arrivals = Arrivals()
+        self._news = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        news = self._news
+        self._thread = Poller(
+            self.options,
+            self._arrivals,
+            self.connection,
+            lambda: loop.call_soon_threadsafe(news.set),
+        )
+        self._thread.start()
+
+    async def receive(self) -> Sequence[KafkaDelivery]:
+        while not (taken := self._arrivals.take(_MOST)):
+            await self._news.wait()
+            self._news.clear()
+        return [delivery for delivery in taken if not delivery.is_lost]
+
+    async def pause(self) -> None:
+        if self._thread is not None:
+            self._thread.paused.set()
+
+    async def close(self) -> None:
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            thread.ending.set()
+            await asyncio.to_thread(thread.join, _CLOSE_SECONDS)
+            if thread.is_alive():  # it ends with the process
+                _log.warning(
+                    "Kafka does not answer: the consumer has ended without it. Messages whose "
+                    "offsets were not committed come again, and the inbox drops them"
+                )
+        self.connection.restored()  # nobody wants it any more
+        self.connection.accepted()
+
+    async def health(self) -> None:
+        """Ask the brokers for their topics; raises ConnectionError otherwise."""
+        try:
+            await asyncio.to_thread(self._check_topics, must_answer=True)
+        except ConfigError as error:
+            raise ConnectionError(str(error)) from error
+
+    def _check_topics(self, *, must_answer: bool = False) -> None:
+        """Raise ConfigError for topics that are not there; a cluster that is away is no error."""
+        config = {**self.options.client(), "log_level": 0}
+        try:
+            client = Client(config)
+        except (KafkaException, TypeError, ValueError) as error:
+            raise ConfigError(f"Kafka: {short_error(error)}") from None
+        try:
+            for topic in self.options.topic:
+                found = client.list_topics(topic, timeout=_ANSWER_SECONDS).topics.get(topic)
+                if found is None or found.error is not None:
+                    said = "it is not there" if found is None else found.error.str()
+                    raise ConfigError(f"Kafka: the topic {topic!r} cannot be consumed: {said}")
+        except KafkaException as error:
+            if must_answer:
+                raise ConnectionError(f"Kafka does not answer: {short_error(error)}") from error
+        finally:
+            client.close()
+
+
+def retention_seconds(client: Mapping[str, Any], topics: Sequence[str]) -> float | None:
+    """Return for how long the topics keep messages at most; None if it cannot be told."""
+    own = ("bootstrap", "security", "sasl", "ssl", "client.id")
+    admin = AdminClient({n: v for n, v in client.items() if n.startswith(own)} | {"log_level": 0})
+    asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
+    longest = 0.0
+    try:
+        for answer in admin.describe_configs(asked, request_timeout=_ANSWER_SECONDS).values():
+            kept = float(answer.result(_ANSWER_SECONDS)["retention.ms"].value)
+            longest = max(longest, kept / 1_000 if kept >= 0 else float("inf"))
+    except Exception:  # away, or not allowed to look
+        return None
+    return longest

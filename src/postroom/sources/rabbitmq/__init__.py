@@ -1,0 +1,5 @@
+"""RabbitMQ as a source: a queue, consumed with manual acknowledgements."""
+
+from postroom.sources.rabbitmq.source import RabbitSource
+
+__all__ = ["RabbitSource"]

@@ -1,0 +1,346 @@
+"""RabbitMQ as a source: a queue, consumed with manual acknowledgements on its own connection.
+
+Order: RabbitMQ keeps the order of a queue for one consumer. With two of them a key is inverted as
+soon as one of them is slow or dies (I3), so a queue that is declared here has a single active
+consumer; the others stand by. Nothing is ever requeued: what is not acknowledged goes back to its
+place when the channel ends. And nothing is ever cancelled: RabbitMQ would make the next consumer
+the active one at once, and send it what follows the messages that are still in hand here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, cast
+
+from aiormq.abc import AbstractChannel, DeliveredMessage
+from aiormq.exceptions import ChannelClosed
+
+from postroom.brokers.rabbitmq import topology
+from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address, within
+from postroom.brokers.rabbitmq.content_header import Content
+from postroom.brokers.rabbitmq.settings import RabbitSettings
+from postroom.errors import ConfigError
+from postroom.model.foreign_messages import Names
+from postroom.model.incoming import Incoming
+from postroom.model.suggest import unknown
+from postroom.model.url import Host, Url, boolean, one_of, seconds, whole_number
+from postroom.record import short_error
+from postroom.source import Connection, SourceCapabilities
+from postroom.sources.pauses import Pauses
+from postroom.sources.rabbitmq.message import incoming
+
+_log = logging.getLogger(__name__)
+_FLUSH_SECONDS = 3.0
+# NOT_FOUND, but it is there: its node is away, or RabbitMQ is still starting.
+_NOT_BACK_YET = re.compile("crashed and failed to restart|is down or inaccessible|is stopped")
+_UNKNOWN = Content("", None, None, None, None, {}, "its properties did not arrive")
+_LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueOptions:
+    """What is consumed, and how.
+
+    queue       the queue
+    prefetch    so many messages are in hand at most, not yet acknowledged
+    id_header, type_header    headers in which foreign senders put the id and the type of a message
+    link        how to connect, and what to declare: exchange, bindings, declare, certificates
+    """
+
+    queue: str
+    prefetch: int = 200
+    id_header: str = ""
+    type_header: str = ""
+    link: RabbitSettings
+
+    @property
+    def names(self) -> Names:
+        return Names(self.id_header, self.type_header)
+
+    def __post_init__(self) -> None:
+        if not self.queue:
+            raise ConfigError("a queue is missing, as in amqp://host/vhost?queue=payments")
+        if not 0 < self.prefetch < 65_536:
+            raise ConfigError(f"prefetch is a number from 1 to 65535, not {self.prefetch!r}")
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
+
+
+_OWN: Mapping[str, Callable[[str], Any]] = {
+    "queue": str,
+    "prefetch": whole_number,
+    "id_header": str,
+    "type_header": str,
+}
+_OF_LINK: Mapping[str, Callable[[str], Any]] = {
+    "exchange": str,
+    "exchange_type": str,
+    "declare": boolean,
+    "queue_type": one_of("classic", "quorum"),
+    "single": boolean,
+    "bindings": _listed,
+    "connect_seconds": seconds,
+    "heartbeat_seconds": seconds,
+    "cafile": str,
+    "certfile": str,
+    "keyfile": str,
+    "verify": boolean,
+}
+
+
+def read_options(url: Url, given: Mapping[str, Any]) -> QueueOptions:
+    """Merge what the URL says with what was given in Python; twice the same is an error."""
+    if url.scheme not in ("amqp", "amqps"):
+        raise ConfigError(f"RabbitMQ is at amqp://… or amqps://…, not {url.scheme}:")
+    known = {**_OWN, **_OF_LINK}
+    for name in given:
+        if name not in known:
+            raise ConfigError(unknown("option", name, known))
+    found: dict[str, Any] = url.options(known)
+    for name in found.keys() & given.keys():
+        raise ConfigError(f"option {name!r} is given in the URL and beside it")
+    found |= given
+    own = {name: found.pop(name) for name in _OWN if name in found}
+    queue = own.pop("queue", "")
+    return QueueOptions(queue=queue, link=RabbitSettings(queue=queue or None, **found), **own)
+
+
+class RabbitSource:
+    """Consumes one queue; `amqp://user:password@host/vhost?queue=payments&prefetch=200`.
+
+    Options are those of QueueOptions and, of RabbitOptions, what concerns connecting and declaring.
+    Of several hosts the first that answers is used; a lost connection is made again.
+    """
+
+    def __init__(self, url: str | Url, **given: Any) -> None:
+        self._url = Url.parse(url)
+        self.options = read_options(self._url, given)
+        self.name = self.options.queue
+        self.capabilities = SourceCapabilities(max_unacked=self.options.prefetch)
+        self._hosts = list(self._url.hosts or (Host("localhost"),))
+        self._tls = self.options.link.tls() if self._url.scheme == "amqps" else None
+        self._link: RabbitConnection | None = None
+        self._session: _Session | None = None
+        self._pauses = Pauses()
+        self.connection = Connection()
+
+    @classmethod
+    def from_url(cls, url: Url) -> RabbitSource:
+        """Make one from `amqp://…` or `amqps://…`."""
+        return cls(url)
+
+    def __repr__(self) -> str:
+        return f"RabbitSource({str(self._url)!r})"
+
+    # -- life ---------------------------------------------------------------------------------
+    async def open(self) -> None:
+        try:
+            await self._connect()
+        except UnreachableError as error:  # receiving waits for it
+            self._lost(str(error))
+
+    async def close(self) -> None:
+        await self._drop(self._session, flush=True)
+        self.connection.restored()  # nobody wants it any more
+
+    async def pause(self) -> None:
+        if self._session is not None:
+            self._session.leave_the_rest()
+
+    async def health(self) -> None:
+        """Make a round trip; raises ConnectionError otherwise."""
+        if self._link is None or self._link.is_broken:
+            raise UnreachableError("not connected to RabbitMQ")
+        await self._link.ready()
+
+    # -- receiving ----------------------------------------------------------------------------
+    async def receive(self) -> Sequence[_Delivery]:
+        while True:
+            session = self._session
+            try:
+                if session is None:
+                    session = await self._connect()
+                if deliveries := await session.take():
+                    return deliveries
+                self._lost(session.why_lost)
+            except (UnreachableError, ConfigError) as error:
+                self._lost(str(error))
+            await self._drop(session)  # before the pause: another consumer may go on at once
+            await asyncio.sleep(self._pauses.after_loss())  # however the last connection ended
+
+    def _lost(self, why: str) -> None:
+        if self.connection.lost(why):
+            _log.warning("%s (postroom connects again)", why)
+
+    async def _connect(self) -> _Session:
+        errors: list[str] = []
+        for host in self._hosts:
+            name = f"postroom consumer of {self.options.queue}"
+            try:
+                where = address(self._url, host, self.options.link, name)
+                self._link = await RabbitConnection.connect(where, self.options.link, self._tls)
+                self._session = await self._consume(self._link)
+            except UnreachableError as error:
+                errors.append(str(error))
+            except ChannelClosed as error:
+                said = f"the queue {self.options.queue!r} cannot be consumed: {short_error(error)}"
+                if _NOT_BACK_YET.search(str(error)) is None:
+                    raise ConfigError(said) from error
+                errors.append(said)
+            else:
+                self._pauses.connected()
+                if self.connection.restored():
+                    _log.warning("consuming %r of RabbitMQ again", self.options.queue)
+                return self._session
+            await self._drop(None)
+        raise UnreachableError("; ".join(errors))
+
+    async def _consume(self, link: RabbitConnection) -> _Session:
+        options, patience = self.options, self.options.link.connect_seconds
+        if options.link.declare:
+            await topology.declare(link, options.link, options.link.exchange, consumes=True)
+        channel = await link.open(confirms=False)
+        session = _Session(channel, link, self.options.names, self._lost)
+        async with within(patience, f"consuming {options.queue}"):
+            await channel.basic_qos(prefetch_count=options.prefetch)
+            await session.begin(options.queue)
+        return session
+
+    async def _drop(self, session: _Session | None, *, flush: bool = False) -> None:
+        if session is not None:
+            await session.end(flush=flush)
+        if session is self._session:
+            self._session = None
+            link, self._link = self._link, None
+            if link is not None:
+                await link.close()
+
+
+class _Session:
+    """One channel: its deliveries are lost when it ends."""
+
+    def __init__(
+        self,
+        channel: AbstractChannel,
+        link: RabbitConnection,
+        names: Names,
+        lost: Callable[[str], None],
+    ) -> None:
+        self._channel = channel
+        self._link = link
+        self._lost = lost  # told at once: nobody may be waiting for messages
+        self._names = names
+        self._tag: str | None = None
+        self._arrived: deque[_Delivery] = deque()
+        self._news = asyncio.Event()
+        self._to_ack: list[int] = []
+        self._acking: asyncio.Task[None] | None = None
+        self._takes = True
+        self.is_over = False
+        self.why_lost = ""
+        channel.closing.add_done_callback(self._closed)
+
+    async def begin(self, queue: str) -> None:
+        answer = await self._channel.basic_consume(queue, self._on_message)
+        self._tag = answer.consumer_tag
+
+    async def take(self) -> list[_Delivery]:
+        """Wait for messages; an empty list says that the channel has ended."""
+        while not self._arrived and not self.is_over:
+            self._news.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._news.wait()
+            if self._tag is not None and self._tag not in cast("Any", self._channel).consumers:
+                self._lose("RabbitMQ has cancelled the consumer: is the queue still there?")
+        taken = [] if self.is_over else list(self._arrived)
+        self._arrived.clear()
+        return taken
+
+    def leave_the_rest(self) -> None:
+        """Take no more; what was taken can still be acknowledged. The rest waits for the end."""
+        self._takes = False
+        self._arrived.clear()
+
+    async def end(self, *, flush: bool) -> None:
+        self._lost = lambda _: None  # it is meant to be
+        if flush and not self.is_over:
+            if self._acking is not None:
+                await asyncio.wait({self._acking}, timeout=_FLUSH_SECONDS)
+            with suppress(Exception):
+                async with asyncio.timeout(2.0):
+                    await self._channel.close()
+        self._lose("closed")
+        if self._acking is not None:
+            self._acking.cancel()
+
+    def ack(self, tag: int) -> None:
+        self._to_ack.append(tag)
+        if self._acking is None:
+            self._acking = asyncio.create_task(self._send_acks())
+
+    async def _send_acks(self) -> None:
+        try:
+            while self._to_ack and not self.is_over:
+                tags, self._to_ack = self._to_ack, []
+                for tag in tags:
+                    await self._channel.basic_ack(tag, wait=False)
+        except Exception as error:  # they were not heard: the messages come again
+            self._lose(short_error(error))
+        finally:
+            self._acking = None
+
+    async def _on_message(self, message: DeliveredMessage) -> None:
+        tag = message.delivery_tag
+        if tag is None:
+            return
+        content = self._link.content_of(message.consumer_tag or "", tag)
+        if self._takes and not self.is_over:
+            found = self._read(content or _UNKNOWN, message.body)
+            self._arrived.append(_Delivery(self, tag, found))
+            self._news.set()
+
+    def _read(self, content: Content, body: bytes) -> Incoming:
+        """Return the message; aiormq would keep an error to itself, and the message for ever."""
+        try:
+            return incoming(content, body, self._names)
+        except Exception as error:
+            problem = f"the message cannot be read: {short_error(error)}"
+            return Incoming(content.routing_key, body, content.headers, problem=problem)
+
+    def _closed(self, closing: asyncio.Future[Any]) -> None:
+        said = None if closing.cancelled() else closing.exception()
+        self._lose(short_error(said) if said is not None else "closed")
+
+    def _lose(self, why: str) -> None:
+        if not self.is_over:
+            self.is_over = True
+            self.why_lost = f"the connection to RabbitMQ was lost: {why}"
+            self._arrived.clear()
+            self._news.set()
+            self._lost(self.why_lost)
+
+
+class _Delivery:
+    __slots__ = ("_session", "_tag", "message")
+
+    def __init__(self, session: _Session, tag: int, message: Incoming) -> None:
+        self._session = session
+        self._tag = tag
+        self.message = message
+
+    @property
+    def is_lost(self) -> bool:
+        return self._session.is_over
+
+    def ack(self) -> None:
+        if not self._session.is_over:
+            self._session.ack(self._tag)

@@ -1,0 +1,217 @@
+"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.model.codec import encode_json
+from postroom.model.dead_letters import DeadCause
+from postroom.record import Record, Stage, State, key_hash, lane_of
+from postroom.store import MAX_CAUSES, AuditEntry, Details, Filter, Standing, Stats, audit_entry
+from postroom.stores.memory.tables import Stored, Tables
+
+SKIPPED = "postroom.skipped"
+_SECOND = 1_000_000
+
+
+class Oversight:
+    """The part of the memory store that serves people."""
+
+    def __init__(self, now_us: Callable[[], int]) -> None:
+        self.now_us = now_us
+        self.data = Tables()
+        self._seq = 0
+
+    def next_seq(self) -> int:
+        self._seq += 1
+        return self._seq
+
+    def changed(self) -> None:
+        """Wake who waits for a change."""
+
+    async def get(self, event_id: str) -> Record | None:
+        seq = self.data.ids.get(event_id)
+        return None if seq is None else self.data.rows[seq].record()
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        there = {i: self.data.rows[self.data.ids[i]] for i in ids if i in self.data.ids}
+        return {i: Standing(stored.row.stream, str(stored.state)) for i, stored in there.items()}
+
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        rows = self.data.rows.values()
+        found = [s.row.key_hash for s in rows if s.row.stream == stream and s.stage != Stage.OVER]
+        return found[:limit]
+
+    async def find(self, wanted: Filter) -> list[Record]:
+        found = []
+        for seq in sorted(self.data.rows):
+            stored = self.data.rows[seq]
+            r = stored.row
+            if (
+                seq > wanted.after_seq
+                and all(
+                    want is None or want == have
+                    for want, have in (
+                        (wanted.stream, r.stream),
+                        (wanted.state, stored.state),
+                        (wanted.type, r.type),
+                        (wanted.topic, r.topic),
+                        (wanted.key, r.key),
+                    )
+                )
+                and _matches(stored, wanted)
+            ):
+                found.append(stored.record())
+        return found[: wanted.limit]
+
+    async def stats(self, stream: str | None = None) -> Stats:
+        counts = dict.fromkeys(State, 0)
+        oldest: int | None = None
+        for stored in self.data.rows.values():
+            if stream in (None, stored.row.stream):
+                counts[State(stored.state)] += 1
+                if stored.stage == Stage.READY:
+                    since = max(stored.created_us, stored.next_attempt_us or 0)
+                    oldest = since if oldest is None else min(oldest, since)
+        lag = 0.0 if oldest is None else max(0.0, (self.now_us() - oldest) / _SECOND)
+        blocked = sum(stream in (None, of_stream) for of_stream, _ in self.data.blocks)
+        return Stats({str(k): n for k, n in counts.items()}, lag, blocked)
+
+    async def streams(self) -> list[str]:
+        return sorted({s.row.stream for s in self.data.rows.values()} | set(self.data.leases))
+
+    async def details(self, event_id: str) -> Details | None:
+        return self.data.details(event_id)
+
+    async def dead_causes(
+        self, stream: str | None = None, limit: int = MAX_CAUSES
+    ) -> list[DeadCause]:
+        return heapq.nlargest(limit, self.data.dead_causes(stream), key=lambda one: one.how_many)
+
+    async def record_audit(self, audit_entry: AuditEntry) -> None:
+        if audit_entry.how_many:
+            self.data.audit_log.append(audit_entry._replace(at_us=self.now_us()))
+
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
+        return self.data.audit_log[::-1][:limit]
+
+    async def _note(self, by: str | None, what: str, ids: Sequence[str], reason: str = "") -> None:
+        if by is not None:
+            await self.record_audit(audit_entry(by, what, len(ids), ids, reason))
+
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
+        chosen = self._chosen(ids, over=True)
+        for stream, lane in {(s.row.stream, s.row.lane) for s in chosen}:
+            self.data.lane_leases(stream)[lane].replayed_us = self.now_us()
+        await self._note(by, "replay", [stored.row.id for stored in chosen])
+        for stored in chosen:
+            if new_id:
+                row = stored.row._replace(id=make_id())
+                hashed = key_hash(row.aggregate_type, row.key, row.id)
+                row = row._replace(key_hash=hashed, lane=lane_of(hashed))
+                fresh = Stored(self.next_seq(), row, self.now_us())
+            elif stored.row.kseq == 0:
+                self.data.drop(stored)
+                fresh = Stored(self.next_seq(), stored.row, stored.created_us)
+            else:
+                stored.state, stored.attempts = State.PENDING, 0
+                stored.settled_us = stored.next_attempt_us = None
+                self.data.move(stored, Stage.READY)
+                continue
+            if fresh.row.kseq is not None:
+                name = (fresh.row.topic, fresh.row.key_hash)
+                self.data.counters[name] = self.data.counters.get(name, 0) + 1
+                fresh.row = fresh.row._replace(kseq=self.data.counters[name])
+            self.data.put(fresh)
+        self.changed()
+        return len(chosen)
+
+    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+        chosen = self._chosen(ids, over=False)
+        self._depose(chosen)
+        await self._note(by, "bury", [stored.row.id for stored in chosen], reason)
+        for stored in chosen:
+            self._bury(stored, reason)
+        self._repair_keys(chosen)
+        return len(chosen)
+
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
+        chosen = self._chosen([event_id], over=False)
+        if not chosen:
+            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+        self._depose(chosen)
+        await self._note(by, "skip", [event_id], reason)
+        stored = chosen[0]
+        original = stored.row
+        body = encode_json({"skipped": original.id, "reason": reason}).decode()
+        del self.data.ids[original.id]
+        stored.row = original._replace(
+            id=self._marker_id(stored),
+            type=SKIPPED, payload=body, payload_bytes=None, content_type="application/json",
+            schema_version=1, occurred_us=self.now_us(),
+            size=len(body) + len((original.headers or "").encode()),
+        )  # fmt: skip
+        self.data.ids[stored.row.id] = stored.seq
+        number = None if original.kseq is None else 0
+        grave = Stored(
+            self.next_seq(), original._replace(kseq=number), stored.created_us,
+            attempts=stored.attempts,
+        )  # fmt: skip
+        stored.state, stored.attempts = State.PENDING, 0
+        stored.next_attempt_us = stored.last_error = None
+        self.data.move(stored, Stage.READY)
+        self.data.put(grave)
+        self._bury(grave, reason)
+        self._repair_keys(chosen)
+        self.changed()
+
+    def _chosen(self, ids: Sequence[str], *, over: bool) -> list[Stored]:
+        seqs = sorted(self.data.ids[i] for i in dict.fromkeys(ids) if i in self.data.ids)
+        return [
+            stored
+            for stored in (self.data.rows[seq] for seq in seqs)
+            if (stored.stage == Stage.OVER) == over
+        ]
+
+    def _marker_id(self, stored: Stored) -> str:
+        marker = f"skip:{stored.row.id}"
+        if len(marker.encode()) > MAX_ID_BYTES or marker in self.data.ids:
+            return f"skip:{stored.seq}:{make_id()}"
+        return marker
+
+    def _depose(self, chosen: Iterable[Stored]) -> None:
+        """Take the lanes of these events away, so that nothing in flight counts (L7)."""
+        for stream, lane in {(s.row.stream, s.row.lane) for s in chosen}:
+            lease = self.data.lane_leases(stream)[lane]
+            lease.owner, lease.until_us = None, 0
+            lease.token += 1
+
+    def _repair_keys(self, chosen: Iterable[Stored]) -> None:
+        for stored in chosen:
+            if self.data.is_broken(stored.row.stream, stored.row.key_hash):
+                self.data.advance(stored.row.stream, stored.row.key_hash)
+
+    def _bury(self, stored: Stored, error: str) -> None:
+        self._clear(stored, State.DEAD)
+        stored.last_error, stored.settled_us = error, self.now_us()
+        self.data.move(stored, Stage.OVER)
+
+    @staticmethod
+    def _clear(stored: Stored, state: State) -> None:
+        stored.state = state
+        stored.lease_owner = stored.lease_until_us = None
+
+
+def _matches(stored: Stored, wanted: Filter) -> bool:
+    since, before = wanted.from_us, wanted.before_us
+    return (
+        (wanted.error is None or wanted.error in (stored.last_error or ""))
+        and (since is None or stored.created_us >= since)
+        and (before is None or stored.created_us < before)
+    )

@@ -1,0 +1,344 @@
+"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from bson.datetime_ms import DatetimeMS
+from bson.int64 import Int64
+from pymongo import ReturnDocument, UpdateMany, UpdateOne
+
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.model.codec import JSON, encode_json
+from postroom.record import LANES, Record, State, key_hash, lane_of
+from postroom.store import Filter, Standing, Stats, audit_entry
+from postroom.stores.mongo.audit import record_audit
+from postroom.stores.mongo.blocks import load_blocks, write
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.documents import (
+    DEAD,
+    FLAW,
+    Document,
+    Place,
+    is_encodable,
+    lane_id,
+    seq_of,
+    shown,
+    sound,
+)
+from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.leases import depose, tell_replayed
+from postroom.stores.mongo.read import lanes_with
+from postroom.stores.mongo.settle import NO_LEASE, UNFINISHED, dead
+from postroom.transactions.mongo.documents import NEVER
+
+_TRIES = 50  # a busy relay writes the same leases all the time
+_OPEN = ("ready", "waiting", "parked")
+_OLDEST = 200  # ready events among which the longest waiting one is looked for
+_AGAIN: Document = {
+    "status": "pending",
+    "stage": "ready",
+    "awaits": NEVER,
+    "attempts": 0,
+    "settled_at": None,
+    **NO_LEASE,
+}
+
+
+# -- looking ---------------------------------------------------------------------------------------
+async def get(db: Connection, event_id: str) -> Record | None:
+    with translated(harmless=True):
+        found = await db.outbox.find_one({"_id": event_id})
+    return None if found is None else shown(found)
+
+
+async def look_up(db: Connection, ids: Sequence[str]) -> dict[str, Standing]:
+    with translated(harmless=True):
+        found = db.outbox.find({"_id": {"$in": list(ids)}}, {"stream": 1, "status": 1})
+        return {each["_id"]: Standing(each["stream"], each["status"]) async for each in found}
+
+
+async def open_keys(db: Connection, stream: str, limit: int) -> list[bytes]:
+    with translated(harmless=True):
+        unfinished = {"stage": {"$in": list(_OPEN)}, "stream": stream}
+        found = db.outbox.find(unfinished, {"_id": 0, "key_hash": 1}).limit(limit)
+        return [bytes(each["key_hash"]) async for each in found]
+
+
+async def find(db: Connection, wanted: Filter) -> list[Record]:
+    names = {
+        "stream": wanted.stream,
+        "event_type": wanted.type,
+        "topic": wanted.topic,
+        "key": wanted.key,
+    }
+    where: Document = {name: value for name, value in names.items() if value is not None}
+    if wanted.state != State.DEAD:
+        where["size"] = {"$gte": 0}  # all: only who says so is served by the index `place`
+    if wanted.state is not None:
+        where["status"] = str(wanted.state)
+        where |= await _where_to_look(db, wanted)
+    if wanted.error is not None:
+        where["last_error"] = {"$regex": re.escape(wanted.error)}
+    created = {"$gte": wanted.from_us, "$lt": wanted.before_us}
+    if times := {op: _date(us) for op, us in created.items() if us is not None}:
+        where["created_at"] = times
+    if wanted.after_seq:
+        after = Place.of(wanted.after_seq)
+        where["ct"] = {"$gte": after.ct}
+        where["$or"] = [{"ct": {"$gt": after.ct}}, {"n": {"$gt": after.n}}]
+    with translated(harmless=True):
+        cursor = db.outbox.find(where).sort({"ct": 1, "n": 1}).limit(wanted.limit)
+        return [shown(found) for found in await cursor.to_list()]
+
+
+def _date(microseconds: int) -> DatetimeMS:
+    return DatetimeMS(-(-microseconds // 1000))  # times have milliseconds only: from the next on
+
+
+async def _where_to_look(db: Connection, wanted: Filter) -> Document:
+    """Return what lets the index `work` serve: no walk over the done events for others."""
+    if wanted.state == State.DONE:
+        return {"stage": "over"}
+    if wanted.state != State.DEAD:
+        return {"stage": {"$in": list(_OPEN)}}
+    of = [wanted.stream] if wanted.stream is not None else await streams(db)
+    lanes = {"$in": list(range(LANES))}
+    return {"stage": "over", "awaits": DEAD, "stream": {"$in": of}, "lane": lanes}
+
+
+async def stats(db: Connection, stream: str | None) -> Stats:
+    of = await streams(db) if stream is None else [stream]
+    counts = dict.fromkeys((str(state) for state in State), 0)
+    lags, named = [0.0], {"$in": of}
+    with translated(harmless=True):  # only these can lag
+        ready = of if stream is not None else await db.outbox.distinct("stream", {"stage": "ready"})
+    busy = {name for name in ready if isinstance(name, str)}  # people may have put in anything
+    async with db.snapshot() as session:
+        over = {"stage": "over", "stream": named}
+        settled = await db.outbox.count_documents(over, session=session)
+        lanes = {"$in": list(range(LANES))}
+        buried = await db.outbox.count_documents(
+            {**over, "lane": lanes, "awaits": DEAD}, session=session
+        )
+        counts[State.DEAD] += buried
+        counts[State.DONE] += settled - buried
+        unfinished = await db.outbox.aggregate(
+            [
+                {"$match": {"stage": {"$in": list(_OPEN)}, "stream": named}},
+                {"$group": {"_id": "$status", "number": {"$sum": 1}}},
+            ],
+            session=session,
+        )
+        for found in await unfinished.to_list():
+            if isinstance(found["_id"], str) and found["_id"] in counts:
+                counts[found["_id"]] += found["number"]
+        blocked = await db.block.count_documents({"stream": named}, session=session)
+        lags += [await _lag(db, session, name) for name in of if name in busy]
+    return Stats(counts, max(lags), blocked)
+
+
+async def _lag(db: Connection, session: Session, stream: str) -> float:
+    """Return the age of the longest waiting of the oldest ready events."""
+    ready = {"stage": "ready", "stream": stream, "awaits": NEVER}
+    lanes = await lanes_with(db, ready, session)
+    since = {"$max": [_as_date("created_at"), _as_date("next_attempt_at")]}
+    cursor = await db.outbox.aggregate(
+        [
+            {"$match": {**ready, "lane": {"$in": lanes}}},
+            {"$sort": {"ct": 1, "n": 1}},
+            {"$limit": _OLDEST},
+            {"$group": {"_id": None, "since": {"$min": since}}},
+            {"$project": {"lag": {"$subtract": ["$$NOW", "$since"]}}},
+        ],
+        session=session,
+    )
+    found = await cursor.to_list()
+    return max(0.0, (found[0]["lag"] or 0) / 1000) if found else 0.0
+
+
+def _as_date(field: str) -> Document:
+    """Return an expression for a date; null if the field, edited by a person, holds none."""
+    return {"$cond": [{"$eq": [{"$type": f"${field}"}, "date"]}, f"${field}", None]}
+
+
+async def streams(db: Connection) -> list[str]:
+    """Return the streams with leases or events. What is done has been leased."""
+    with translated(harmless=True):
+        found = await db.lease.distinct("stream")
+        for stage in (*_OPEN, "over"):
+            found += await db.outbox.distinct("stream", {"stage": stage})
+    return sorted({_name(one) for one in found})
+
+
+def _name(stream: Any) -> str:
+    """Return the name of a stream; what stands in its place, if it is none."""
+    if isinstance(stream, str) and is_encodable(stream):
+        return stream
+    return repr(stream).encode(errors="backslashreplace").decode()
+
+
+# -- ordering --------------------------------------------------------------------------------------
+async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
+    async def work(session: Session) -> int:
+        chosen = await _choose(db, session, ids, over=True)
+        if new_id:  # a copy of what cannot be read would be sent with placeholders in it
+            chosen = [event for event in chosen if FLAW not in event]
+        ct, numbers = await db.places(len(chosen))
+        changes: list[Any] = []
+        for event, n in zip(chosen, numbers, strict=True):
+            place = {"ct": ct, "n": n}
+            if event["kseq"] is not None and (new_id or event["kseq"] == 0):
+                place["kseq"] = await _count_up(db, session, event)
+            if new_id:
+                changes.append(_copy(event, make_id(), place))
+            elif event["kseq"] == 0:
+                changes.append(UpdateOne({"_id": event["_id"]}, [{"$set": {**_AGAIN, **place}}]))
+        in_place = [e["_id"] for e in chosen if not new_id and e["kseq"] != 0]
+        if in_place:
+            changes.append(
+                UpdateMany({"_id": {"$in": in_place}, "stage": "over"}, {"$set": _AGAIN})
+            )
+        if changes:
+            await db.outbox.bulk_write(changes, session=session)
+        if by is not None:
+            await record_audit(
+                db, session, audit_entry(by, "replay", len(chosen), [e["_id"] for e in chosen])
+            )
+        return len(chosen)
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def bury(db: Connection, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+    async def work(session: Session) -> int:
+        chosen = await _choose(db, session, ids, over=False)
+        names = [event["_id"] for event in chosen]
+        await db.outbox.update_many(
+            {"_id": {"$in": names}, **UNFINISHED}, dead(reason), session=session
+        )
+        for stream in {event["stream"] for event in chosen}:
+            keys = {event["key_hash"] for event in chosen if event["stream"] == stream}
+            blocks = await load_blocks(db, session, stream, keys)
+            for hashed in keys:
+                blocks.advance(hashed)
+            await write(db, session, blocks)
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "bury", len(chosen), names, reason))
+        return len(chosen)
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) -> None:
+    async def work(session: Session) -> None:
+        chosen = await _choose(db, session, [event_id], over=False)
+        if not chosen:
+            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+        (event,) = chosen
+        if FLAW in event:
+            raise NotFoundError(f"event {event_id!r} cannot be skipped as it is: {event[FLAW]}")
+        marker = await _marker_id(db, session, event)
+        ct, (n,) = await db.places(1)
+        grave: Document = {
+            "status": "dead",
+            "stage": "over",
+            "awaits": DEAD,
+            "last_error": {"$literal": reason},
+            "settled_at": "$$NOW",
+            "ct": ct,
+            "n": n,
+            "kseq": None if event["kseq"] is None else Int64(0),
+            **NO_LEASE,
+        }
+        blocks = await load_blocks(db, session, event["stream"], [event["key_hash"]])
+        blocks.rename(event["key_hash"], event["_id"], marker)
+        changes = [
+            _marker(event, marker, reason),
+            UpdateOne({"_id": event["_id"], **UNFINISHED}, [{"$set": grave}]),
+        ]
+        blocks.advance(event["key_hash"])
+        await write(db, session, blocks, changes)
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "skip", 1, [event_id], reason))
+
+    await db.transact(work, tries=_TRIES)
+
+
+async def _choose(
+    db: Connection, session: Session, ids: Sequence[str], *, over: bool
+) -> list[Document]:
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
+    over, whose lanes are told.
+    """
+    stage: Any = "over" if over else {"$ne": "over"}
+    cursor = db.outbox.find({"_id": {"$in": list(ids)}, "stage": stage}, session=session)
+    chosen = sorted(map(sound, await cursor.to_list()), key=seq_of)
+    if chosen:
+        lanes = {(event["stream"], event["lane"]) for event in chosen}
+        leases = [lane_id(stream, lane) for stream, lane in sorted(lanes)]
+        await (tell_replayed if over else depose)(db, session, leases)
+    return chosen
+
+
+def _copy(event: Document, event_id: str, place: Document) -> UpdateOne:
+    """Return the write of a copy under another id, at the end of the order."""
+    fresh = {**event, **_AGAIN, "_id": event_id, "last_error": None}
+    if event["key"] is None:
+        fresh["key_hash"] = key_hash(None, None, event_id)
+        fresh["lane"] = lane_of(fresh["key_hash"])
+    return _write_new(fresh, {**place, "created_at": "$$NOW"})
+
+
+def _marker(event: Document, marker_id: str, reason: str) -> UpdateOne:
+    """Return the write of what stands in the place of a skipped event."""
+    payload = encode_json({"skipped": event["_id"], "reason": reason}).decode()
+    fresh = {
+        **event,
+        **_AGAIN,
+        "_id": marker_id,
+        "event_type": "postroom.skipped",
+        "payload": payload,
+        "size": len(payload.encode()) + len((event["headers"] or "").encode()),
+        "content_type": JSON,
+        "schema_version": 1,
+        "last_error": None,
+        "available_at": None,
+        "occurred_us": 0,
+    }
+    return _write_new(fresh, {"occurred_at": "$$NOW"})
+
+
+def _write_new(fresh: Document, decided: Document) -> UpdateOne:
+    new = {"$mergeObjects": [{"$literal": fresh}, decided]}
+    return UpdateOne({"_id": fresh["_id"]}, [{"$replaceWith": new}], upsert=True)
+
+
+async def _count_up(db: Connection, session: Session, event: Document) -> Int64:
+    found = await db.counter.find_one_and_update(
+        {"_id": {"topic": event["topic"], "key_hash": event["key_hash"]}},
+        {"$inc": {"last": Int64(1)}},
+        upsert=True,
+        return_document=ReturnDocument.AFTER,
+        session=session,
+    )
+    assert found is not None
+    return Int64(found["last"])
+
+
+async def _marker_id(db: Connection, session: Session, event: Document) -> str:
+    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    for name in (f"skip:{event['_id']}", f"skip:{event['kseq']}:{event['_id']}"):
+        if len(name.encode()) <= MAX_ID_BYTES and not await _is_taken(db, session, name):
+            return name
+    name = f"skip:{seq_of(event):x}:{event['_id']}"
+    return name.encode()[:MAX_ID_BYTES].decode(errors="ignore")
+
+
+async def _is_taken(db: Connection, session: Session, event_id: str) -> bool:
+    found = await db.outbox.find_one({"_id": event_id}, {"_id": 1}, session=session)
+    return found is not None

@@ -1,0 +1,101 @@
+"""Documents whose embedded events cannot be collected now: left out, and tried again later."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import bson
+from bson.errors import BSONError
+
+from postroom.record import short_error
+
+_FIRST_PAUSE = 1.0
+_LONGEST_PAUSE = 300.0
+_MOST = 1_000
+_SHOWN_CHARS = 100
+_TOLD_AT_ONCE = 5
+_AGAIN_AT_ONCE = 10
+_log = logging.getLogger(__name__)
+
+Complaint = tuple[str, str]
+
+
+@dataclass(slots=True)
+class _Aside:
+    ident: Any
+    pause: float
+    until: float
+    error: str
+
+
+class Postponed:
+    """The documents of the collections that are set aside, each with a growing pause.
+
+    It is memory of one process: another one, or the next, finds out for itself.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._documents: dict[tuple[str, bytes], _Aside] = {}
+        self._complaints: list[Complaint] = []
+        self.times = 0  # how often a document was set aside
+
+    def __len__(self) -> int:
+        return len(self._documents)
+
+    @property
+    def is_full(self) -> bool:
+        """So many at once are no odd documents: the collection, or the outbox, refuses them all."""
+        return len(self._documents) >= _MOST
+
+    def put(self, collection: str, ident: Any, error: BaseException) -> None:
+        """Leave a document out for a while; tell people, unless they know."""
+        said = short_error(error)
+        known = self._documents.get(name := _name(collection, ident))
+        pause = min(known.pause * 2, _LONGEST_PAUSE) if known else _FIRST_PAUSE
+        self._documents[name] = _Aside(ident, pause, self._clock() + pause, said)
+        self.times += 1
+        if known is None or known.error != said:
+            about = f"the embedded events of {collection} {shown(ident)} cannot be collected"
+            if len(self._complaints) < _TOLD_AT_ONCE:
+                _log.error("%s; others go on, it is tried again: %s", about, said)
+                self._complaints.append((about, said))
+
+    def collected(self, collection: str, ident: Any) -> None:
+        """A document is well again."""
+        if self._documents and self._documents.pop(_name(collection, ident), None) is not None:
+            _log.info("the embedded events of %s %s are collected again", collection, shown(ident))
+
+    def of(self, collection: str) -> list[Any]:
+        """Return the `_id`s of all documents that are set aside."""
+        there = self._documents.items()
+        return [aside.ident for (name, known), aside in there if name == collection and known]
+
+    def due(self, collection: str) -> list[Any]:
+        """Return some `_id`s that are to be tried again now."""
+        now, there = self._clock(), self._documents.items()
+        due = (aside.ident for (n, _), aside in there if n == collection and aside.until <= now)
+        return list(islice(due, _AGAIN_AT_ONCE))
+
+    def complaints(self) -> list[Complaint]:
+        """Return what people should know and have not been told: what it is about, and why."""
+        told, self._complaints = self._complaints, []
+        return told
+
+
+def shown(ident: Any) -> str:
+    """Return an `_id` for people; somebody else has made it, and it may be long."""
+    text = short_error(repr(ident))
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
+
+
+def _name(collection: str, ident: Any) -> tuple[str, bytes]:
+    try:
+        return collection, bson.encode({"": ident})
+    except (BSONError, UnicodeError):
+        return collection, b""  # text that is not UTF-8: no query can name it

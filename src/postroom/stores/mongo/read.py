@@ -1,0 +1,440 @@
+"""Reading, staging and pruning (rules R and W7).
+
+The index `work` holds stage, stream, lane, what the event awaits, its place, its key and its size.
+For lanes that have events MongoDB merges them in the order of the places, and so looks at as many
+entries as it returns, whatever else is in the outbox and whoever owns the other lanes.
+
+Two things about MongoDB are behind the form of the questions. Entries that were deleted within its
+history window (five minutes) are still walked over. So, first, lanes without events are left out:
+for each of them the walk would go on to the next entry of any lane. And second, no other index can
+serve: where there is a choice MongoDB tries all, and if there is nothing to find, to the end.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from bson.int64 import Int64
+
+from postroom.record import LANES, Record
+from postroom.store import ReadRequest, Staged
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.documents import (
+    Document,
+    key_id,
+    milliseconds,
+    record_of,
+    seq_of,
+    sound,
+)
+from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.read_past_keys import COVERED, entries_beside, fetch, head_beside
+from postroom.transactions.mongo.documents import NEVER
+
+_CHUNK = 25  # documents that are taken from an answer together
+_FEW_BLOCKS = 100
+_ORDER = {"ct": 1, "n": 1}
+
+
+async def read(db: Connection, request: ReadRequest) -> list[Record]:
+    """Return what may be sent, in one snapshot; mostly in two round trips."""
+    if not request.lanes:
+        return []
+    async with db.snapshot() as session:
+        outline = await _outline(db, request, session)
+        if not outline.lanes:
+            return []
+        harvest = _Harvest(request)
+        if request.exclude:
+            await _gather_beside(db, harvest, outline.lanes, session)
+            chosen = await fetch(db, request.stream, harvest.choose(), session)
+        else:
+            await _gather(db, harvest, outline.lanes, session)
+            if harvest.room_left(outline.lanes):
+                await _gather_more(db, harvest, outline.lanes, session)
+            chosen = harvest.choose()
+        if session is None:  # no snapshot: what is asked last counts (B2)
+            chosen = await _without_gaps(db, harvest, chosen)
+            outline = await _outline(db, request, session)
+        barriers = await _barriers(db, request.stream, outline, chosen, session)
+        return [
+            record_of(found, barriers.get(found["key_hash"]))
+            for found in chosen
+            if outline.is_held(found["lane"])
+        ]
+
+
+@dataclass(slots=True)
+class _Outline:
+    """What a read looks at before it reads: lanes with events, leases, blocks."""
+
+    lanes: list[int] = field(default_factory=list)
+    held: set[int] | None = None
+    blocks: list[Document] = field(default_factory=list)
+
+    def is_held(self, lane: int) -> bool:
+        return self.held is None or lane in self.held
+
+
+async def _outline(db: Connection, request: ReadRequest, session: Session) -> _Outline:
+    outline = _Outline()
+    here = {"stream": request.stream, "lane": {"$in": list(request.lanes)}}
+    blocks = [
+        {"$match": here},
+        {"$limit": _FEW_BLOCKS + 1},
+        {"$project": {"_id": 0, "key_hash": 1, "ct": 1, "n": 1}},
+    ]
+    pipeline: list[Document] = [
+        *_first_of_lanes(_ready(request.stream, request.lanes)),
+        {"$unionWith": {"coll": db.block.name, "pipeline": blocks}},
+    ]
+    if request.owner is not None:
+        leases = [
+            {"$match": {**here, "owner": request.owner}},
+            {"$project": {"_id": 0, "lane": 1, "token": 1}},
+        ]
+        pipeline.append({"$unionWith": {"coll": db.lease.name, "pipeline": leases}})
+        outline.held = set()
+    cursor = await db.outbox.aggregate(
+        pipeline, session=session, batchSize=2 * LANES + _FEW_BLOCKS + 2
+    )
+    for found in await cursor.to_list():
+        if "token" in found:
+            if outline.held is not None and request.tokens.get(found["lane"]) == found["token"]:
+                outline.held.add(found["lane"])
+        elif "key_hash" in found:
+            if isinstance(found["key_hash"], bytes):
+                outline.blocks.append(found)
+        elif "_id" in found:
+            outline.lanes.append(int(found["_id"]))
+    if outline.held is not None:
+        outline.lanes = [lane for lane in outline.lanes if lane in outline.held]
+    return outline
+
+
+def _first_of_lanes(where: Document) -> list[Document]:
+    """Return stages that find the first entry of each lane, by one walk over the index."""
+    return [
+        {"$match": where},
+        {"$sort": {"lane": 1, "awaits": 1, **_ORDER}},
+        {"$group": {"_id": "$lane", "first": {"$first": "$awaits"}}},
+    ]
+
+
+@dataclass(slots=True)
+class _Harvest:
+    """The events that a read has found so far."""
+
+    request: ReadRequest
+    found: list[Document] = field(default_factory=list)  # in order, and no lane beyond its share
+    of_lane: Counter[int] = field(default_factory=Counter)
+    seen: int = 0
+    weight: int = 0
+    full: bool = False  # as many bytes as may be
+    last: Any = None
+
+    def put(self, document: Document) -> None:
+        """Take a document in, if its lane has not had its share and there is room."""
+        self.seen += 1
+        self.last = document["ct"]
+        lane, size = document["lane"], document["size"]
+        if self.full or self.of_lane[lane] >= self.request.per_lane:
+            return
+        self.weight += size if isinstance(size, int) else 0
+        if self.weight > self.request.size and self.found:
+            self.full = True
+            return
+        self.of_lane[lane] += 1
+        self.found.append(document)
+
+    def put_more(self, documents: Iterable[Document]) -> None:
+        """Take in what was looked for afterwards; some of it may be known."""
+        known = {seq_of(document) for document in self.found}
+        for document in documents:
+            if (place := seq_of(document)) not in known:
+                known.add(place)
+                self.put(document)
+        self.found.sort(key=seq_of)
+
+    @property
+    def is_cut(self) -> bool:
+        """There may be more than was looked at."""
+        return not self.full and self.seen >= self.request.rows
+
+    def unseen(self, lanes: Iterable[int]) -> list[int]:
+        """Return lanes with events that are all younger than those found."""
+        return [lane for lane in lanes if not self.of_lane[lane]] if self.is_cut else []
+
+    @property
+    def is_thin(self) -> bool:
+        """One lane had so much more than its share that the batch is half empty."""
+        return self.is_cut and len(self.found) < self.request.rows // 2
+
+    def room_left(self, lanes: Iterable[int]) -> bool:
+        return bool(self.is_thin or self.unseen(lanes))
+
+    def choose(self) -> list[Document]:
+        """Return the first of each lane, then the oldest of the rest, in their order."""
+        request = self.request
+        if len(self.found) <= request.rows:
+            return self.found
+        first: dict[int, Document] = {}
+        rest: list[Document] = []
+        for document in self.found:
+            if document["lane"] in first:
+                rest.append(document)
+            else:
+                first[document["lane"]] = document
+        heads = [first[lane] for lane in request.lanes if lane in first]
+        return sorted((heads + rest)[: max(request.rows, 1)], key=seq_of)
+
+
+def _ready(stream: str, lanes: Iterable[int]) -> Document:
+    return {
+        "stage": "ready",
+        "stream": stream,
+        "lane": {"$in": sorted(lanes)},
+        "awaits": NEVER,
+    }
+
+
+async def _gather(
+    db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
+) -> None:
+    """Read the oldest events of these lanes.
+
+    The server sends as many at once as will probably fit, by what the last read has found: large
+    events that are over the limit of bytes would be fetched for nothing.
+    """
+    request = harvest.request
+    events = _ready(request.stream, lanes)
+    cursor = db.outbox.find(events, session=session).sort(_ORDER).limit(max(request.rows, 1))
+    fitting = request.size // max(db.weights.get(request.stream, 1), 1) + 1
+    async with cursor.batch_size(min(request.rows, fitting) + 1):
+        while not harvest.full and (chunk := await cursor.to_list(min(_CHUNK, fitting + 1))):
+            for document in chunk:
+                harvest.put(sound(document))
+    if harvest.found:
+        db.weights[request.stream] = harvest.weight // len(harvest.found)
+
+
+async def _gather_beside(
+    db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
+) -> None:
+    """Look for the oldest events of these lanes without the keys to leave out."""
+    request = harvest.request
+    ready, busy = _ready(request.stream, lanes), request.exclude
+    found, last = await entries_beside(db, ready, busy, request.rows, session)
+    for entry in found:
+        harvest.put(entry)
+    if last is None or harvest.full:
+        return
+    parts = [head_beside(ready, lane, busy) for lane in lanes if not harvest.of_lane[lane]]
+    if parts:
+        harvest.put_more(await _union(db, parts, session, request.rows))
+    if len(harvest.found) < request.rows // 2 and session is not None:
+        with_room = [lane for lane in lanes if harvest.of_lane[lane] < request.per_lane]
+        more = {**_ready(request.stream, with_room), "ct": {"$gte": last}}
+        found, _ = await entries_beside(db, more, busy, request.rows, session)
+        harvest.put_more(found)
+
+
+async def _gather_more(
+    db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
+) -> None:
+    """Read the heads of lanes that came too short, and more of those with room left."""
+    request = harvest.request
+    parts = [_oldest(_ready(request.stream, [lane]), 1) for lane in harvest.unseen(lanes)]
+    if harvest.is_thin and session is not None:
+        with_room = [lane for lane in lanes if harvest.of_lane[lane] < request.per_lane]
+        more = _ready(request.stream, with_room)
+        more["ct"] = {"$gte": harvest.last}  # within one snapshot: below it all has been seen
+        parts.append(_oldest(more, request.rows))
+    if parts:
+        harvest.put_more(map(sound, await _union(db, parts, session, request.rows)))
+
+
+async def _union(
+    db: Connection, parts: Sequence[list[Document]], session: Session, rows: int
+) -> list[Document]:
+    first, *others = parts
+    cursor = await db.outbox.aggregate(
+        first + [{"$unionWith": {"coll": db.outbox.name, "pipeline": part}} for part in others],
+        session=session,
+        batchSize=rows + LANES,
+    )
+    return await cursor.to_list()
+
+
+async def _without_gaps(
+    db: Connection, harvest: _Harvest, chosen: Sequence[Document]
+) -> list[Document]:
+    """Leave out events before which another of their key stands that the walk has not met.
+
+    A walk without a snapshot may pass by a place, and only then is an event written there, and
+    another further on, which is met. The second walk starts after both: it meets the first one.
+    """
+    request, known = harvest.request, {seq_of(document) for document in chosen}
+    lanes = {document["lane"] for document in chosen}
+    if len(known) == len(lanes):
+        return list(chosen)  # nothing but heads of lanes, which no walk can have passed by
+    events = _ready(request.stream, lanes)
+    if request.exclude:
+        events["key_hash"] = {"$nin": sorted(request.exclude)}
+    again = db.outbox.find(events, COVERED)
+    cursor = again.sort(_ORDER).limit(max(request.rows, 1)).batch_size(request.rows + 1)
+    found = await cursor.to_list()
+    gaps: dict[bytes, int] = {}
+    for document in found:
+        if seq_of(document) not in known and isinstance(document.get("key_hash"), bytes):
+            gaps.setdefault(document["key_hash"], seq_of(document))
+    end = seq_of(found[-1]) if len(found) >= request.rows else None
+    kept, begun = [], set[int]()
+    for document in chosen:
+        place, lane = seq_of(document), document["lane"]
+        is_head = lane not in begun
+        begun.add(lane)
+        gap = gaps.get(document["key_hash"])
+        if (gap is None or place < gap) and (is_head or end is None or place <= end):
+            kept.append(document)
+    return kept
+
+
+def _oldest(where: Document, limit: int) -> list[Document]:
+    return [{"$match": where}, {"$sort": _ORDER}, {"$limit": limit}]
+
+
+async def _barriers(
+    db: Connection,
+    stream: str,
+    outline: _Outline,
+    chosen: Sequence[Document],
+    session: Session,
+) -> dict[bytes, int]:
+    """Return the barriers of the keys that were chosen."""
+    if len(outline.blocks) <= _FEW_BLOCKS:
+        return {block["key_hash"]: seq_of(block) for block in outline.blocks}
+    keys = {document["key_hash"] for document in chosen}
+    ids = [key_id(stream, key) for key in keys]
+    found = db.block.find({"_id": {"$in": ids}}, session=session)
+    return {block["key_hash"]: seq_of(block) async for block in found}
+
+
+# -- staging and pruning ---------------------------------------------------------------------------
+async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+    """Move what is due; one question, and more only if there is something to move."""
+    with translated(harmless=False):
+        outlook = await _look(db, stream, lanes)
+        moved = 0
+        if outlook.due_lanes:
+            found: list[Any] = []
+            each = -(-limit // len(outlook.due_lanes))  # one lane holds up no other
+            for lane in outlook.due_lanes:
+                due = {**_waiting(stream, [lane]), "awaits": {"$lte": outlook.now}}
+                cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **_ORDER}).limit(each)
+                found += [one["_id"] async for one in cursor]
+            still = {"_id": {"$in": found[:limit]}, "stage": "waiting"}
+            change = {"$set": {"stage": "ready", "awaits": NEVER}}
+            moved = (await db.outbox.update_many(still, change)).modified_count
+            outlook = await _look(db, stream, lanes)
+    return Staged(moved, outlook.wait_seconds, outlook.ready)
+
+
+@dataclass(slots=True)
+class _Outlook:
+    """Whether anything is ready, and when the first waiting event of each lane is due."""
+
+    ready: bool = False
+    now: Any = None
+    due: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def due_lanes(self) -> list[int]:
+        return [lane for lane, due in self.due.items() if int(due) <= int(self.now)]
+
+    @property
+    def wait_seconds(self) -> float | None:
+        if not self.due:
+            return None
+        return max(0.0, (min(map(int, self.due.values())) - int(self.now)) / 1000)
+
+
+def _waiting(stream: str, lanes: Iterable[int]) -> Document:
+    """Return a filter for what waits for a time; what awaits something else holds up nobody."""
+    lane = {"$in": sorted(lanes)}
+    return {"stage": "waiting", "stream": stream, "lane": lane, "awaits": {"$type": "date"}}
+
+
+async def _look(db: Connection, stream: str, lanes: Sequence[int]) -> _Outlook:
+    outlook = _Outlook()
+    if not lanes:
+        return outlook
+    waiting = [
+        *_first_of_lanes(_waiting(stream, lanes)),
+        {"$project": {"due": "$first", "now": "$$NOW"}},
+    ]
+    cursor = await db.outbox.aggregate(
+        [
+            {"$match": _ready(stream, lanes)},
+            {"$limit": 1},
+            {"$project": {"_id": 0, "stage": 1}},
+            {"$unionWith": {"coll": db.outbox.name, "pipeline": waiting}},
+        ]
+    )
+    for found in await cursor.to_list():
+        if "due" in found:
+            outlook.now = found["now"]
+            outlook.due[found["_id"]] = found["due"]
+        else:
+            outlook.ready = True
+    return outlook
+
+
+async def lanes_with(db: Connection, where: Document, session: Session = None) -> list[int]:
+    """Return the lanes that have events of this stage and stream, by one walk over the index."""
+    everywhere = {**where, "lane": {"$in": list(range(LANES))}}
+    cursor = await db.outbox.aggregate(_first_of_lanes(everywhere), session=session)
+    return [found["_id"] for found in await cursor.to_list()]
+
+
+async def prune(
+    db: Connection, streams: Sequence[str], older_than_seconds: float, limit: int
+) -> int:
+    """Delete old done events; a look, if there are none."""
+    removed = 0
+    with translated(harmless=False):
+        for stream in streams:
+            ids = await _old(db, stream, older_than_seconds, limit - removed)
+            if ids:
+                gone = await db.outbox.delete_many({"_id": {"$in": ids}, "status": "done"})
+                removed += gone.deleted_count
+            if removed >= limit:
+                break
+    return removed
+
+
+async def _old(db: Connection, stream: str, seconds: float, limit: int) -> list[str]:
+    """Return the ids of the oldest done events, by the clock of the server."""
+    done: Document = {
+        "stage": "over",
+        "stream": stream,
+        "awaits": {"$type": "date"},
+        "status": "done",
+    }
+    lanes = await lanes_with(db, done)
+    if not lanes:
+        return []
+    before = {"$subtract": ["$$NOW", Int64(milliseconds(seconds))]}
+    cursor = await db.outbox.aggregate(
+        [
+            {"$match": {**done, "lane": {"$in": sorted(lanes)}}},
+            {"$sort": {"awaits": 1, **_ORDER}},
+            {"$limit": limit},
+            {"$project": {"old": {"$lt": ["$awaits", before]}}},
+        ],
+        batchSize=limit,
+    )
+    return [found["_id"] for found in await cursor.to_list() if found["old"]]

@@ -1,0 +1,338 @@
+"""The reconciler: it finds canonical documents whose event was lost, and adds it.
+
+Without transactions a writer saves the document first and adds the event second. Whoever dies in
+between leaves a document that nobody is told of. A reconciler walks over the documents, now and
+then, and adds what is missing, under an id that is derived from the document: however often it
+runs, and whether the writer comes back or not, there is one event.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from bson.int64 import Int64
+
+from postroom import notifier
+from postroom.engine.service import Service
+from postroom.engine.sharing import close_shared, open_shared
+from postroom.errors import ConfigError, StoreError, StoreRetryableError, StoreUnknownError
+from postroom.event import DEFAULT_TOPIC, Event
+from postroom.outbox import to_row
+from postroom.record import short_error
+from postroom.routes import Routes
+from postroom.settings import RelaySettings
+from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.documents import Document, milliseconds
+from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.postponed import shown
+from postroom.stores.mongo.reconciler_rules import Due, Served, plain
+from postroom.stores.mongo.store import MongoStore
+from postroom.transactions.mongo.sessions import AsyncBareWrites
+
+_PAGE = 500
+_SHORTEST = 1.0
+_LONGEST = 60.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Report:
+    """What a run has found.
+
+    looked      documents that it has looked at
+    present     of these: their event is in the outbox
+    repaired    ids of the events that were missing and were added
+    failed      (`_id` of a document, error): no event could be made of it
+    finished    the walk has come to the end; the next run begins again
+    """
+
+    looked: int = 0
+    present: int = 0
+    repaired: list[str] = field(default_factory=list)
+    failed: list[tuple[Any, str]] = field(default_factory=list)
+    finished: bool = False
+
+
+Progress = Callable[[Report], None]
+
+
+class Reconciler(Service):
+    """Repairs what writers without transactions have left half done (S2.6).
+
+    store               a MongoStore, or its URL
+    collection          where the canonical documents are, in the database of the outbox
+    event               a document → the event that it must have, or None. Its id must be derived
+                        from the document (`page_id:revision`); the writer uses the same
+    served              how it is known that a document needs none: Marked, HasResult, FoundBy or
+                        Recent
+    query               which documents are canonical; all, if left out
+    name                under which the place is remembered where a run has stopped
+    changed_at          a date field: documents changed within `grace_seconds` are left to their
+                        writer, who may be about to add the event
+    limit               so many documents a run; the next one goes on from there
+    every_seconds       the pause between two walks, when it runs by itself: `async with reconciler`
+    keep_done_seconds   what the relay keeps done events for; a window must be shorter
+    """
+
+    def __init__(
+        self,
+        store: MongoStore | str,
+        collection: str,
+        event: Callable[[Document], Event | None],
+        served: Served,
+        *,
+        query: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        changed_at: str | None = None,
+        grace_seconds: float = 30.0,
+        limit: int = 10_000,
+        every_seconds: float = 300.0,
+        keep_done_seconds: float | None = None,
+        routes: Routes | Mapping[str, str] | None = None,
+        default_topic: str = DEFAULT_TOPIC,
+    ) -> None:
+        super().__init__()
+        if limit < 1:
+            raise ConfigError(f"reconciler: limit must be 1 or more, not {limit}")
+        if not every_seconds > 0:
+            raise ConfigError(f"reconciler: every_seconds must be more than 0, not {every_seconds}")
+        self.store = MongoStore.from_url(store) if isinstance(store, str) else store
+        self.collection = collection
+        self.name = name or collection
+        self.limit = limit
+        self.every_seconds = every_seconds
+        self._event = event
+        self._served = served
+        self._uses_store = False
+        self._after: Document | None = None  # where the last run has stopped
+        self._routes = routes if isinstance(routes, Routes) else Routes(routes, default_topic)
+        parts = [dict(query or {}), served.query()]
+        if changed_at is not None:
+            before = {"$subtract": ["$$NOW", Int64(milliseconds(grace_seconds))]}
+            parts.append({"$expr": {"$lte": [f"${changed_at}", before]}})
+        self._query: Document = {"$and": [part for part in parts if part] or [{}]}
+        self.check_retention(
+            RelaySettings().keep_done_seconds if keep_done_seconds is None else keep_done_seconds
+        )
+
+    @classmethod
+    def load(cls, path: str) -> Reconciler:
+        """Import the reconciler that `package.module:attribute` names."""
+        module, colon, attribute = path.partition(":")
+        if not module or not colon or not attribute:
+            raise ConfigError("name a reconciler as package.module:attribute")
+        try:
+            found = getattr(importlib.import_module(module), attribute)
+        except (ImportError, AttributeError) as error:
+            raise ConfigError(f"the reconciler {path} cannot be loaded: {error}") from error
+        if not isinstance(found, cls):
+            raise ConfigError(f"{path} is {type(found).__name__}, not a Reconciler")
+        return found
+
+    def check_retention(self, keep_done_seconds: float) -> None:
+        """Raise ConfigError if done events are pruned too early for this reconciler."""
+        self._served.check(keep_done_seconds)
+
+    # -- running ------------------------------------------------------------------------------
+    async def run_once(self, progress: Progress | None = None) -> Report:
+        """Look at up to `limit` documents from where the last run has stopped; returns a report.
+
+        `progress` is called with it after each page. A run that is cut off anywhere can be
+        repeated: it adds nothing twice. Raises StoreError if the database is away.
+        """
+        await self._open()
+        db = self.store.connection
+        report = Report()
+        with translated(harmless=False):
+            async for page in self._pages(db, report):
+                await self._repair_page(db, page, report)
+                await self._remember(db, page[-1])
+                if progress is not None:
+                    progress(report)
+                if report.looked >= self.limit and not self._stands_still(page):
+                    return report
+            await db.meta.delete_one({"_id": self._ident})
+        report.finished = True
+        return report
+
+    async def loop(self) -> None:
+        """Walk over the documents now and then; only a ConfigError ends it.
+
+        Any other error costs one run: it is logged when it changes, and the pause grows.
+        """
+        told, pause = "", 0.0
+        while True:
+            try:
+                report = await self.run_once()
+            except ConfigError:
+                raise
+            except Exception as error:  # of the user's functions, too
+                if (said := short_error(error)) != told:
+                    _log.warning("reconciler %s: %s; it will try again", self.name, said)
+                told, pause = said, self._longer(pause)
+            else:
+                if told:
+                    _log.info("reconciler %s works again", self.name)
+                told, pause = "", self.every_seconds
+                if not report.finished:
+                    pause = min(_SHORTEST, self.every_seconds)
+                if report.repaired:
+                    _log.warning(
+                        "reconciler %s: %d events were missing and are added: %s",
+                        self.name, len(report.repaired), ", ".join(report.repaired[:5]),
+                    )  # fmt: skip
+            await asyncio.sleep(pause)
+
+    def _longer(self, pause: float) -> float:
+        first = min(_SHORTEST, self.every_seconds)
+        return min(2 * max(pause, first / 2), max(self.every_seconds, _LONGEST))
+
+    async def _open(self) -> None:
+        """Open the store, which relays of this process may use as well."""
+        if self._uses_store:
+            await self.store.open()
+        else:
+            self._uses_store = True
+            await open_shared(self.store)
+
+    async def close(self) -> None:
+        """Stop, and let go of the database, unless others use the store; twice is safe."""
+        await self.stop()
+        if self._uses_store:
+            self._uses_store = False
+            await close_shared(self.store)
+
+    async def __aenter__(self) -> Self:
+        self.start(_log_error)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # -- the walk -----------------------------------------------------------------------------
+    @property
+    def _ident(self) -> str:
+        return f"reconciler:{self.name}"
+
+    async def _pages(self, db: Connection, report: Report) -> AsyncIterator[list[Document]]:
+        """Yield documents in the order of the walk, from where the last run has stopped."""
+        database = plain(db)
+        self._after = await database[db.meta.name].find_one({"_id": self._ident})
+        order, query = self._served.order, self._query
+        if order is not None and self._after is not None:  # others of the same time may follow
+            query = {"$and": [query, {order: {"$gte": self._after["at"]}}]}
+        cursor = database[self.collection].find(query).batch_size(_PAGE)
+        if order is not None:
+            cursor = cursor.sort({order: 1, "_id": 1})
+        else:
+            cursor = cursor.hint("_id_").sort({"_id": 1})
+            if self._after is not None:
+                cursor = cursor.min([("_id", self._after["at"])])  # all types of BSON, in order
+        async with cursor:
+            if order is None and self._after is not None:
+                first = await cursor.to_list(1)
+                if first and first[0]["_id"] != self._after["at"]:
+                    yield first
+            while page := await cursor.to_list(min(_PAGE, max(1, self.limit - report.looked))):
+                yield page
+
+    def _stands_still(self, page: Sequence[Document]) -> bool:
+        """Say whether a whole run has met only documents of one time: it must go on past them."""
+        order = self._served.order
+        if order is None or self._after is None:
+            return False
+        return bool(_place(page[-1], order) == self._after["at"])
+
+    async def _remember(self, db: Connection, last: Document) -> None:
+        at = _place(last, self._served.order or "_id")
+        meta = plain(db)[db.meta.name]
+        await meta.update_one({"_id": self._ident}, {"$set": {"at": at}}, upsert=True)
+
+    async def _repair_page(self, db: Connection, page: list[Document], report: Report) -> None:
+        """Add what is missing; what the database refuses is looked for document by document."""
+        try:
+            with translated(harmless=False):
+                await self._repair(db, page, report)
+        except (StoreRetryableError, StoreUnknownError):
+            raise
+        except StoreError as error:
+            if len(page) > 1:
+                for document in page:
+                    await self._repair_page(db, [document], report)
+                return
+            report.looked += 1
+            self._failed(page[0], error, report)
+
+    def _failed(self, document: Document, error: Exception, report: Report) -> None:
+        report.failed.append((document["_id"], short_error(error)))
+        ident = shown(document["_id"])
+        _log.warning("reconciler %s: %s: %s", self.name, ident, short_error(error))
+
+    async def _repair(self, db: Connection, page: Sequence[Document], report: Report) -> None:
+        """Add what is missing.
+
+        The outbox is asked before the results: an event that is done and gone by the time of the
+        first question has its result by the time of the second.
+        """
+        due = self._due(page, report)
+        ids = {"_id": {"$in": [one.event.id for one in due]}}
+        there = {found["_id"] async for found in db.outbox.find(ids, {"_id": 1})}
+        present = [one for one in due if one.event.id in there]
+        absent = [one for one in due if one.event.id not in there]
+        unserved = await self._served.unserved(db, self.collection, absent) if absent else []
+        missing = {one.event.id: one.event for one in unserved}
+        if missing:
+            rows = [to_row(event, self._routes.topic_of(event)) for event in missing.values()]
+            await AsyncBareWrites(db.client[db.database.name], db.prefix).insert(rows)
+            notifier.kick(frozenset(row.stream for row in rows))
+        await self._served.settled(db, self.collection, [*present, *unserved])
+        report.looked += len(page)
+        report.present += len(present)
+        report.repaired += missing
+
+    def _due(self, page: Sequence[Document], report: Report) -> list[Due]:
+        """Return the events that the documents must have."""
+        due: list[Due] = []
+        for document in page:
+            try:
+                event = self._event(document)
+                if event is not None:
+                    to_row(event, self._routes.topic_of(event))
+                    if not due:
+                        self._check_stable(document, event)
+                    due.append(Due(document, event))
+            except ConfigError:
+                raise
+            except Exception as error:  # one document that is odd must not stop the others
+                self._failed(document, error, report)
+        return due
+
+    def _check_stable(self, document: Document, event: Event) -> None:
+        again = self._event(document)
+        if again is None or again.id != event.id:
+            raise ConfigError(
+                f"reconciler {self.name}: the event of one document has another id each time; "
+                "derive it from the document: Event(…, id=f\"{page['_id']}:{page['revision']}\")"
+            )
+
+
+def _place(document: Document, path: str) -> Any:
+    found: Any = document
+    for name in path.split("."):
+        found = found[name]
+    return found
+
+
+def _log_error(error: BaseException) -> None:
+    _log.error("a reconciler ended by an error", exc_info=error)

@@ -1,0 +1,297 @@
+"""Settling and mending, behind the fence (rules L2, L5, B)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
+
+from bson.int64 import Int64
+from pymongo import DeleteMany, UpdateMany, UpdateOne
+
+from postroom.record import UNREADABLE, Record, short_error
+from postroom.store import Missing, Settlement
+from postroom.stores.mongo.blocks import (
+    Blocks,
+    Change,
+    lanes_with_blocks,
+    load_blocks,
+    load_broken,
+    write,
+)
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds, seq_of
+from postroom.stores.mongo.leases import fence
+from postroom.transaction import Proof, by_place
+
+NOT_OVER: Document = {"$in": ["pending", "processing", "failed"]}
+UNFINISHED: Document = {"stage": {"$ne": "over"}}
+NO_LEASE: Document = {"next_attempt_at": None, "lease_owner": None, "lease_until": None}
+DONE: Document = {
+    "$set": {"status": "done", "stage": "over", **NO_LEASE},
+    "$currentDate": {"settled_at": True, "awaits": True},
+}
+
+
+async def settle(db: Connection, settlement: Settlement) -> set[int]:
+    """Write outcomes behind the fence: three round trips, up to seven where keys are blocked.
+
+    Every change leaves what is over alone and sets what it counts, so that the same settlement
+    under a new token changes nothing more (L5).
+    """
+    over: set[str] = set()
+    look_first = not db.transactions and not settlement.keep_done
+
+    async def work(session: Session) -> set[int]:
+        s = settlement
+        s.missing, s.lost = [], []
+        lanes = await fence(db, session, s.stream, s.owner, s.leases)
+        if s.claims and lanes:
+            lanes = s.weigh(lanes, await holds(db, session, s.proofs()))
+        if not (lanes and s):
+            return lanes
+        if look_first:
+            s.missing = await _missing(db, session, s, lanes)
+        failed = [f.record for f in s.failed if f.record.lane in lanes and f.record.key is not None]
+        failed = [record for record in failed if record.id not in over]
+        if failed and session is None:
+            failed = await _unfinished(db, session, failed)
+        blocks = await _blocks(db, session, s, lanes, failed)
+        met = await write(db, session, blocks, _changes(s, lanes, one_by_one=session is None))
+        if met < _expected(s, lanes, blocks):
+            if failed and session is not None:
+                unfinished = await _unfinished(db, session, failed)
+                if len(unfinished) < len(failed):
+                    raise _OverError({record.id for record in failed} - {r.id for r in unfinished})
+            if s.keep_done or not s.done:
+                s.missing = await _missing(db, session, s, lanes)
+            elif session is not None and not look_first:
+                raise _LookFirstError
+        return lanes
+
+    while True:
+        try:
+            return await db.transact(work)
+        except _OverError as error:
+            over |= error.ids
+        except _LookFirstError:
+            look_first = True
+
+
+async def holds(db: Connection, session: Session, proofs: Sequence[Proof]) -> set[int]:
+    """Return the places of the proofs that are there."""
+    acceptances, counters = by_place(proofs)
+    there = set[int]()
+    if acceptances:
+        names = {(acceptance.consumer, acceptance.id) for acceptance in acceptances.values()}
+        wanted = {"_id": {"$in": [{"consumer": c, "id": i} for c, i in names]}, "status": "done"}
+        found = db.inbox.find(wanted, {"_id": 1}, session=session)
+        done = {(one["_id"]["consumer"], one["_id"]["id"]) async for one in found}
+        there |= {
+            place
+            for place, acceptance in acceptances.items()
+            if (acceptance.consumer, acceptance.id) in done
+        }
+    if counters:
+        keys = {(counter.topic, counter.key_hash) for counter in counters.values()}
+        wanted = {"_id": {"$in": [{"topic": t, "key_hash": k} for t, k in keys]}}
+        found = db.counter.find(wanted, {"last": 1}, session=session)
+        last = {(o["_id"]["topic"], bytes(o["_id"]["key_hash"])): o["last"] async for o in found}
+        there |= {n for n, c in counters.items() if last.get((c.topic, c.key_hash), 0) >= c.step}
+    return there
+
+
+class _LookFirstError(Exception):
+    """Some events were not there to be deleted: begin again, and see which."""
+
+
+class _OverError(Exception):
+    """Some failed events are over already and hold no key: begin again without them."""
+
+    def __init__(self, ids: set[str]) -> None:
+        super().__init__()
+        self.ids = ids
+
+
+async def _unfinished(db: Connection, session: Session, records: Sequence[Record]) -> list[Record]:
+    """Return those of the records whose events are not over, as things stand now."""
+    wanted = {"_id": {"$in": [record.id for record in records]}, "status": NOT_OVER}
+    found = db.outbox.find(wanted, {"ct": 1, "n": 1, "stream": 1, "lane": 1}, session=session)
+    there = {(one["_id"], seq_of(one), one["stream"], one["lane"]) async for one in found}
+    return [r for r in records if (r.id, r.seq, r.stream, r.lane) in there]
+
+
+async def _missing(
+    db: Connection, session: Session, s: Settlement, lanes: set[int]
+) -> list[Missing]:
+    """Return the events that are not there in their places; those that are over are there."""
+    wanted = {"_id": {"$in": [record.id for record in s.named()]}}
+    found = db.outbox.find(wanted, {"ct": 1, "n": 1}, session=session)
+    there = [(seq_of(one), one["_id"]) async for one in found]
+    missing = s.find_missing(lanes, there)
+    return [one for one in missing if one.record.state != UNREADABLE]  # its place may be a guess
+
+
+def _expected(s: Settlement, lanes: set[int], blocks: Blocks) -> int:
+    return (
+        blocks.touched
+        + sum(record.lane in lanes for record in s.records())
+        - sum(record.lane in lanes for record in s.parked)
+    )
+
+
+async def _blocks(
+    db: Connection, session: Session, s: Settlement, lanes: set[int], failed: Sequence[Record]
+) -> Blocks:
+    """Return what becomes of the blocks of the keys that the settlement speaks of."""
+    parked, freed = _held(s.parked, lanes), s.freed(lanes)
+    keys = [record.key_hash for record in [*failed, *parked, *freed]]
+    if not keys:
+        return Blocks(s.stream)
+    blocks = await load_blocks(db, session, s.stream, keys)
+    ended = [*s.done, *(buried.record for buried in s.dead)]
+    blocks.end({record.id for record in _held(ended, lanes)})
+    for record in sorted(failed, key=attrgetter("seq")):
+        blocks.fail(record)
+    for record in parked:
+        blocks.park(record)
+    for record in freed:
+        blocks.advance(record.key_hash)
+    return blocks
+
+
+def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change]:
+    """Return the changes of events. One by one: each compares what it finds before it sets."""
+    changes: list[Change] = []
+    done = _held(s.done, lanes)
+    if one_by_one:
+        changes += [UpdateOne(_same(record), DONE) for record in done if s.keep_done]
+    elif done and s.keep_done:
+        changes.append(UpdateMany({**_these(s, done), **UNFINISHED}, DONE))
+    if done and not s.keep_done:
+        changes.append(DeleteMany({**_these(s, done), **UNFINISHED}))
+    for buried in s.dead:
+        if buried.record.lane in lanes:
+            changes.append(UpdateOne(_same(buried.record), dead(buried.error, buried.attempts)))
+    for failure in s.failed:
+        if failure.record.lane in lanes:
+            due = {"$add": ["$$NOW", Int64(milliseconds(failure.delay))]}
+            fields = {
+                "status": "failed",
+                "stage": "waiting",
+                "awaits": due,
+                "next_attempt_at": due,
+                "attempts": failure.attempts,
+                "last_error": {"$literal": short_error(failure.error)},
+                "lease_owner": None,
+                "lease_until": None,
+            }
+            same = _same(failure.record)
+            if one_by_one:
+                same["attempts"] = {"$lte": failure.attempts}
+            changes.append(UpdateOne(same, [{"$set": fields}]))
+    changes += _starts(s, lanes)
+    if returned := _held(s.returned, lanes):
+        fields = {
+            "status": "pending",
+            "attempts": {"$max": [{"$subtract": ["$attempts", 1]}, 0]},
+            "lease_owner": None,
+            "lease_until": None,
+        }
+        started = {**_these(s, returned), "status": "processing"}
+        changes.append(UpdateMany(started, [{"$set": fields}]))
+    return changes
+
+
+def _starts(s: Settlement, lanes: set[int]) -> Iterable[Change]:
+    """Count an attempt from what was read, so that a repeated settle counts once (H1)."""
+    by_attempts: defaultdict[int, list[Record]] = defaultdict(list)
+    for record in _held(s.starts, lanes):
+        by_attempts[record.attempts].append(record)
+    for attempts, records in by_attempts.items():
+        fields = {
+            "status": "processing",
+            "lease_owner": {"$literal": s.owner},
+            "lease_until": {"$add": ["$$NOW", Int64(milliseconds(s.lease_seconds))]},
+            "attempts": {"$max": ["$attempts", attempts + 1]},
+        }
+        yield UpdateMany({**_these(s, records), "stage": "ready"}, [{"$set": fields}])
+
+
+def dead(error: str, attempts: int | None = None) -> Document:
+    """Return the change that makes an event a dead letter."""
+    fields: Document = {
+        "status": "dead",
+        "stage": "over",
+        "awaits": DEAD,
+        "last_error": short_error(error),
+        **NO_LEASE,
+    }
+    if attempts is not None:
+        fields["attempts"] = attempts
+    return {"$set": fields, "$currentDate": {"settled_at": True}}
+
+
+def _held(records: Iterable[Record], lanes: set[int]) -> list[Record]:
+    return [record for record in records if record.lane in lanes]
+
+
+def _these(s: Settlement, records: Sequence[Record]) -> Document:
+    """Return a filter for events where they were read: an id may have been written again since."""
+    return {
+        "_id": {"$in": [record.id for record in records]},
+        "ct": {"$in": [Place.of(record.seq).ct for record in records]},
+        "stream": s.stream,
+        "lane": {"$in": list({record.lane for record in records})},
+    }
+
+
+def _same(record: Record) -> Document:
+    """Return a filter for the event as it was read: in the same place, and not over."""
+    place = Place.of(record.seq)
+    if record.state != UNREADABLE:
+        where = {"_id": record.id, "ct": place.ct, "n": place.n}
+        return {**where, "stream": record.stream, "lane": record.lane, **UNFINISHED}
+    same: Document = {"stream": record.stream, "lane": record.lane, **UNFINISHED}
+    if record.id:
+        same["_id"] = record.id
+    elif place.ct.time:  # its id is not text; its place will do
+        same |= {"ct": place.ct, "n": place.n}
+    else:  # any of those that have neither: none of them can be sent
+        same["_id"] = {"$not": {"$type": "string"}}
+    return same
+
+
+async def repair_blocks(
+    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
+    """Repair blocks from state, some lanes at a time; a look, if there are none.
+
+    Each step looks at a bounded number of heads: with 150,000 blocks one question for all of them
+    would take longer than a lease.
+    """
+    repaired = 0
+    for lanes in await lanes_with_blocks(db, stream, leases):
+        async with db.snapshot() as session:
+            _, broken, strays = await load_broken(db, session, stream, lanes, 1)
+        if broken or strays:
+            held = {lane: leases[lane] for lane in lanes}
+            repaired += await _repair_blocks(db, stream, owner, held, limit - repaired)
+        if repaired >= limit:
+            break
+    return repaired
+
+
+async def _repair_blocks(
+    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
+    async def work(session: Session) -> int:
+        lanes = await fence(db, session, stream, owner, leases)
+        if not lanes:
+            return 0
+        blocks, keys, strays = await load_broken(db, session, stream, lanes, limit)
+        advanced = sum(blocks.advance(key) for key in keys)
+        await write(db, session, blocks)
+        return advanced + strays
+
+    return await db.transact(work)

@@ -1,0 +1,240 @@
+"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.model.codec import encode_json
+from postroom.model.dead_letters import DeadCause
+from postroom.model.unreadable_rows import refuse_to_skip, to_record, to_records
+from postroom.record import LANES, Record, State, key_hash, lane_of
+from postroom.store import AuditEntry, Details, Filter, Standing, Stats, audit_entry
+from postroom.stores.mysql.events import advance, streams
+from postroom.stores.mysql.leases import make_lanes
+from postroom.stores.mysql.read import decoded, lanes_of
+from postroom.stores.mysql.session import Session
+
+_OPEN = (State.PROCESSING, State.FAILED, State.DEAD)
+_LOOKED_AT = 16  # rows of each lane that speak for the age of the rest
+_FEW_STREAMS = 20  # more are looked at together, one row of each lane
+
+
+class _Chosen(NamedTuple):
+    seq: int
+    id: str
+    stream: str
+    lane: int
+    key_hash: bytes
+    key: str | None
+    topic: str
+    kseq: int | None
+
+
+async def get(session: Session, event_id: str) -> Record | None:
+    rows = await session.rows("get", id=event_id)
+    return to_record((*decoded(rows[0]), None)) if rows else None
+
+
+async def look_up(session: Session, ids: Sequence[str]) -> dict[str, Standing]:
+    rows = await session.rows("look_up", ids=_unique(ids)) if ids else ()
+    return {row[0].decode(): Standing(row[1].decode(), row[2]) for row in rows}
+
+
+async def open_keys(session: Session, stream: str, limit: int) -> list[bytes]:
+    rows = await session.rows("open_keys", stream=stream, limit=limit)
+    return [bytes(found) for (found,) in rows]
+
+
+async def find(session: Session, wanted: Filter) -> list[Record]:
+    statement = "find_open" if wanted.state in _OPEN else "find"
+    if wanted.key is not None:
+        statement = "find_key"
+    values = wanted._asdict()
+    values["state"] = None if wanted.state is None else str(wanted.state)
+    return to_records((*decoded(row), None) for row in await session.rows(statement, **values))
+
+
+async def stats(session: Session, stream: str | None) -> Stats:
+    seen = defaultdict[str, int](int, await session.rows("stats", stream=stream))
+    processing, failed = seen[State.PROCESSING], seen[State.FAILED]
+    counts = {
+        State.PENDING: seen["ready"] + seen["waiting"] + seen["parked"] - processing - failed,
+        State.PROCESSING: processing,
+        State.DONE: seen[State.DONE],
+        State.FAILED: failed,
+        State.DEAD: seen[State.DEAD],
+    }
+    ages = [0]
+    names = await streams(session, _FEW_STREAMS + 1) if stream is None else [stream]
+    if len(names) > _FEW_STREAMS:  # a statement for each would take minutes with 10,000
+        names = []
+        ((age,),) = await session.rows("stats_oldest_all")
+        ages.append(age or 0)
+    for name in names:
+        ((age,),) = await session.rows(
+            "stats_oldest",
+            parts={"lanes": lanes_of(session.sql, range(LANES))},
+            stream=name,
+            per_lane=_LOOKED_AT,
+        )
+        ages.append(age or 0)
+    return Stats({str(k): n for k, n in counts.items()}, max(ages) / 1_000_000, seen["blocked"])
+
+
+async def identity(session: Session) -> str:
+    ((name,),) = await session.rows("identity")
+    return str(name)
+
+
+async def details(session: Session, event_id: str) -> Details | None:
+    rows = await session.rows("details", id=event_id)
+    return Details._make(rows[0]) if rows else None
+
+
+async def dead_causes(session: Session, stream: str | None, limit: int) -> list[DeadCause]:
+    return [
+        DeadCause._make(row) for row in await session.rows("causes", stream=stream, limit=limit)
+    ]
+
+
+async def record_audit(session: Session, done: AuditEntry) -> None:
+    if done.how_many:
+        values = done._asdict()
+        del values["at_us"]
+        await session.run("record_audit", **values)
+
+
+async def audit_log(session: Session, limit: int) -> list[AuditEntry]:
+    return [AuditEntry._make(row) for row in await session.rows("audit_log", limit=limit)]
+
+
+async def replay(session: Session, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
+    lanes = await _lanes(session, ids, finished=True)
+    async with session.change():
+        chosen = await _choose(session, ids, lanes, finished=True)
+        in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
+        if in_place:
+            session.later("replay", seqs=tuple(in_place))
+        for event in chosen:
+            if event.seq in in_place:
+                continue
+            number = None if event.kseq is None else await _count_up(session, event)
+            if new_id:
+                _copy(session, event, make_id(), number, is_new=True)
+            else:
+                session.later("rename", id=f"\x00{event.seq}", seq=event.seq)
+                _copy(session, event, event.id, number, is_new=False)
+                session.later("replay_delete", seq=event.seq)
+        if by is not None:
+            await record_audit(
+                session, audit_entry(by, "replay", len(chosen), [e.id for e in chosen])
+            )
+        return len(chosen)
+
+
+async def bury(session: Session, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+    lanes = await _lanes(session, ids, finished=False)
+    async with session.change():
+        chosen = await _choose(session, ids, lanes, finished=False)
+        if chosen:
+            session.later("bury", seqs=tuple(e.seq for e in chosen), reason=reason)
+        for stream, hashed in sorted({(e.stream, e.key_hash) for e in chosen}):
+            await advance(session, stream, hashed)
+        if by is not None:
+            await record_audit(
+                session, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason)
+            )
+        return len(chosen)
+
+
+async def skip(session: Session, event_id: str, reason: str, *, by: str | None) -> None:
+    lanes = await _lanes(session, [event_id], finished=False)
+    async with session.change():
+        chosen = await _choose(session, [event_id], lanes, finished=False)
+        if not chosen:
+            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+        (event,) = chosen
+        (row,) = await session.rows("get", id=event_id)
+        refuse_to_skip(event_id, (*decoded(row), None))
+        payload = encode_json({"skipped": event.id, "reason": reason})
+        session.later("rename", id=await _marker_id(session, event), seq=event.seq)
+        session.later("skip_copy", id=event.id, seq=event.seq, reason=reason)
+        session.later("skip", seq=event.seq, payload=payload.decode(), size=len(payload))
+        await advance(session, event.stream, event.key_hash)
+        if by is not None:
+            await record_audit(session, audit_entry(by, "skip", 1, [event_id], reason))
+
+
+async def _lanes(
+    session: Session, ids: Sequence[str], *, finished: bool
+) -> Mapping[str, Collection[int]]:
+    """Return stream → lanes of the named events, and make rows of lanes that were never leased."""
+    lanes = defaultdict[str, set[int]](set)
+    if ids:
+        for row in await session.rows("chosen", ids=_unique(ids), finished=finished):
+            event = _Chosen._make(row)
+            lanes[event.stream].add(event.lane)
+    for stream in lanes:
+        await make_lanes(session, stream)
+    return lanes
+
+
+async def _choose(
+    session: Session,
+    ids: Sequence[str],
+    lanes: Mapping[str, Collection[int]],
+    *,
+    finished: bool,
+) -> list[_Chosen]:
+    """Take the lanes of unfinished events from their owners (L7), or tell the owners of what is
+    over; return the named events as they are then.
+
+    The lanes are locked first, in the order in which a settle locks them.
+    """
+    for stream in sorted(lanes):
+        statement = "replayed" if finished else "fence_lanes"
+        await session.run(statement, stream=stream, lanes=tuple(sorted(lanes[stream])))
+    if not lanes:
+        return []
+    rows = await session.rows("chosen_now", ids=_unique(ids), finished=finished)
+    chosen = [_Chosen._make(row) for row in rows]
+    return [event for event in chosen if event.lane in lanes.get(event.stream, ())]
+
+
+def _unique(ids: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(ids))
+
+
+def _copy(
+    session: Session, event: _Chosen, event_id: str, number: int | None, *, is_new: bool
+) -> None:
+    hashed = event.key_hash if event.key is not None else key_hash(None, None, event_id)
+    session.later(
+        "replay_copy",
+        seq=event.seq,
+        id=event_id,
+        key_hash=hashed,
+        lane=lane_of(hashed),
+        kseq=number,
+        is_new=is_new,
+    )
+
+
+async def _count_up(session: Session, event: _Chosen) -> int:
+    key = {"topic": event.topic, "key_hash": event.key_hash}
+    await session.run("count_up", **key)
+    ((number,),) = await session.rows("count_up_read", **key)
+    return int(number)
+
+
+async def _marker_id(session: Session, event: _Chosen) -> str:
+    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    for name in (f"skip:{event.id}", f"skip:{event.kseq}:{event.id}"):
+        if len(name.encode()) <= MAX_ID_BYTES and not await session.rows("get", id=name):
+            return name
+    return f"skip:{event.seq}:{event.id}".encode()[:MAX_ID_BYTES].decode(errors="ignore")

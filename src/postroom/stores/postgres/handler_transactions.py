@@ -1,0 +1,197 @@
+"""Connections lent to handlers, one transaction at a time (rules H2 and H3).
+
+A handler's commit() and rollback() are refused. After a ROLLBACK that it sends as a statement, the
+driver opens another transaction, which is rolled back: nothing it does can commit by itself.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, Connection
+from psycopg.pq import TransactionStatus
+from psycopg.rows import tuple_row
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from postroom.engine.service import is_cancelled
+from postroom.errors import PostroomError, TransactionEndedError, TransactionError
+from postroom.stores.handler_transactions import guarded
+from postroom.stores.postgres.connector import Connector
+from postroom.stores.postgres.errors import is_fatal, translate
+
+_IDLE_SECONDS = 60.0
+_ENDED = (
+    "the handler ended its transaction itself; leave commit and rollback to postroom, or its "
+    "effects and the record of them part"
+)
+_FAILED = (
+    "a statement of the handler failed and the handler went on: PostgreSQL has rolled back its "
+    "transaction. Let the error out, or use a savepoint: async with tx.transaction()"
+)
+
+
+class HandlerTransactions:
+    """Keeps connections for async handlers and for those in threads; opened when needed.
+
+    They have none of the relay's time limits and are not taken from its pool: a slow handler must
+    not keep a lease from being renewed. `on_add` is called after a commit that added events.
+    """
+
+    def __init__(self, connector: Connector, on_add: Callable[[], None]) -> None:
+        options = connector.options
+        self._on_add = on_add
+        # One round trip for both. Before the COMMIT, where it counts this transaction's rows.
+        self._commit = (
+            "SELECT pg_stat_get_xact_tuples_inserted"
+            f"(CAST('{options.tables}outbox' AS regclass)); COMMIT"
+        ).encode()
+        self._settings: dict[str, Any] = {
+            "kwargs": connector.parameters(limited=False),
+            "min_size": 0,
+            "max_size": options.pool_size,
+            "name": f"{options.application_name}-handlers",
+            "timeout": options.connect_seconds or 3_600.0,
+            "reconnect_timeout": 5.0,
+            "max_idle": _IDLE_SECONDS,
+            "open": False,
+        }
+        self._pool: AsyncConnectionPool[AsyncConnection[Any]] | None = None
+        self._sync_pool: ConnectionPool[Connection[Any]] | None = None
+        self._sync_turn = threading.Lock()
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """Begin a transaction; committed at the end, rolled back on an error."""
+        pool, connection = await self._begin()
+        try:
+            try:
+                with _guarded(connection):
+                    yield connection
+                _check_end(connection)
+            except BaseException:
+                with suppress(psycopg.Error):
+                    await connection.rollback()
+                raise
+            with _translated(connection, undone=False):
+                cursor = await connection.execute(self._commit)
+                added = await cursor.fetchone()
+        finally:
+            connection.row_factory = tuple_row  # as it was given
+            await pool.putconn(connection)
+        if added != (0,):
+            self._on_add()
+
+    @contextmanager
+    def sync_transaction(self) -> Iterator[Connection[Any]]:
+        """Begin the same for a handler in a thread."""
+        pool, connection = self._begin_sync()
+        try:
+            try:
+                with _guarded(connection):
+                    yield connection
+                _check_end(connection)
+            except BaseException:
+                with suppress(psycopg.Error):
+                    connection.rollback()
+                raise
+            with _translated(connection, undone=False):
+                added = connection.execute(self._commit).fetchone()
+        finally:
+            connection.row_factory = tuple_row  # as it was given
+            pool.putconn(connection)
+        if added != (0,):
+            self._on_add()
+
+    async def close(self) -> None:
+        pool, self._pool = self._pool, None
+        sync_pool, self._sync_pool = self._sync_pool, None
+        if pool is not None:
+            await pool.close()
+        if sync_pool is not None:
+            sync_pool.close(timeout=0)
+
+    async def _begin(self) -> tuple[AsyncConnectionPool[Any], AsyncConnection[Any]]:
+        """Open a transaction, on the first connection that has not died while it rested."""
+        if self._pool is None:
+            self._pool = AsyncConnectionPool(**self._settings)
+            await self._pool.open()
+        pool = self._pool
+        for rested in reversed(range(pool.max_size + 1)):  # after so many comes a new one
+            try:
+                connection = await pool.getconn()
+            except Exception as error:
+                raise translate(error) from error
+            try:
+                with _translated(connection, undone=True):
+                    await connection.execute("BEGIN")
+            except BaseException as error:
+                await pool.putconn(connection)
+                dead = connection.closed and isinstance(error, PostroomError)
+                # psycopg may raise an error of its own in place of a cancellation.
+                if not (rested and dead) or is_cancelled():
+                    raise
+            else:
+                return pool, connection
+        raise AssertionError("the last one was returned or raised")
+
+    def _begin_sync(self) -> tuple[ConnectionPool[Any], Connection[Any]]:
+        """Open the same for a handler in a thread."""
+        with self._sync_turn:
+            if self._sync_pool is None:
+                self._sync_pool = ConnectionPool(**self._settings)
+                self._sync_pool.open()
+            pool = self._sync_pool
+        for rested in reversed(range(pool.max_size + 1)):
+            try:
+                connection = pool.getconn()
+            except Exception as error:
+                raise translate(error) from error
+            try:
+                with _translated(connection, undone=True):
+                    connection.execute("BEGIN")
+            except BaseException as error:
+                pool.putconn(connection)
+                if not (rested and connection.closed and isinstance(error, PostroomError)):
+                    raise
+            else:
+                return pool, connection
+        raise AssertionError("the last one was returned or raised")
+
+
+@contextmanager
+def _guarded(connection: AsyncConnection[Any] | Connection[Any]) -> Iterator[None]:
+    """Take a connection out of autocommit mode, with its transaction open, while a handler has it.
+
+    psycopg refuses to change the mode within a transaction, and without autocommit mode it would
+    send its own BEGIN before ours.
+    """
+    connection._autocommit = False
+    try:
+        with guarded(connection, "commit", "rollback"):
+            yield
+    finally:
+        connection._autocommit = True
+
+
+def _check_end(connection: AsyncConnection[Any] | Connection[Any]) -> None:
+    match connection.pgconn.transaction_status:
+        case TransactionStatus.IDLE:
+            raise TransactionEndedError(_ENDED)
+        case TransactionStatus.INERROR:
+            raise TransactionError(_FAILED)
+
+
+@contextmanager
+def _translated(
+    connection: AsyncConnection[Any] | Connection[Any], *, undone: bool
+) -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        broken = connection.closed or is_fatal(error)
+        raised: PostroomError = translate(error, broken=broken, undone=undone)
+        raise raised from error

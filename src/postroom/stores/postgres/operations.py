@@ -1,0 +1,200 @@
+"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.model.codec import encode_json
+from postroom.model.dead_letters import DeadCause
+from postroom.model.unreadable_rows import refuse_to_skip, to_record, to_records
+from postroom.record import Record, State, key_hash, lane_of
+from postroom.store import AuditEntry, Details, Filter, Standing, Stats, audit_entry
+from postroom.stores.postgres.database import Database, Session
+from postroom.stores.postgres.events import advance
+from postroom.stores.postgres.statements import numbers
+
+_OTHER = (State.PROCESSING, State.FAILED, State.DEAD)
+
+
+class _Chosen(NamedTuple):
+    seq: int
+    id: str
+    stream: str
+    lane: int
+    key_hash: bytes
+    key: str | None
+    topic: str
+    kseq: int | None
+
+
+async def get(db: Database, event_id: str) -> Record | None:
+    rows = await db.rows("get", id=event_id)
+    return to_record((*rows[0], None)) if rows else None
+
+
+async def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
+    rows = await db.rows("look_up", ids=list(ids))
+    return {event_id: Standing(stream, state) for event_id, stream, state in rows}
+
+
+async def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
+    return [bytes(found) for (found,) in await db.rows("open_keys", stream=stream, limit=limit)]
+
+
+async def find(db: Database, wanted: Filter) -> list[Record]:
+    statement = "find_other" if wanted.state in _OTHER else "find"
+    if wanted.key is not None:
+        statement = "find_key"
+    values = wanted._asdict()
+    values["state"] = None if wanted.state is None else str(wanted.state)
+    return to_records((*row, None) for row in await db.rows(statement, **values))
+
+
+async def stats(db: Database, stream: str | None) -> Stats:
+    async with db.snapshot() as session:
+        names = await _streams(session) if stream is None else [stream]
+        seen = defaultdict[str, int](int, await session.rows("stats", streams=names))
+        ((oldest,),) = await session.rows("stats_oldest", streams=names)
+        ((done,),) = await session.rows("stats_done", stream=stream)
+    counts = dict.fromkeys((str(state) for state in State), 0)
+    counts |= {state: seen[state] for state in _OTHER} | {State.DONE: done}
+    unfinished = seen["ready"] + seen["waiting"] + seen["parked"]
+    counts[State.PENDING] = unfinished - seen[State.PROCESSING] - seen[State.FAILED]
+    return Stats(counts, max(0.0, oldest or 0.0), seen["blocked"])
+
+
+async def streams(db: Database) -> list[str]:
+    async with db.snapshot() as session:
+        return await _streams(session)
+
+
+async def _streams(session: Session) -> list[str]:
+    return [name for (name,) in await session.rows("streams")]
+
+
+async def identity(db: Database) -> str:
+    ((name,),) = await db.rows("identity")
+    return str(name)
+
+
+async def details(db: Database, event_id: str) -> Details | None:
+    rows = await db.rows("details", id=event_id)
+    return Details._make(rows[0]) if rows else None
+
+
+async def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:
+    return [DeadCause._make(row) for row in await db.rows("causes", stream=stream, limit=limit)]
+
+
+async def record_audit(place: Database | Session, done: AuditEntry) -> None:
+    if done.how_many:
+        values = done._asdict()
+        del values["at_us"]
+        await place.run("record_audit", **values)
+
+
+async def audit_log(db: Database, limit: int) -> list[AuditEntry]:
+    return [AuditEntry._make(row) for row in await db.rows("audit_log", limit=limit)]
+
+
+async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
+    async with db.change() as session:
+        chosen = await _choose(session, ids, over=True)
+        in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
+        await session.run("replay", seqs=numbers(in_place))
+        for event in chosen:
+            if event.seq in in_place:
+                continue
+            number = None if event.kseq is None else await _count_up(session, event)
+            if new_id:
+                await _copy(session, event, make_id(), number, fresh=True)
+            else:
+                # No event's id begins so: a control character is refused when it is added.
+                await session.run("rename", id=f"\x01{event.seq}", seq=event.seq)
+                await _copy(session, event, event.id, number, fresh=False)
+                await session.run("replay_delete", seq=event.seq)
+        if by is not None:
+            await record_audit(
+                session, audit_entry(by, "replay", len(chosen), [e.id for e in chosen])
+            )
+        return len(chosen)
+
+
+async def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+    async with db.change() as session:
+        chosen = await _choose(session, ids, over=False)
+        await session.run("bury", seqs=numbers(e.seq for e in chosen), reason=reason)
+        for stream in {e.stream for e in chosen}:
+            await advance(session, stream, {e.key_hash for e in chosen if e.stream == stream})
+        if by is not None:
+            await record_audit(
+                session, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason)
+            )
+        return len(chosen)
+
+
+async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
+    async with db.change() as session:
+        chosen = await _choose(session, [event_id], over=False)
+        if not chosen:
+            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+        (event,) = chosen
+        (row,) = await session.rows("get", id=event_id)
+        refuse_to_skip(event_id, (*row, None))
+        payload = encode_json({"skipped": event.id, "reason": reason})
+        await session.run("rename", id=await _marker_id(session, event), seq=event.seq)
+        await session.run("skip_copy", id=event.id, seq=event.seq, reason=reason)
+        await session.run("skip", seq=event.seq, payload=payload.decode(), size=len(payload))
+        await advance(session, event.stream, {event.key_hash})
+        if by is not None:
+            await record_audit(session, audit_entry(by, "skip", 1, [event_id], reason))
+
+
+async def _choose(session: Session, ids: Sequence[str], *, over: bool) -> list[_Chosen]:
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
+    over, whose lanes are told.
+
+    First the locks: a settle that is under way may still decide about an event.
+    """
+    wanted = list(ids)
+    streams = [name for (name,) in await session.rows("chosen_streams", ids=wanted)]
+    await session.run("beat_lanes", streams=streams)
+    await session.rows("fence_lock", ids=wanted)
+    rows = await session.rows("chosen", ids=wanted, over=over)
+    chosen = [_Chosen._make(row) for row in rows]
+    statement = "replayed" if over else "fence_lanes"
+    await session.run(statement, seqs=numbers(event.seq for event in chosen))
+    return chosen
+
+
+async def _copy(
+    session: Session, event: _Chosen, event_id: str, number: int | None, *, fresh: bool
+) -> None:
+    hashed = event.key_hash if event.key is not None else key_hash(None, None, event_id)
+    await session.run(
+        "replay_copy",
+        seq=event.seq,
+        id=event_id,
+        key_hash=hashed,
+        lane=lane_of(hashed),
+        kseq=number,
+        fresh=fresh,
+    )
+
+
+async def _count_up(session: Session, event: _Chosen) -> int:
+    ((number,),) = await session.rows("count_up", topic=event.topic, key_hash=event.key_hash)
+    return int(number)
+
+
+async def _marker_id(session: Session, event: _Chosen) -> str:
+    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    for name in (f"skip:{event.id}", f"skip:{event.kseq}:{event.id}"):
+        if len(name.encode()) <= MAX_ID_BYTES and not await session.rows("get", id=name):
+            return name
+    return f"skip:{event.seq}:{event.id}".encode()[:MAX_ID_BYTES].decode(errors="ignore")

@@ -1,0 +1,194 @@
+"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.model.codec import encode_json
+from postroom.model.dead_letters import DeadCause
+from postroom.model.unreadable_rows import decode, refuse_to_skip, to_record, to_records
+from postroom.record import Record, State, key_hash, lane_of
+from postroom.store import AuditEntry, Details, Filter, Standing, Stats, audit_entry
+from postroom.stores.sqlite.events import advance
+from postroom.stores.sqlite.thread import Database
+
+_OTHER = (State.PROCESSING, State.FAILED, State.DEAD)
+
+
+class _Chosen(NamedTuple):
+    seq: int
+    id: str
+    stream: str
+    lane: int
+    key_hash: bytes
+    key: str | None
+    topic: str
+    kseq: int | None
+    created_at: int
+
+
+def get(db: Database, event_id: str) -> Record | None:
+    rows = db.rows("get", id=event_id)
+    return to_record((*rows[0], None)) if rows else None
+
+
+def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
+    rows = db.rows("look_up", ids=json.dumps(list(ids)))
+    return {event_id: Standing(stream, state) for event_id, stream, state in rows}
+
+
+def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
+    return [bytes(found) for (found,) in db.rows("open_keys", stream=stream, limit=limit)]
+
+
+def find(db: Database, wanted: Filter) -> list[Record]:
+    statement = "find_other" if wanted.state in _OTHER else "find"
+    if wanted.key is not None:
+        statement = "find_key"
+    values = wanted._asdict()
+    values["state"] = None if wanted.state is None else str(wanted.state)
+    return to_records((*row, None) for row in db.rows(statement, **values))
+
+
+def stats(db: Database, stream: str | None) -> Stats:
+    counts = dict.fromkeys((str(state) for state in State), 0)
+    blocked, oldest = 0, []
+    with db.snapshot() as now:
+        for name in streams(db) if stream is None else [stream]:
+            seen = dict(db.rows("stats", stream=name))
+            unfinished = seen["ready"] + seen["waiting"] + seen["parked"]
+            for state in _OTHER:
+                counts[state] += seen.get(state, 0)
+            counts[State.PENDING] += (
+                unfinished - seen.get(State.PROCESSING, 0) - seen.get(State.FAILED, 0)
+            )
+            blocked += seen["blocked"]
+            oldest += [at for (at,) in db.rows("stats_oldest", stream=name) if at is not None]
+        ((counts[State.DONE],),) = db.rows("stats_done", stream=stream)
+    lag = max(0.0, (now - min(oldest)) / 1_000_000) if oldest else 0.0
+    return Stats(counts, lag, blocked)
+
+
+def streams(db: Database) -> list[str]:
+    found = [name for (name,) in db.rows("streams")]
+    return [decode(name) if isinstance(name, bytes) else str(name) for name in found]
+
+
+def identity(db: Database) -> str:
+    ((name,),) = db.rows("identity")
+    return str(name)
+
+
+def details(db: Database, event_id: str) -> Details | None:
+    rows = db.rows("details", id=event_id)
+    return Details._make(rows[0]) if rows else None
+
+
+def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:
+    return [DeadCause._make(row) for row in db.rows("causes", stream=stream, limit=limit)]
+
+
+def record_audit(db: Database, done: AuditEntry) -> None:
+    with db.change() as now:
+        _note(db, done, now)
+
+
+def _note(db: Database, done: AuditEntry, now: int) -> None:
+    if done.how_many:
+        db.run("record_audit", **done._asdict(), at=now)
+
+
+def audit_log(db: Database, limit: int) -> list[AuditEntry]:
+    return [AuditEntry._make(row) for row in db.rows("audit_log", limit=limit)]
+
+
+def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
+    with db.change() as now:
+        chosen = _choose(db, ids, over=True, now=now)
+        in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
+        db.run("replay", seqs=json.dumps(in_place))
+        for event in chosen:
+            if event.seq in in_place:
+                continue
+            number = None if event.kseq is None else _count_up(db, event)
+            if new_id:
+                _copy(db, event, make_id(), number, now)
+            else:
+                db.run("rename", id=f"\x00{event.seq}", seq=event.seq)
+                _copy(db, event, event.id, number, event.created_at)
+                db.run("replay_delete", seq=event.seq)
+        if by is not None:
+            _note(db, audit_entry(by, "replay", len(chosen), [e.id for e in chosen]), now)
+        return len(chosen)
+
+
+def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+    with db.change() as now:
+        chosen = _choose(db, ids, over=False, now=now)
+        db.run("bury", seqs=json.dumps([e.seq for e in chosen]), reason=reason, now=now)
+        for stream, hashed in {(e.stream, e.key_hash) for e in chosen}:
+            advance(db, stream, hashed)
+        if by is not None:
+            _note(db, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason), now)
+        return len(chosen)
+
+
+def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
+    with db.change() as now:
+        chosen = _choose(db, [event_id], over=False, now=now)
+        if not chosen:
+            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+        (event,) = chosen
+        refuse_to_skip(event_id, (*db.rows("get", id=event_id)[0], None))
+        payload = encode_json({"skipped": event.id, "reason": reason})
+        db.run("rename", id=_marker_id(db, event), seq=event.seq)
+        db.run("skip_copy", id=event.id, seq=event.seq, reason=reason, now=now)
+        db.run("skip", seq=event.seq, payload=payload.decode(), size=len(payload), now=now)
+        advance(db, event.stream, event.key_hash)
+        if by is not None:
+            _note(db, audit_entry(by, "skip", 1, [event_id], reason), now)
+
+
+def _choose(db: Database, ids: Sequence[str], *, over: bool, now: int) -> list[_Chosen]:
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
+    over, whose lanes are told.
+    """
+    rows = db.rows("chosen", ids=json.dumps(list(ids)), over=over)
+    chosen = [_Chosen._make(row) for row in rows]
+    seqs = json.dumps([event.seq for event in chosen])
+    if over:
+        db.run("replayed", seqs=seqs, now=now)
+    else:
+        db.run("fence_lanes", seqs=seqs)
+    return chosen
+
+
+def _copy(db: Database, event: _Chosen, event_id: str, number: int | None, created_at: int) -> None:
+    hashed = event.key_hash if event.key is not None else key_hash(None, None, event_id)
+    db.run(
+        "replay_copy",
+        seq=event.seq,
+        id=event_id,
+        key_hash=hashed,
+        lane=lane_of(hashed),
+        kseq=number,
+        created_at=created_at,
+    )
+
+
+def _count_up(db: Database, event: _Chosen) -> int:
+    ((number,),) = db.rows("count_up", topic=event.topic, key_hash=event.key_hash)
+    return int(number)
+
+
+def _marker_id(db: Database, event: _Chosen) -> str:
+    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    for name in (f"skip:{event.id}", f"skip:{event.kseq}:{event.id}"):
+        if len(name.encode()) <= MAX_ID_BYTES and not db.rows("get", id=name):
+            return name
+    return f"skip:{event.seq}:{event.id}".encode()[:MAX_ID_BYTES].decode(errors="ignore")

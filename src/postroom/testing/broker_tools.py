@@ -1,0 +1,147 @@
+"""What tests of destinations hold in their hands: a reporter, records, arrivals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from postroom.broker import CONFIRMED, Outcome, Verdict
+from postroom.model.codec import JSON
+from postroom.record import Record, State, key_hash, lane_of
+
+PATIENCE_SECONDS = 20.0
+"""How long a test waits for what must come. No test waits for something not to come."""
+
+
+HOSTILE = (
+    "'; DROP TABLE postroom_outbox; --",
+    'double " quote',
+    "back\\slash",
+    "percent %s %(x)s 100%",
+    "dollar $1 ${HOME}",
+    "emoji 🦊 and ž and 中文",
+    "trailing space ",
+    " leading space",
+    "Case",
+    "case",
+    "a/b#c?d&e=f*",
+    "é",
+    "e\u0301",
+    "x" * 255,
+)
+
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+def needs(*abilities: str) -> Callable[[Test], Test]:
+    """Mark a test that only makes sense for destinations with these abilities."""
+
+    def mark(test: Test) -> Test:
+        test.__dict__["needs"] = frozenset(abilities)
+        return test
+
+    return mark
+
+
+class Arrival(NamedTuple):
+    """What was found at the destination."""
+
+    id: str
+    type: str
+    topic: str
+    key: str | None
+    payload: bytes
+
+
+class Held(Protocol):
+    """A record that is stopped on its way."""
+
+    @property
+    def reached(self) -> asyncio.Event:
+        """Set when the record has come to the place where it is held."""
+
+    def release(self) -> None: ...
+
+
+class RecordingReporter:
+    """A reporter that writes down what it is told, in order."""
+
+    def __init__(self) -> None:
+        self.outbox_id = "the-outbox"
+        self.reports: list[tuple[Record, Outcome]] = []
+        self.begun: list[str] = []
+        self.lost: set[str] = set()
+        """Ids whose lane is lost: `begin` says no."""
+        self._heard = asyncio.Event()
+
+    def confirm(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self.report(record, CONFIRMED)
+
+    def report(self, record: Record, outcome: Outcome) -> None:
+        self.reports.append((record, outcome))
+        self._heard.set()
+
+    async def begin(self, record: Record) -> bool:
+        if record.id in self.lost:
+            return False
+        self.begun.append(record.id)
+        return True
+
+    def may_go_on(self, record: Record) -> bool:
+        return record.id not in self.lost
+
+    # -- questions ----------------------------------------------------------------------------
+    def outcome(self, record: Record) -> Outcome:
+        """Return the one outcome of a record; fails if it has none or several."""
+        found = [o for r, o in self.reports if r.id == record.id]
+        assert len(found) == 1, f"{record.id} has {len(found)} outcomes: {found}"
+        return found[0]
+
+    def verdict(self, record: Record) -> Verdict:
+        return self.outcome(record).verdict
+
+    def ids(self, verdict: Verdict) -> list[str]:
+        """Return the ids with this verdict in the order of their reports."""
+        return [r.id for r, o in self.reports if o.verdict is verdict]
+
+    async def heard(self, records: Sequence[Record]) -> None:
+        """Wait until all of these have an outcome."""
+        wanted = {record.id for record in records}
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while not wanted <= {r.id for r, _ in self.reports}:
+                self._heard.clear()
+                await self._heard.wait()
+
+
+def make_record(seq: int = 1, **given: Any) -> Record:
+    """Make a record as a store would return it; what is not given is plain."""
+    event_id = given.get("id", f"event-{seq}")
+    key = given.get("key")
+    hashed = key_hash(given.get("aggregate_type"), key, event_id)
+    facts: dict[str, Any] = {
+        "seq": seq,
+        "id": event_id,
+        "stream": "main",
+        "lane": lane_of(hashed),
+        "key_hash": hashed,
+        "type": "order.created",
+        "topic": "contract",
+        "key": key,
+        "aggregate_type": None,
+        "aggregate_id": None,
+        "payload": b'{"n":%d}' % seq,
+        "content_type": JSON,
+        "headers_json": None,
+        "correlation_id": None,
+        "causation_json": None,
+        "schema_version": 1,
+        "kseq": None,
+        "occurred_us": 1_700_000_000_000_000,
+        "created_us": 1_700_000_000_000_000,
+        "state": State.PENDING.value,
+        "attempts": 0,
+    }
+    return Record(**(facts | given))

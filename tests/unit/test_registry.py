@@ -1,0 +1,175 @@
+"""From URLs to stores and brokers."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import EntryPoint
+
+import pytest
+
+from postroom import registry
+from postroom.brokers.memory import MemoryBroker, NullBroker
+from postroom.engine.handlers.handlers import Handlers
+from postroom.errors import ConfigError, MissingExtraError
+from postroom.model.url import Url
+from postroom.registry import Entry, load_broker, load_store
+
+
+def test_brokers_that_need_no_server():
+    assert isinstance(load_broker("memory:"), MemoryBroker)
+    assert isinstance(load_broker(Url.parse("memory://")), MemoryBroker)
+    assert isinstance(load_broker("null:"), NullBroker)
+    assert load_broker("memory:?max_bytes=7").capabilities.max_bytes == 7
+
+
+def test_stores_that_need_no_server(tmp_path):
+    assert type(load_store("memory:")).__name__ == "MemoryStore"
+    assert type(load_store(f"sqlite:///{tmp_path}/app.db")).__name__ == "SqliteStore"
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: load_store("sqlight:///x.db"),
+            r"unknown store scheme 'sqlight'; did you mean 'sqlite'\? Known: .*memory.*sqlite",
+        ),
+        (
+            lambda: load_store("oracle://x"),
+            r"unknown store scheme 'oracle'\. Known: .*memory.*sqlite",
+        ),
+        (
+            lambda: load_broker("memry:"),
+            r"unknown broker scheme 'memry'; did you mean 'memory'\? Known: .*handlers.*memory.*null",
+        ),
+        (
+            lambda: load_broker("memory:?max_byte=7"),
+            r"unknown option 'max_byte'; did you mean 'max_bytes'",
+        ),
+        (lambda: load_broker("null:?x=1"), r"unknown option 'x'\. There are none"),
+        (lambda: load_store("app.db"), "does not begin with a scheme"),
+    ],
+)
+def test_a_wrong_url_says_what_would_be_right(call, message):
+    with pytest.raises(ConfigError, match=message):
+        call()
+
+
+def test_a_driver_that_is_missing_names_its_extra(monkeypatch, tmp_path):
+    module = tmp_path / "a_store_with_a_driver.py"
+    module.write_text("import a_driver_that_nobody_has\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(
+        registry, "STORES", {"x": Entry("a_store_with_a_driver", "Store", "postgres")}
+    )
+    with pytest.raises(MissingExtraError) as caught:
+        load_store("x://h")
+    assert str(caught.value) == (
+        "a_driver_that_nobody_has is not installed: pip install 'postroom[postgres]'"
+    )
+    assert caught.value.extra == "postgres"
+
+
+def test_a_bug_of_our_own_is_not_taken_for_a_missing_extra(monkeypatch):
+    monkeypatch.setattr(
+        registry, "STORES", {"x": Entry("postroom.stores.nowhere", "Store", "postgres")}
+    )
+    with pytest.raises(ModuleNotFoundError):
+        load_store("x://h")
+
+
+# -- handlers of the user ---------------------------------------------------------------------
+@pytest.fixture
+def shop(tmp_path, monkeypatch):
+    package = tmp_path / "postroom_test_shop"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "app.py").write_text(
+        "from postroom.engine.handlers.handlers import Handlers\n"
+        "handlers = Handlers()\n"
+        "class App:\n"
+        "    inner = Handlers()\n"
+        "text = 'text'\n"
+    )
+    (package / "broken.py").write_text("raise RuntimeError('boom')\n")
+    (package / "needy.py").write_text("import nothing_like_this\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "postroom_test_shop"
+    for name in [n for n in sys.modules if n.startswith("postroom_test_shop")]:
+        del sys.modules[name]
+
+
+def test_handlers_are_imported(shop):
+    found = load_broker(f"handlers:{shop}.app:handlers")
+    assert isinstance(found, Handlers)
+    assert found is sys.modules[f"{shop}.app"].handlers
+    assert load_broker(f"handlers:{shop}.app:App.inner") is sys.modules[f"{shop}.app"].App.inner
+
+
+@pytest.mark.parametrize(
+    ("path", "message"),
+    [
+        ("", "handlers:package.module:attribute"),
+        ("shop.app", "handlers:package.module:attribute"),
+        ("shop.app:", "handlers:package.module:attribute"),
+        ("//shop.app:1", "handlers:package.module:attribute"),
+        (
+            "postroom_no_such_module:h",
+            "no module 'postroom_no_such_module'; is its folder on PYTHONPATH",
+        ),
+        ("postroom_test_shop.nowhere:h", "no module 'postroom_test_shop.nowhere'"),
+        (
+            "postroom_test_shop.broken:h",
+            "importing 'postroom_test_shop.broken' failed: RuntimeError: boom",
+        ),
+        (
+            "postroom_test_shop.needy:h",
+            "importing 'postroom_test_shop.needy' failed: No module named 'nothing_like_this'",
+        ),
+        (
+            "postroom_test_shop.app:handler",
+            r"unknown attribute 'handler'; did you mean 'handlers'\?",
+        ),
+        ("postroom_test_shop.app:text", "is str, not postroom's Handlers"),
+        ("postroom_test_shop.app:handlers?x=1", "unknown option 'x'"),
+    ],
+)
+def test_handlers_that_cannot_be_found(shop, path, message):
+    with pytest.raises(ConfigError, match=message):
+        load_broker(f"handlers:{path}")
+
+
+# -- plug-ins ---------------------------------------------------------------------------------
+def plugged(monkeypatch, *points):
+    monkeypatch.setattr(
+        registry, "entry_points", lambda *, group: [p for p in points if p.group == group]
+    )
+
+
+def test_others_can_add_schemes(monkeypatch):
+    plugged(
+        monkeypatch,
+        EntryPoint("mine", "postroom.brokers.memory:MemoryBroker", "postroom.brokers"),
+        EntryPoint("plain", "postroom.brokers.memory:NullBroker", "postroom.brokers"),
+        EntryPoint("function", "tests.unit.test_registry:make", "postroom.brokers"),
+    )
+    assert load_broker("mine:?max_bytes=3").capabilities.max_bytes == 3
+    assert isinstance(load_broker("plain:"), NullBroker)
+    assert load_broker("function://h") == ("made", "h")
+    with pytest.raises(ConfigError, match="Known: .*function, handlers.*memory, mine, null, plain"):
+        load_broker("other:")
+
+
+def make(url):
+    return "made", url.host
+
+
+def test_a_plug_in_that_cannot_be_loaded_is_named(monkeypatch):
+    plugged(monkeypatch, EntryPoint("mine", "no_such_plugin:Store", "postroom.stores"))
+    with pytest.raises(ConfigError, match=r"plug-in for 'mine' \(no_such_plugin:Store\)"):
+        load_store("mine://h")
+
+
+def test_a_plug_in_cannot_take_over_a_scheme(monkeypatch):
+    plugged(monkeypatch, EntryPoint("memory", "tests.unit.test_registry:make", "postroom.brokers"))
+    assert isinstance(load_broker("memory:"), MemoryBroker)
