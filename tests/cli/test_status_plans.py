@@ -83,7 +83,7 @@ def test_counts_of_what_is_not_done_never_walk_the_done_ones(postgres_place):
         )
         conn.execute("VACUUM ANALYZE postroom_outbox")
         queries = load_queries("postroom_")
-        for name in ("stats", "stats_oldest", "causes"):
+        for name in ("stats", "stats_oldest", "dead_causes"):
             text = asked(queries[name])
             plan = [row for (row,) in conn.execute("EXPLAIN " + text)]
             assert not any("Seq Scan on postroom_outbox" in row for row in plan), plan

@@ -49,7 +49,7 @@ class StoreMachine(TwoStores, RuleBasedStateMachine):
         """Often all events are of one key: more happens to it then."""
         self.keys = keys
         for store in self.stores.values():
-            self.run(store.beat("main", Member("anna", True), LEASE, {}))
+            self.run(store.heartbeat("main", Member("anna", True), LEASE, {}))
 
     @rule(keys=st.lists(st.integers(0, 2), min_size=1, max_size=4))
     def add(self, keys):
@@ -73,14 +73,14 @@ class StoreMachine(TwoStores, RuleBasedStateMachine):
         self.forget_lost(owner)  # a lane that is taken afresh begins with nothing in flight
         self.hands[owner].held |= taken
         if taken:  # a relay that takes a lane mends it
-            self.both(lambda store: store.mend("main", owner, taken, 100))
+            self.both(lambda store: store.repair_blocks("main", owner, taken, 100))
         self.forget_lost(owner)
 
     @rule(owner=OWNERS)
     def beat(self, owner):
         held = dict(self.hands[owner].held)
         for store in self.stores.values():
-            self.run(store.beat("main", Member(owner, True), LEASE, held))
+            self.run(store.heartbeat("main", Member(owner, True), LEASE, held))
         self.model.renew(owner, held, LEASE)
         self.forget_lost(owner)
 

@@ -148,7 +148,7 @@ async def test_producers_of_lanes_are_bounded(kafka_url, relay_one, reporter, mo
     for lane in (1, 2, 3, 4, 5, 1, 2):
         n = len(reporter.reports)
         await relay_one.publish(in_lane(lane, topic, [n]), reporter)
-        assert len(relay_one._way.lanes._producers) <= 3
+        assert len(relay_one._cluster.lanes._producers) <= 3
     assert {o.verdict for _, o in reporter.reports} == {Verdict.CONFIRMED}
 
 

@@ -178,7 +178,7 @@ async def test_a_destination_that_never_sends_is_asked_with_pauses(notes):
 async def test_a_topic_that_refused_a_batch_slows_no_other(kafka_url, make, topic):
     compacted = make_topic(kafka_url, partitions=1, cleanup_policy="compact")
     broker = await make()
-    sessions, reporter = broker._way.sessions, RecordingReporter()
+    sessions, reporter = broker._cluster.sessions, RecordingReporter()
     refused = [*run(compacted, 4, ["a", "b"], first=100), make_record(200, topic=compacted)]
     await broker.publish(refused, reporter)
     assert Verdict.UNKNOWN in {reporter.verdict(r) for r in refused}
@@ -209,7 +209,7 @@ async def test_a_topic_with_a_small_limit_has_small_batches_and_no_other(kafka_u
     large = [r._replace(key=f"other-{r.key}", key_hash=b"o" + r.key_hash[1:]) for r in large]
     await broker.publish([*little, *large], reporter)
     assert {reporter.verdict(r) for r in [*little, *large]} == {Verdict.CONFIRMED}
-    assert broker._way.sessions.share_out([*little, *large]) == {
+    assert broker._cluster.sessions.share_out([*little, *large]) == {
         1_024: little,
         broker.settings.batch_bytes: large,
     }

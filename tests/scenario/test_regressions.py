@@ -369,7 +369,7 @@ async def test_a_handler_may_end_its_own_relay(memory, verb):
     async with asyncio.timeout(10.0):
         await relay.wait()
     assert not relay.is_running
-    assert not any(task.get_name() == "Tender" for task in asyncio.all_tasks())
+    assert not any(task.get_name() == "Heartbeat" for task in asyncio.all_tasks())
 
 
 async def test_run_says_what_to_do_in_another_thread(memory, broker):

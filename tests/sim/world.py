@@ -19,7 +19,7 @@ from tests.sim.process import GONE, LEASE, Process, SimBroker, SimStore, cut, si
 
 EPOCH_US = 1_800_000_000_000_000
 MOST_RELAYS = 4
-PARTS = {"Tender", "Worker", "Suspects", "Stager", "Watcher", "Pruner"}  # their tasks' names
+PARTS = {"Heartbeat", "Worker", "Suspects", "Stager", "Watcher", "Pruner"}  # their tasks' names
 
 
 class Arrival(NamedTuple):

@@ -49,7 +49,7 @@ async def plan_of(store, name, **values):
         ("get", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("find_other", "INDEX postroom_outbox_other"),
         ("find_key", "INDEX postroom_outbox_key (key=? AND rowid>?)"),
-        ("causes", "INDEX postroom_outbox_other"),
+        ("dead_causes", "INDEX postroom_outbox_other"),
         ("details", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("stats", "INDEX postroom_outbox_ready (stream=?)"),
         ("stats", "INDEX postroom_outbox_waiting (stream=?)"),

@@ -98,7 +98,8 @@ async def details(session: Session, event_id: str) -> Details | None:
 
 async def dead_causes(session: Session, stream: str | None, limit: int) -> list[DeadCause]:
     return [
-        DeadCause._make(row) for row in await session.rows("causes", stream=stream, limit=limit)
+        DeadCause._make(row)
+        for row in await session.rows("dead_causes", stream=stream, limit=limit)
     ]
 
 

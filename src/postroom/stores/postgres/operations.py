@@ -88,7 +88,8 @@ async def details(db: Database, event_id: str) -> Details | None:
 
 
 async def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:
-    return [DeadCause._make(row) for row in await db.rows("causes", stream=stream, limit=limit)]
+    rows = await db.rows("dead_causes", stream=stream, limit=limit)
+    return [DeadCause._make(row) for row in rows]
 
 
 async def record_audit(place: Database | Session, done: AuditEntry) -> None:

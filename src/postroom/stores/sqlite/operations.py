@@ -90,7 +90,7 @@ def details(db: Database, event_id: str) -> Details | None:
 
 
 def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:
-    return [DeadCause._make(row) for row in db.rows("causes", stream=stream, limit=limit)]
+    return [DeadCause._make(row) for row in db.rows("dead_causes", stream=stream, limit=limit)]
 
 
 def record_audit(db: Database, done: AuditEntry) -> None:
