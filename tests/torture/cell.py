@@ -31,7 +31,7 @@ FAULTS_AHEAD = 6  # producers wait when so many faults are due and not yet over,
 EVENTS_AHEAD = 4_000  # … and when so many have had no effect yet
 FOREIGN_LEAST, EVENTS_PER_FOREIGN = 60, 20
 STUCK_SECONDS = 120
-# Without any progress, far more than three leases and the longest pause (I9): a limit of liveness,
+# Without any progress, far more than three leases and the longest pause (T9): a limit of liveness,
 # not of speed. How long it took is in the summary. RabbitMQ may need a minute to bring a queue back.
 DRAIN_SECONDS = {"handlers": 60, "kafka": 60, "rabbitmq": 120}
 START_SECONDS = 120
@@ -182,7 +182,7 @@ class Cell:
                 nemesis.send(waiting.pop(0))
                 sent += 1
             elif time.monotonic() > stuck and nemesis.done == sent:
-                self.history.note("violation", text="I9 producers make no progress")
+                self.history.note("violation", text="T9 producers make no progress")
                 return
             else:
                 time.sleep(0.1)
@@ -203,7 +203,7 @@ class Cell:
                 looker.close()
 
     def _drain(self):
-        """Wait until nothing is left and everything took effect (I9)."""
+        """Wait until nothing is left and everything took effect (T9)."""
         self._look_away()
         patience = DRAIN_SECONDS[self.ground.tap.kind]
         left, least, deadline = {}, float("inf"), time.monotonic() + patience
@@ -219,7 +219,7 @@ class Cell:
             self._progress(f"draining: {left}")
             self.history.note("draining", left=left)
             time.sleep(0.3)
-        return [f"I9 no progress for {patience} s after healing: {left}"]
+        return [f"T9 no progress for {patience} s after healing: {left}"]
 
     def _left(self):
         found = asyncio.run(counts(self.ground.store_url))
@@ -238,13 +238,13 @@ class Cell:
 
     # -- afterwards ---------------------------------------------------------------------------
     def _used(self):
-        """Compare what the old processes hold with what a fresh one does (I10)."""
+        """Compare what the old processes hold with what a fresh one does (T10)."""
         found, self.memory = [], 0
         fresh = {kind: self.crew.start(kind) for kind in self.crew.places}
         deadline = time.monotonic() + START_SECONDS
         while not all(map(self.crew.has_started, fresh.values())):
             if time.monotonic() > deadline:
-                return [f"I9 {list(fresh)} do not start"]
+                return [f"T9 {list(fresh)} do not start"]
             time.sleep(0.1)
         time.sleep(3 * LEASE)
         for kind, newest in fresh.items():
@@ -253,19 +253,19 @@ class Cell:
                 held, size = handles(member.process.pid), megabytes(member.process.pid)
                 self.memory = max(self.memory, size)
                 if held > few + MORE_HANDLES:
-                    found.append(f"I10 {member.name} holds {held} handles, a fresh one {few}")
+                    found.append(f"T10 {member.name} holds {held} handles, a fresh one {few}")
                 if size > small + MORE_MEGABYTES:
-                    found.append(f"I10 {member.name} uses {size} MB, a fresh one {small} MB")
+                    found.append(f"T10 {member.name} uses {size} MB, a fresh one {small} MB")
         return found
 
     def _left_open(self):
-        """When all have gone, so have their connections (I10)."""
+        """When all have gone, so have their connections (T10)."""
         deadline = time.monotonic() + CLOSE_SECONDS
         world = open_world(self.ground.store_url)
         try:
             while others := world.strangers():
                 if time.monotonic() > deadline:
-                    return [f"I10 the store still has {others} connections"]
+                    return [f"T10 the store still has {others} connections"]
                 time.sleep(0.2)
         finally:
             world.close()
@@ -309,9 +309,9 @@ class Cell:
         return found
 
     def _secrets(self):
-        """Look for passwords in all logs and histories (I11)."""
+        """Look for passwords in all logs and histories (T11)."""
         return [
-            f"I11 the secret is in {path.name}"
+            f"T11 the secret is in {path.name}"
             for path in self.folder.iterdir()
             if SECRET in path.read_text(errors="replace")
         ]

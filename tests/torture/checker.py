@@ -61,7 +61,7 @@ def check(evidence):
 
 
 def words_of_producers(evidence):
-    """I0: what a producer was told is what the database holds, and a transaction is there or not."""
+    """T0: what a producer was told is what the database holds, and a transaction is there or not."""
     committed = evidence.committed
     told = {what: set() for what in ("ok", "fail", "unknown")}
     torn = set()
@@ -73,26 +73,26 @@ def words_of_producers(evidence):
                 torn |= there
     missing, ghosts = told["ok"] - set(committed), told["fail"] & set(committed)
     return [
-        *(f"I0 transactions that are there in part: {some(torn)}" for _ in (1,) if torn),
-        *(f"I0 confirmed but not there: {some(missing)}" for _ in (1,) if missing),
-        *(f"I0 rolled back but there: {some(ghosts)}" for _ in (1,) if ghosts),
+        *(f"T0 transactions that are there in part: {some(torn)}" for _ in (1,) if torn),
+        *(f"T0 confirmed but not there: {some(missing)}" for _ in (1,) if missing),
+        *(f"T0 rolled back but there: {some(ghosts)}" for _ in (1,) if ghosts),
     ]
 
 
 def nothing_lost(evidence):
-    """I1: committed = arrived or dead."""
+    """T1: committed = arrived or dead."""
     arrived = {event_id for event_id, *_ in evidence.arrivals or evidence.effects}
     lost = set(evidence.committed) - arrived - set(evidence.dead)
-    return [f"I1 lost: {some(lost)} of {len(evidence.committed)}"] if lost else []
+    return [f"T1 lost: {some(lost)} of {len(evidence.committed)}"] if lost else []
 
 
 def no_phantom(evidence):
-    """I2: what was rolled back is never seen, and nothing arrives changed."""
+    """T2: what was rolled back is never seen, and nothing arrives changed."""
     found = []
     for where in (evidence.arrivals, evidence.effects):
         phantoms = {event_id for event_id, *_ in where} - set(evidence.committed)
         if phantoms:
-            found.append(f"I2 phantom: {some(phantoms)} never committed")
+            found.append(f"T2 phantom: {some(phantoms)} never committed")
         changed = {
             event_id
             for event_id, *seen in where
@@ -100,12 +100,12 @@ def no_phantom(evidence):
             and tuple(seen) != evidence.committed[event_id][: len(seen)]
         }
         if changed:
-            found.append(f"I2 changed on the way: {some(changed)}")
+            found.append(f"T2 changed on the way: {some(changed)}")
     return found
 
 
 def order_kept(evidence):
-    """I3: within a key, events are first seen in the order of writing, and strict ones gapless;
+    """T3: within a key, events are first seen in the order of writing, and strict ones gapless;
     so are effects.
     """
     strict = evidence.strict
@@ -122,16 +122,16 @@ def _order(what, where, strict):
             continue
         seen.add(event_id)
         if n <= last.get(key, 0):
-            found.append(f"I3 order: key {key}: {n} first {what} after {last[key]} ({event_id})")
+            found.append(f"T3 order: key {key}: {n} first {what} after {last[key]} ({event_id})")
         elif key in strict and n != last.get(key, 0) + 1:
             before = last.get(key, 0)
-            found.append(f"I3 gap: key {key}: {n} first {what} after {before} ({event_id})")
+            found.append(f"T3 gap: key {key}: {n} first {what} after {before} ({event_id})")
         last[key] = max(n, last.get(key, 0))
     return found[:5]
 
 
 def copies_explained(evidence):
-    """I4: a message is repeated only where something went wrong with it.
+    """T4: a message is repeated only where something went wrong with it.
 
     Between its commit and its settle, either its lane was taken by another from one who had not
     given it back, or its owner noted that it had lost it, or that nobody knows how an attempt at
@@ -151,7 +151,7 @@ def copies_explained(evidence):
         last = ended.get(event_id, float("inf")) + WINDOW_SECONDS
         if not any(first <= at <= last for at in (*torn[lane], *tried[key])):
             unexplained.add(event_id)
-    return [f"I4 copies that nothing explains: {some(unexplained)}"] if unexplained else []
+    return [f"T4 copies that nothing explains: {some(unexplained)}"] if unexplained else []
 
 
 def _lives(evidence):
@@ -184,23 +184,23 @@ def _reasons(evidence):
 
 
 def one_owner(evidence):
-    """I5: by the store's own clock, a lane is taken only when it is free or its lease has ended."""
+    """T5: by the store's own clock, a lane is taken only when it is free or its lease has ended."""
     found, tokens = [], defaultdict(int)
     for taken in evidence.leases:
         place = f"{taken.stream}/{taken.lane}"
         if taken.token < tokens[place]:
-            found.append(f"I5 lane {place}: token {taken.token} after {tokens[place]}")
+            found.append(f"T5 lane {place}: token {taken.token} after {tokens[place]}")
         tokens[place] = taken.token
         if (
             taken.owner and taken.before and taken.owner != taken.before
             and taken.left is not None and taken.left > CLOCK_SLACK_SECONDS
         ):  # fmt: skip
-            found.append(f"I5 lane {place} was taken {taken.left:.3f} s before its lease ended")
+            found.append(f"T5 lane {place} was taken {taken.left:.3f} s before its lease ended")
     return found[:5]
 
 
 def stale_settles_change_nothing(evidence):
-    """I6: an event becomes done by the owner of its lane, and nobody else says that he did it."""
+    """T6: an event becomes done by the owner of its lane, and nobody else says that he did it."""
     found, owners = [], defaultdict(set)
     for line in evidence.histories:
         if line["what"] == "taken":
@@ -209,43 +209,43 @@ def stale_settles_change_nothing(evidence):
     for row in evidence.settled:
         by_id[row.id].add(row.owner)
         if row.owner is None:
-            found.append(f"I6 {row.id} was settled while its lane was nobody's")
+            found.append(f"T6 {row.id} was settled while its lane was nobody's")
         elif row.writer and row.owner not in owners[row.writer]:
-            found.append(f"I6 {row.id} was settled by {row.writer}, who did not own its lane")
+            found.append(f"T6 {row.id} was settled by {row.writer}, who did not own its lane")
     for line in evidence.histories:
         if line["what"] == "delivered":
             stolen = {i for i in line["ids"] if not by_id[i] & owners[line["process"]]}
             if stolen:
                 found.append(
-                    f"I6 {line['process']} says it settled what it did not: {some(stolen)}"
+                    f"T6 {line['process']} says it settled what it did not: {some(stolen)}"
                 )
     twice = {i for i, rows in Counter(row.id for row in evidence.settled).items() if rows > 1}
     if twice:
-        found.append(f"I6 became done twice: {some(twice)}")
+        found.append(f"T6 became done twice: {some(twice)}")
     return found[:5]
 
 
 def effects_once(evidence):
-    """I7: what is not poison takes effect once, and an ack comes after the effect."""
+    """T7: what is not poison takes effect once, and an ack comes after the effect."""
     found = []
     counts = Counter(event_id for event_id, *_ in evidence.effects)
     if twice := {i for i, count in counts.items() if count > 1}:
-        found.append(f"I7 took effect more than once: {some(twice)}")
+        found.append(f"T7 took effect more than once: {some(twice)}")
     due = {i for i, row in evidence.committed.items() if row[3] not in evidence.guilty}
     if never := due - set(counts) - set(evidence.dead) - set(evidence.buried):
-        found.append(f"I7 never took effect: {some(never)}")
+        found.append(f"T7 never took effect: {some(never)}")
     guilty = set(evidence.committed) - due
     if wrongly := guilty & set(counts):
         told = "took effect although its handler misbehaved or gave up"
-        found.append(f"I7 {told}: {some(wrongly)}")
+        found.append(f"T7 {told}: {some(wrongly)}")
     acked = {line["id"] for line in evidence.histories if line["what"] == "ack"}
     if empty := (acked & set(evidence.committed)) - set(counts) - set(evidence.buried):
-        found.append(f"I7 acknowledged without an effect: {some(empty)}")
+        found.append(f"T7 acknowledged without an effect: {some(empty)}")
     return found
 
 
 def dead_letters_whole(evidence):
-    """I8: poison and nothing else is buried, by who meets it, and nothing of it is missing."""
+    """T8: poison and nothing else is buried, by who meets it, and nothing of it is missing."""
     others = tuple(fate for fate in evidence.guilty if fate != "oversize")
     at_relay = ("oversize", *others) if evidence.by_handlers else ("oversize",)
     at_consumer = () if evidence.by_handlers else others
@@ -260,17 +260,17 @@ def _buried(committed, dead, fates, where):
     found = []
     innocent, alive = set(dead) - set(guilty), set(guilty) - set(dead)
     if innocent:
-        found.append(f"I8 buried {where} although nothing was wrong with them: {some(innocent)}")
+        found.append(f"T8 buried {where} although nothing was wrong with them: {some(innocent)}")
     if alive:
-        found.append(f"I8 poison that is not dead {where}: {some(alive)}")
+        found.append(f"T8 poison that is not dead {where}: {some(alive)}")
     spoilt = {i for i, row in dead.items() if i in guilty and row != guilty[i]}
     if spoilt:
-        found.append(f"I8 dead letters {where} that are not whole: {some(spoilt)}")
+        found.append(f"T8 dead letters {where} that are not whole: {some(spoilt)}")
     return found
 
 
 def foreign_ends(evidence):
-    """I12: a good foreign message or row takes effect once, a bad one is one dead letter."""
+    """T12: a good foreign message or row takes effect once, a bad one is one dead letter."""
     met, dead = Counter(evidence.met), Counter(evidence.foreign_dead)
     wrong = defaultdict(list)
     for number, (_, end, _, tries) in evidence.foreign.items():
@@ -279,7 +279,7 @@ def foreign_ends(evidence):
             wrong[word].append(number)
     for number in (met.keys() | dead.keys()) - evidence.foreign.keys():
         wrong["seen, but never sent"].append(number)
-    return [f"I12 foreign: {word}: {some(numbers)}" for word, numbers in wrong.items()]
+    return [f"T12 foreign: {word}: {some(numbers)}" for word, numbers in wrong.items()]
 
 
 def _wrong(end, effects, letters, tries):
@@ -298,12 +298,12 @@ def _wrong(end, effects, letters, tries):
 
 
 def foreign_order(evidence):
-    """I12: those of one key take effect in the order in which they were sent."""
+    """T12: those of one key take effect in the order in which they were sent."""
     found, last = [], {}
     for number in dict.fromkeys(evidence.met):
         key = evidence.foreign[number].key if number in evidence.foreign else ""
         if key and number < last.get(key, -1):
-            found.append(f"I12 order: foreign key {key}: {number} took effect after {last[key]}")
+            found.append(f"T12 order: foreign key {key}: {number} took effect after {last[key]}")
         last[key] = max(number, last.get(key, -1))
     return found[:5]
 

@@ -143,7 +143,7 @@ class Nemesis:
             try:
                 code = member.process.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
-                self.history.note("violation", text=f"I9 {member.name} does not stop")
+                self.history.note("violation", text=f"T9 {member.name} does not stop")
                 member.process.send_signal(signal.SIGUSR2)  # its log tells where it hangs
                 time.sleep(1)
                 member.process.kill()

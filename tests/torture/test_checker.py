@@ -71,14 +71,14 @@ def test_a_violation_comes_with_the_story_of_its_event():
         {event_id: ("a", 1, 10, "")}, [], [], {}, {}, [taken(2, "ben", "anna", 0.5)],
         [SettledRow(event_id, "ben", "relay-2", 100.8)], told, True,
     )  # fmt: skip
-    first, *story = excerpt(evidence, [f"I1 lost: 1 ({event_id}) of 1"])
+    first, *story = excerpt(evidence, [f"T1 lost: 1 ({event_id}) of 1"])
     assert first == f"The story of {event_id}:"
     whats = [(line["what"], line.get("kind")) for line in map(json.loads, story)]
     assert whats == [
         ("ok", None), ("fault", "kill relay"), ("lane", None), ("became done", None),
         ("delivered", None),
     ]  # fmt: skip
-    assert excerpt(evidence, ["I9 stuck"]) == []
+    assert excerpt(evidence, ["T9 stuck"]) == []
 
 
 def test_all_is_well_without_a_broker():
@@ -89,28 +89,28 @@ def test_all_is_well_without_a_broker():
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"arrivals": ARRIVALS[1:]}, "I1 lost: 1 (a1)"),
-        ({"arrivals": [*ARRIVALS, ("ghost", "a", 3, 1)]}, "I2 phantom: 1 (ghost)"),
-        ({"arrivals": [("a1", "a", 1, 9), *ARRIVALS[1:]]}, "I2 changed on the way: 1 (a1)"),
-        ({"effects": [*EFFECTS, ("ghost", "a", 3)]}, "I2 phantom: 1 (ghost)"),
-        ({"arrivals": ARRIVALS[::-1]}, "I3 order: key a: 1 first arrived after 2"),
-        ({"effects": EFFECTS[::-1]}, "I3 order: key a: 1 first took effect after 2"),
-        ({"strict": ("b",)}, "I3 gap: key b: 3 first arrived after 1"),
-        ({"strict": ("a",), "effects": EFFECTS[1:]}, "I3 gap: key a: 2 first took effect after 0"),
-        ({"arrivals": [*ARRIVALS, ARRIVALS[0]]}, "I4 copies that nothing explains: 1 (a1)"),
+        ({"arrivals": ARRIVALS[1:]}, "T1 lost: 1 (a1)"),
+        ({"arrivals": [*ARRIVALS, ("ghost", "a", 3, 1)]}, "T2 phantom: 1 (ghost)"),
+        ({"arrivals": [("a1", "a", 1, 9), *ARRIVALS[1:]]}, "T2 changed on the way: 1 (a1)"),
+        ({"effects": [*EFFECTS, ("ghost", "a", 3)]}, "T2 phantom: 1 (ghost)"),
+        ({"arrivals": ARRIVALS[::-1]}, "T3 order: key a: 1 first arrived after 2"),
+        ({"effects": EFFECTS[::-1]}, "T3 order: key a: 1 first took effect after 2"),
+        ({"strict": ("b",)}, "T3 gap: key b: 3 first arrived after 1"),
+        ({"strict": ("a",), "effects": EFFECTS[1:]}, "T3 gap: key a: 2 first took effect after 0"),
+        ({"arrivals": [*ARRIVALS, ARRIVALS[0]]}, "T4 copies that nothing explains: 1 (a1)"),
         ({"leases": [*TAKEN, taken(2, "ben", "anna", 0.5)]}, "taken 0.500 s before its lease"),
-        ({"leases": [taken(2, "ben", None, None), *TAKEN]}, f"I5 lane main/{LANE}: token 1 after"),
-        ({"effects": [*EFFECTS, EFFECTS[0]]}, "I7 took effect more than once: 1 (a1)"),
-        ({"effects": EFFECTS[:-1]}, "I7 never took effect: 1 (a2)"),
+        ({"leases": [taken(2, "ben", None, None), *TAKEN]}, f"T5 lane main/{LANE}: token 1 after"),
+        ({"effects": [*EFFECTS, EFFECTS[0]]}, "T7 took effect more than once: 1 (a1)"),
+        ({"effects": EFFECTS[:-1]}, "T7 never took effect: 1 (a2)"),
         (
             {"committed": {**COMMITTED, "a2": ("a", 2, 10, "shaky")}, "effects": EFFECTS[:-1]},
-            "I7 never took effect: 1 (a2)",
+            "T7 never took effect: 1 (a2)",
         ),
-        ({"effects": EFFECTS[1:]}, "I7 acknowledged without an effect: 1 (a1)"),
-        ({"dead": {}}, "I8 poison that is not dead in the outbox: 1 (big)"),
-        ({"buried": {}}, "I8 poison that is not dead in the inbox: 1 (bad)"),
-        ({"dead": {**DEAD, "a2": ("a", 2, 10)}}, "I8 buried in the outbox although nothing was"),
-        ({"dead": {"big": ("b", 2, 98)}}, "I8 dead letters in the outbox that are not whole"),
+        ({"effects": EFFECTS[1:]}, "T7 acknowledged without an effect: 1 (a1)"),
+        ({"dead": {}}, "T8 poison that is not dead in the outbox: 1 (big)"),
+        ({"buried": {}}, "T8 poison that is not dead in the inbox: 1 (bad)"),
+        ({"dead": {**DEAD, "a2": ("a", 2, 10)}}, "T8 buried in the outbox although nothing was"),
+        ({"dead": {"big": ("b", 2, 98)}}, "T8 dead letters in the outbox that are not whole"),
     ],
 )
 def test_each_broken_promise_is_told(changes, told):
@@ -120,13 +120,13 @@ def test_each_broken_promise_is_told(changes, told):
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ({"what": "ok", "ids": ["c1"]}, "I0 confirmed but not there"),
-        ({"what": "fail", "ids": ["a1"]}, "I0 rolled back but there"),
-        ({"what": "unknown", "ids": ["a1", "c1"]}, "I0 transactions that are there in part: 1"),
-        ({"what": "violation", "text": "I9 stuck"}, "I9 stuck"),
+        ({"what": "ok", "ids": ["c1"]}, "T0 confirmed but not there"),
+        ({"what": "fail", "ids": ["a1"]}, "T0 rolled back but there"),
+        ({"what": "unknown", "ids": ["a1", "c1"]}, "T0 transactions that are there in part: 1"),
+        ({"what": "violation", "text": "T9 stuck"}, "T9 stuck"),
         (
             {"what": "delivered", "process": "relay-2", "ids": ["a1"]},
-            "I6 relay-2 says it settled what it did not: 1 (a1)",
+            "T6 relay-2 says it settled what it did not: 1 (a1)",
         ),
     ],
 )
@@ -140,7 +140,7 @@ def test_each_word_that_does_not_fit_is_told(line, told):
     [
         (SettledRow("a1", "ben", "relay-1", 101.0), "settled by relay-1, who did not own its lane"),
         (SettledRow("a1", None, "relay-1", 101.0), "settled while its lane was nobody's"),
-        (SettledRow("a2", "anna", "relay-1", 101.5), "I6 became done twice: 1 (a2)"),
+        (SettledRow("a2", "anna", "relay-1", 101.5), "T6 became done twice: 1 (a2)"),
     ],
 )
 def test_a_settle_without_the_lane_is_told(row, told):
@@ -274,11 +274,11 @@ def test_foreign_messages_that_ended_as_they_should():
     ],
 )
 def test_foreign_messages_that_ended_otherwise(met, dead, told):
-    assert foreign(met, dead) == [f"I12 foreign: {told}"]
+    assert foreign(met, dead) == [f"T12 foreign: {told}"]
 
 
 def test_foreign_messages_of_a_key_out_of_order():
-    assert foreign(met=(3, 1, 4)) == ["I12 order: foreign key k: 1 took effect after 3"]
+    assert foreign(met=(3, 1, 4)) == ["T12 order: foreign key k: 1 took effect after 3"]
 
 
 @pytest.mark.parametrize("part", ["a~f7~b", b"\xff~f7~", '{"mark":"~f7~"}'])
@@ -303,6 +303,6 @@ def test_mischief_that_takes_effect_is_a_violation_where_it_must_not():
     well = {"committed": committed, "arrivals": arrivals, "guilty": guilty}
     assert found(buried={**BURIED, "m": ("b", 4, 10)}, **well) == []
     assert found(effects=[*EFFECTS, ("m", "b", 4)], **well) == [
-        "I7 took effect although its handler misbehaved or gave up: 1 (m)",
-        "I8 poison that is not dead in the inbox: 1 (m)",
+        "T7 took effect although its handler misbehaved or gave up: 1 (m)",
+        "T8 poison that is not dead in the inbox: 1 (m)",
     ]

@@ -14,8 +14,6 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/explanation/protocol.md"
 PROMISES = ROOT / "docs/explanation/promises.md"
 RULE = re.compile(r"(?<![\w.-])[WLRBPHIKQDGF]\d{1,2}(?![\w.]?\w)")
-# The checker of the torture has invariants of its own, which are numbered alike.
-OWN_NUMBERS = ("tests/torture/", "docs/explanation/proof.md", "docs/explanation/performance")
 
 
 def defined() -> set[str]:
@@ -56,7 +54,7 @@ def files() -> list[Path]:
         path
         for folder, suffixes in kinds.items()
         for path in sorted((ROOT / folder).rglob("*"))
-        if path.suffix in suffixes and not path.relative_to(ROOT).as_posix().startswith(OWN_NUMBERS)
+        if path.suffix in suffixes
     ]
 
 
