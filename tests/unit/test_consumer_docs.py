@@ -49,4 +49,4 @@ def test_the_guide_to_the_bus_has_four_steps():
 def test_the_limits_of_the_bus_are_stated():
     _, _, limits = (DOCS / "how-to/bus.md").read_text().partition("## Limits\n")
     assert "no strong consistency in real time" in limits
-    assert "Repeats are\nnormal" in limits
+    assert "Repeats are normal" in limits
