@@ -4,7 +4,11 @@ What a service must tell the world leaves by the outbox, in the same commit as i
 told arrives by the inbox, and takes effect once.
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from postroom._version import __version__
+from postroom.broker import Broker
 from postroom.bus import Bus, Module
 from postroom.engine.consumer import Consumer
 from postroom.engine.handlers.context import Context, SyncContext
@@ -41,9 +45,17 @@ from postroom.registry import migrate
 from postroom.retry import Constant, Exponential, Linear, RetryPolicy
 from postroom.routes import Routes
 from postroom.settings import ConsumerSettings, RelaySettings
+from postroom.source import Source
+from postroom.store import Filter, Store
+
+if TYPE_CHECKING:
+    from postroom.brokers.memory import MemoryBroker
+    from postroom.stores.memory import MemoryStore
+    from postroom.stores.opening import open_store
 
 __all__ = [
     "AutocommitError",
+    "Broker",
     "Bus",
     "CausationError",
     "ConfigError",
@@ -55,9 +67,12 @@ __all__ = [
     "Event",
     "EventError",
     "Exponential",
+    "Filter",
     "Handlers",
     "Inbox",
     "Linear",
+    "MemoryBroker",
+    "MemoryStore",
     "MissingExtraError",
     "Module",
     "NotFoundError",
@@ -73,7 +88,9 @@ __all__ = [
     "RetryPolicy",
     "Routes",
     "SchemaError",
+    "Source",
     "State",
+    "Store",
     "StoreError",
     "StoreLockedError",
     "StoreRefusedError",
@@ -87,4 +104,21 @@ __all__ = [
     "UnsupportedConnectionError",
     "__version__",
     "migrate",
+    "open_store",
 ]
+_LAZY = {  # loaded on first use: most programs never need them
+    "MemoryBroker": "postroom.brokers.memory",
+    "MemoryStore": "postroom.stores.memory",
+    "open_store": "postroom.stores.opening",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = globals()[name] = getattr(importlib.import_module(_LAZY[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

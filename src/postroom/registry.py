@@ -49,13 +49,15 @@ SOURCES: Mapping[str, Entry] = {
 STORE_GROUP = "postroom.stores"
 BROKER_GROUP = "postroom.brokers"
 SOURCE_GROUP = "postroom.sources"
-"""Entry points of these groups add schemes: the name is the scheme, the object a function of a Url
-or a class with `from_url`. The schemes above cannot be taken over."""
+"""Entry points of these groups add schemes: the name is the scheme. The object is called with the
+Url, and with the options that are given by name; if it has `from_url`, that is called instead. The
+schemes above cannot be taken over."""
+_NO_OPTIONS: Mapping[str, Any] = {}
 
 
-def load_store(url: str | Url) -> Store:
-    """Return the store that a URL names, not yet opened."""
-    return cast("Store", _load(Url.parse(url), STORES, STORE_GROUP, "store"))
+def load_store(url: str | Url, **options: Any) -> Store:
+    """Return the store that a URL names, not yet opened; options may stand beside the URL."""
+    return cast("Store", _load(Url.parse(url), STORES, STORE_GROUP, "store", options))
 
 
 def load_broker(url: str | Url) -> Broker:
@@ -83,13 +85,19 @@ async def migrate(url: str) -> int:
         await store.close()
 
 
-def _load(url: Url, table: Mapping[str, Entry], group: str, what: str) -> object:
+def _load(
+    url: Url,
+    table: Mapping[str, Entry],
+    group: str,
+    what: str,
+    options: Mapping[str, Any] = _NO_OPTIONS,
+) -> object:
     entry = table.get(url.scheme)
     if entry is None:
-        return _build(_plugin(url.scheme, table, group, what), url)
+        return _build(_plugin(url.scheme, table, group, what), url, options)
     try:
         maker = getattr(importlib.import_module(entry.module), entry.name)
-        return _build(maker, url)
+        return _build(maker, url, options)
     except ImportError as error:
         ours = (error.name or "postroom").partition(".")[0] == "postroom"
         if ours or entry.extra is None:
@@ -97,14 +105,9 @@ def _load(url: Url, table: Mapping[str, Entry], group: str, what: str) -> object
         raise MissingExtraError(entry.extra, str(error.name)) from error
 
 
-def _build(maker: Any, url: Url) -> object:
-    from_url = getattr(maker, "from_url", None)
-    if from_url is not None:
-        return from_url(url)
-    if isinstance(maker, type):  # a class that has nothing to set
-        url.options({})
-        return maker()
-    return cast("Callable[[Url], object]", maker)(url)
+def _build(maker: Any, url: Url, options: Mapping[str, Any]) -> object:
+    make: Callable[..., object] = getattr(maker, "from_url", maker)
+    return make(url, **options)
 
 
 def _plugin(scheme: str, table: Mapping[str, Entry], group: str, what: str) -> Any:

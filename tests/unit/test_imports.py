@@ -19,12 +19,12 @@ DRIVERS = {
 OTHERS = {"click", "pytest", "hypothesis", "pydantic", "msgspec"}  # not needed by a library's user
 
 PUBLIC = {
-    "AutocommitError", "Bus", "CausationError", "ConfigError", "Constant", "Consumer",
+    "AutocommitError", "Broker", "Bus", "CausationError", "ConfigError", "Constant", "Consumer",
     "ConsumerSettings", "Context", "DuplicateEventError", "Event",
-    "EventError", "Exponential", "Handlers", "Inbox", "Linear", "MissingExtraError", "Module",
+    "EventError", "Exponential", "Filter", "Handlers", "Inbox", "Linear", "MemoryBroker", "MemoryStore", "MissingExtraError", "Module",
     "NotFoundError",
     "NumberTakenError", "Outbox", "PayloadError", "PostroomError", "Record",
-    "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "State",
+    "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "Source", "State", "Store", "open_store",
     "StoreRetryableError", "StoreError", "StoreLockedError", "StoreUnknownError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
     "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",
 }  # fmt: skip
@@ -46,6 +46,7 @@ def loaded(program):
         "import postroom",
         "from postroom import *",
         "import postroom; postroom.Relay('memory:', 'memory:')",
+        "import postroom; postroom.MemoryBroker, postroom.open_store, postroom.Filter",
         "import postroom; postroom.Relay('sqlite:///app.db', 'null:')",
         "import postroom; postroom.Outbox(); postroom.SyncOutbox(); postroom.Inbox('payments')",
     ],

@@ -177,6 +177,12 @@ class NullBroker:
     def __init__(self) -> None:
         self.confirmed = 0
 
+    @classmethod
+    def from_url(cls, url: Url) -> NullBroker:
+        """Make one from `null:`, which has no options."""
+        url.options({})
+        return cls()
+
     @property
     def capabilities(self) -> BrokerCapabilities:
         return BrokerCapabilities()

@@ -27,12 +27,13 @@ from postroom.store import (
 from postroom.stores.memory.operations import Oversight
 from postroom.stores.memory.tables import LeaseRow, MemberRow, Stored
 from postroom.stores.memory.transaction import MemoryTransaction
+from postroom.stores.opening import ContextManager
 from postroom.transaction import Proof, by_place
 
 _SECOND = 1_000_000
 
 
-class MemoryStore(Oversight):
+class MemoryStore(ContextManager, Oversight):
     """An outbox in memory. `now_us` is the store's clock."""
 
     capabilities = Capabilities(shared=False)

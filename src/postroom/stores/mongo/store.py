@@ -41,6 +41,7 @@ from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.handler_transactions import SyncHandlerTransactions, handler_transaction
 from postroom.stores.mongo.options import MongoOptions, names, read_options
 from postroom.stores.mongo.uncollected import with_embedded
+from postroom.stores.opening import ContextManager
 from postroom.transaction import Proof
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
@@ -48,7 +49,7 @@ REPLICA_SET = Capabilities()
 STANDALONE = Capabilities(transactions=False, notify=False)
 
 
-class MongoStore:
+class MongoStore(ContextManager):
     """An outbox in a MongoDB database.
 
     url             of the server; its path names the database: mongodb://host/shop?replicaSet=rs0

@@ -34,6 +34,7 @@ from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.pool import Pool
 from postroom.stores.mysql.session import Session, Target, Tls
 from postroom.stores.mysql.statements import load_migrations, load_queries
+from postroom.stores.opening import ContextManager
 from postroom.stores.sql_files import script_after
 from postroom.transaction import Proof
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
@@ -49,7 +50,7 @@ _HANDLERS = 32
 _MIGRATE_SECONDS = 60
 
 
-class MysqlStore:
+class MysqlStore(ContextManager):
     """An outbox in a MySQL or MariaDB database, served by relays on any number of hosts.
 
     Tested on MariaDB 10.11; the SQL keeps to what MySQL 8.0.16 shares with it. The sessions are the

@@ -30,6 +30,7 @@ from postroom.store import (
     Stats,
     Tables,
 )
+from postroom.stores.opening import ContextManager
 from postroom.stores.postgres import events, operations, schema
 from postroom.stores.postgres import leases as leases_module
 from postroom.stores.postgres.connector import Connector
@@ -46,7 +47,7 @@ from postroom.transaction import Proof
 _MIGRATE_SECONDS = 600
 
 
-class PostgresStore:
+class PostgresStore(ContextManager):
     """An outbox in a PostgreSQL database, 14 or newer.
 
     Takes a libpq connection string, and the settings of Options by name: `prefix`, `schema`,

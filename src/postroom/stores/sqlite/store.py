@@ -30,6 +30,7 @@ from postroom.store import (
     Stats,
     Tables,
 )
+from postroom.stores.opening import ContextManager
 from postroom.stores.sql_files import script_after
 from postroom.stores.sqlite import events, operations, schema
 from postroom.stores.sqlite import leases as leases_module
@@ -50,7 +51,7 @@ _CACHE_KIB = 16_384  # a settle beside a million done rows touches more pages th
 _MIGRATE_SECONDS = 60.0
 
 
-class SqliteStore:
+class SqliteStore(ContextManager):
     """An outbox in an SQLite file, served by several relays and processes of one host.
 
     Relays write through one connection and read through another, each in a thread of its own;

@@ -1,0 +1,56 @@
+"""Opening and closing a store with `async with`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Self
+
+from postroom.engine.sharing import close_shared, open_shared
+from postroom.model.url import Url
+from postroom.registry import load_store
+from postroom.store import Store
+
+
+class ContextManager:
+    """A store as an async context manager.
+
+    Relays, consumers and `async with` blocks of one process may share the object: the last of them
+    closes it.
+    """
+
+    async def __aenter__(self) -> Self:
+        try:
+            await open_shared(self)
+        except BaseException:
+            await asyncio.shield(close_shared(self))
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await asyncio.shield(close_shared(self))
+
+
+@asynccontextmanager
+async def open_store(url: str | Url) -> AsyncIterator[Store]:
+    """Open the store that a URL names, and close it at the end of the block.
+
+        async with open_store("sqlite:///app.db?prefix=billing_") as store:
+            dead = await store.find(Filter(state=State.DEAD))
+
+    The store may be given to relays and consumers. Raises ConfigError, MissingExtraError,
+    SchemaError if the tables are missing, and StoreError if the server is unreachable.
+    """
+    store = load_store(url)
+    try:
+        await open_shared(store)
+        yield store
+    finally:
+        await asyncio.shield(close_shared(store))
