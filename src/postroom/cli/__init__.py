@@ -1,4 +1,15 @@
-"""The command line: `postroom`, or `python -m postroom`."""
+"""The command line: `postroom`, or `python -m postroom`.
+
+app             the group of commands; turns errors into exit codes by `exit_codes`
+configuration   merges flags, environment, file and defaults; `configuration_file` finds the file
+options         options and output that commands share; `selection` chooses events by id or filter
+progress        a progress bar, and Ctrl-C between two steps
+
+Each command has a module: run, migrate, status, list_events, show, dead, replay (also bury and
+skip), prune, audit, reconcile, doctor (with doctor_brokers), health, config, demo, version.
+`run` builds relays and consumers from the configuration, with telemetry, and hands them to
+`postroom.engine.runner`. The others open the store, do one thing, and close it.
+"""
 
 from postroom.cli.app import main
 

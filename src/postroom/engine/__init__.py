@@ -1,10 +1,16 @@
-"""The three engines over one life cycle: `relay`, `handlers` and `consumer`.
+"""The three engines: `relay`, `handlers` and `consumer`.
 
 relay      reads events from a store, publishes them to a broker or to handlers, and settles them
-handlers   runs functions of this process inside of transactions: the broker that needs no server
-consumer   reads messages from a source, and runs handlers through an inbox
+handlers   runs functions of this process in database transactions; a broker to the relay
+consumer   reads messages from a source and runs handlers through the inbox
 
-This package holds what they share: services (`service`), the circuit breaker (`breaker`), the
-policy for failed events (`failure_policy`), growing `pauses`, stores and brokers used by several of
-them (`sharing`), and a `runner` for several of them in one process.
+An event that leaves passes the relay; one that arrives passes the consumer, then the handlers. The
+engines import in this order: consumer, handlers, relay. They share the modules of this package:
+
+service         a background loop that can be started and stopped, each more than once
+runner          runs several relays and consumers in one process until a signal stops them
+sharing         opens a store or broker once for several users; the last user closes it
+breaker         circuit breaker: pauses publishing while the destination is unreachable
+failure_policy  decides whether a failed event is retried, isolated, released or buried
+pauses          growing pauses between failing attempts
 """

@@ -1,1 +1,6 @@
-"""postroom inside of other frameworks; none of them is imported before it is asked for."""
+"""postroom in other frameworks. Importing this package imports none of them.
+
+asgi             a lifespan for FastAPI and Starlette that starts and stops relays, consumers, buses
+faststream       a middleware that gives FastStream's subscribers an inbox
+faststream_runs  one message of such a subscriber: transaction, inbox row, subscriber, check, commit
+"""

@@ -1,6 +1,18 @@
-"""The model: plain values and pure functions that every other part may use.
+"""The model: values and pure functions that every other part may use. No input or output.
 
-An event's payload becomes bytes (`codec`), and its headers get their names (`envelope`). A message
-that comes in (`incoming`, `foreign_messages`) gets the id by which an inbox recognizes it
-(`message_id`). Nothing here does input or output.
+An event passes these modules on its way out:
+
+add_hooks         functions that telemetry runs on every event that is added
+codec             encodes the payload: strict JSON, or bytes
+envelope          the names of the headers; writes and reads them
+unreadable_rows   turns rows into records; a row that cannot be one becomes a `FlawedRecord`
+dead_letters      groups dead letters by cause
+
+and these on its way in:
+
+incoming          a message as it arrived
+foreign_messages  CloudEvents and other foreign headers, translated to the names of `envelope`
+message_id        the id by which the inbox recognizes a message
+
+`clock`, `url`, `suggest` ("did you mean …?") and `diagnostics` (the doctor's findings) serve all.
 """

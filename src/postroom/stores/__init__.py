@@ -1,0 +1,17 @@
+"""Stores: the databases that hold an outbox, behind the port `postroom.store`.
+
+Packages: memory, sqlite, postgres, mysql, mongo. One role has the same file name in each of them:
+
+store                 the class; each method of the port, in a line or two
+schema                creates, migrates and checks the tables
+leases                heartbeat, take, renew and release lanes; the fence of a settle
+events, read, settle  read what may be sent, write outcomes, make due events readable, prune
+operations            what the command line asks: list, count, replay, bury, skip, audit
+handler_transactions  transactions for handlers, which handlers cannot commit themselves
+errors                what an error of the driver means: retryable, refused, or unknown
+checks                what `postroom doctor` asks of the server
+
+SQL is in `queries/` and `migrations/`, one statement a file; `sql_files` loads it. `membership`
+reads members and leases from rows; `lock_pauses` waits for locked rows. Every store passes
+`postroom.testing.store`.
+"""

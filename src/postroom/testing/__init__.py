@@ -1,1 +1,14 @@
-"""Public: the contract suites that every store, broker and write-side adapter must pass."""
+"""Public: the contract suites that every store, broker, source and adapter passes.
+
+store          StoreContract, for a store
+broker         BrokerContract, for a broker; `broker_tools` are its reporter and records
+consumer       ConsumerContract, for a source behind a whole consumer
+transactions   TransactionContract, for an adapter; `transaction_tools` drives it, and
+               `transaction_content` checks that all content is stored unchanged
+inbox          InboxContract: one message, accepted many times at once
+misbehaviour   MisbehaviourContract: handlers that commit, roll back or swallow errors
+plugin         a pytest plugin that registers the suites' marks
+
+A test file inherits a suite and gives its fixtures. Tests that need a missing capability are left
+out when they are collected, never skipped.
+"""

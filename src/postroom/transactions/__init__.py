@@ -1,10 +1,16 @@
-"""Adapters: how `add`, `accept` and a handler's row are written on a connection of the caller.
+"""Adapters: write `add`, `accept` and the checks of handlers on the caller's own connection.
 
-adapters     finds the adapter for a connection, without importing any driver
-statements   what is written; `dialects` and `queries` hold the SQL of each database
-steps        one body of code for sync and async drivers
-psycopg, asyncpg, mysql, sqlite, sqlalchemy, django, mongo    one module for each driver
-conflicts, errors    what an error of a driver means
+A call passes the modules in this order:
+
+adapters     finds the adapter for a connection by its class, without importing any driver
+psycopg, asyncpg, mysql, sqlite, sqlalchemy, django, mongo    the adapters, one for each driver
+driver       what an adapter can do: run one statement, and tell whether it would commit by itself
+statements   the port `postroom.transaction` over any SQL driver
+dialects     which statements each database needs; `dialect_mysql` for MySQL and MariaDB
+queries      loads the SQL of `queries/` and puts it into the driver's parameter style
+steps        runs one body of code for sync and async drivers
+errors       what an error of a driver means; `conflicts` recognizes those worth a retry
+client_encoding   refuses a PostgreSQL connection whose encoding would change the text
 """
 
 from postroom.transactions.adapters import (

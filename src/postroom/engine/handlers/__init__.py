@@ -1,11 +1,18 @@
 """Handlers: functions of this process, as the destination of a relay or behind a consumer.
 
-handlers      the registry, and the broker that a relay publishes to
-key_batches   chooses the events that may run now, alone or in one transaction
-limiter       bounds how many run side by side; `threads` runs sync functions
-runs          one event: transaction, inbox row, handler, check, commit; `batch_runs`: several
-commit_check  asks the database before the commit whether the inbox row is in it
-high_water    strict keys: the highest number that took effect
+An event passes the modules in this order:
+
+handlers      registers functions; `names` checks their names, `import_path` loads them by URL
+key_batches   picks the next event of each key, alone or with others for one transaction
+limiter       bounds concurrency; `threads` runs sync functions; `runtime` holds both
+runs          one event: transaction, inbox row, handler, check, commit. `batch_runs`: several
+high_water    replaces the inbox row for strict keys by the last number that took effect
+context       the optional third argument of a handler: adds events that continue the causation
+commit_check  asks the database, before the commit, whether the inbox row is still in it
+undecodable   recognizes a handler that failed because the payload cannot be decoded
+inbox_proofs  tells the relay which inbox rows its settle must find
+
+`tables` holds the table names that handlers write to.
 """
 
 from postroom.engine.handlers.handlers import Handlers

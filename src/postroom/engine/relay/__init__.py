@@ -1,14 +1,19 @@
 """The relay: from the outbox to a broker.
 
-The parts, in the order in which an event meets them:
+`relay` builds the parts below and starts and stops them; `context` holds the state that they
+share. An event passes them in this order:
 
-heartbeat      keeps the relay's leases and takes free lanes; `lanes` decides which
-stager         moves due events to the stage that is read; `watcher` wakes the relay after a commit
-worker         reads a batch, publishes it, and settles the outcomes; `lane_groups` says which
-               worker serves which lane, `pacing` how much is read
-in_flight      keeps account of each key between read and settle; `suspects` are tried one at a time
-settler        writes outcomes, and isolates what the store refuses
-block_repair   repairs blocks; `pruner` deletes done events
+heartbeat     renews the relay's leases and takes free lanes; `lanes` decides which
+stager        makes due events readable; `watcher` wakes the relay after a commit elsewhere
+worker        reads a batch, publishes it, and settles the outcomes. `lane_groups` assigns lanes to
+              workers, `pacing` decides how much is read and when
+in_flight     tracks each key between read and settle; decides what is settled and what is retried
+suspects      publishes events of unknown outcome one at a time
+settler       writes the outcomes; isolates a locked lane, or an event whose outcome is refused
+witnesses     earlier effects that a settle checks, to notice that the database has lost commits
+
+Beside them, `block_repair` repairs blocked keys, `pruner` deletes done events, and `inbox_pruner`
+deletes inbox rows of handlers that are older than the deduplication window.
 """
 
 from postroom.engine.relay.relay import Relay

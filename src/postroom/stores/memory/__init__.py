@@ -1,8 +1,13 @@
-"""A store in this process' memory: for tests, examples and the simulation.
+"""A store in the memory of this process: for tests, examples and the simulation.
 
-It keeps what makes a real database hard: a transaction takes its sequence numbers when it writes,
-but its rows are seen only after its commit, so that a lower number may appear after a higher one;
-each call sees one snapshot; a second writer of one counter or one inbox row waits for the first.
+store         the port; each call is one atomic step
+tables        the rows, and their moves between stages
+transaction   the caller's transaction; also its own write-side adapter
+operations    list, count, replay, bury, skip
+
+It models what is hard about a real database: a transaction takes its sequence numbers when it
+writes, but its rows become visible at its commit, so that a lower number may appear after a higher
+one; each call sees one snapshot; a second writer of one counter or inbox row waits for the first.
 """
 
 from postroom.stores.memory.store import MemoryStore

@@ -1,4 +1,21 @@
-"""MongoDB as a store: replica sets, and with fewer promises a standalone server."""
+"""MongoDB as a store: replica sets and, with fewer promises, standalone servers.
+
+store           the port; `options` reads its URL, `connection` holds client and transactions
+schema          creates, migrates and checks the collections; `documents` reads events from them
+collector       moves events that `embedded` wrote into the caller's documents to the outbox.
+                `postponed` skips documents that fail for a while, `uncollected` counts what waits
+leases          heartbeat, take and release lanes; the fence writes the lease documents
+read            what may be sent now; `read_past_keys` skips keys in flight with deep backlogs
+settle          writes outcomes behind the fence; `blocks` decides what becomes of blocked keys
+change_stream   wakes relays after commits
+operations      list, count, replay, bury, skip; `audit` the rest that operators ask
+handler_transactions   sessions for handlers; deferred writes where there are no transactions
+reconciler      adds events that a writer without transactions failed to add; `reconciler_rules`
+                decide which documents need one
+upsert          idempotent writes for handlers without transactions
+errors          what an error of pymongo means to the port
+checks          for `postroom doctor`: version, kind of deployment, clock, rights
+"""
 
 from postroom.stores.mongo.embedded import EmbeddedOutbox
 from postroom.stores.mongo.reconciler import Reconciler, Report

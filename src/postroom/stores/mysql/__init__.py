@@ -1,4 +1,16 @@
-"""MySQL and MariaDB. The tests run on MariaDB 10.11; the SQL is what MySQL 8 shares with it."""
+"""MySQL and MariaDB. The tests run on MariaDB 10.11; the SQL is common to it and MySQL 8.
+
+store       the port; each method takes a session from the `pool`
+session     one connection and its transactions; `errors` translates the server's error codes
+schema      creates, migrates and checks the tables; `statements` loads `queries/`, `migrations/`
+leases      heartbeat, take and release lanes; the fence writes the lease rows
+read        what may be sent now, fair over lanes, in one statement
+events      settle, stage, repair blocks, prune
+operations  list, count, replay, bury, skip, audit
+handler_transactions   connections for handlers, one transaction at a time
+adopt       moves the rows of an outbox table of another program into postroom's
+checks      for `postroom doctor`: durability, character set, packet size, isolation
+"""
 
 from postroom.stores.mysql.store import MysqlStore
 

@@ -1,4 +1,17 @@
-"""PostgreSQL: any number of relays and writers; needs `postroom[postgres]`."""
+"""PostgreSQL: any number of relays and writers; needs `postroom[postgres]`.
+
+store       the port; `options` reads its URL or conninfo
+connector   opens connections with time limits; `database` runs named statements on a pool of them
+schema      creates, migrates and checks the tables; `statements` loads `queries/`, `migrations/`
+leases      heartbeat, take and release lanes
+events      read, settle (locks the lease rows FOR SHARE: the fence), stage, repair blocks, prune
+floors      proves below which number a read finds nothing, so that reads skip dead index entries
+listener    LISTEN: wakes relays after commits; `notifier` sends NOTIFY from the writer's process
+operations  list, count, replay, bury, skip, audit
+handler_transactions   connections for handlers, one transaction at a time
+errors      what an SQLSTATE means to the port
+checks      for `postroom doctor`: durability, rights, sequence, vacuum, long transactions
+"""
 
 from postroom.stores.postgres.notifier import PostgresNotifier
 from postroom.stores.postgres.store import PostgresStore

@@ -1,4 +1,15 @@
-"""SQLite: one file, several processes, nothing to install."""
+"""SQLite: one file, several processes, nothing to install.
+
+store         the port; each method runs one function of the modules below in a database thread
+thread        a connection and the only thread that uses it; `errors` translates its errors
+schema        creates, migrates and checks the tables
+leases        heartbeat, take and release lanes
+events        read, settle (under BEGIN IMMEDIATE: the file's write lock is the fence), stage, prune
+operations    list, count, replay, bury, skip, audit
+handler_transactions   connections for handlers, one transaction at a time
+statements    loads `queries/` and `migrations/`
+checks        for `postroom doctor`: journal mode, indexes, size of the WAL
+"""
 
 from postroom.stores.sqlite.store import SqliteStore
 

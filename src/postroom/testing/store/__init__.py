@@ -1,4 +1,14 @@
-"""The contract of a Store."""
+"""The contract of a Store: one suite, put together from the parts below.
+
+suite            StoreContract and the life of a store: open, close, migrate
+write            events as they are written; read: which of them a read returns, and in which order
+lanes            leases, members, clocks and the fence
+settle           outcomes; `set_back` names events by number and id, `claims` misses lost effects
+blocks           failed events and their keys
+operations       what operators ask; `audit` the audit log and the causes of dead letters
+unreadable_rows, strays    rows that others have written or damaged cost one event each
+tools            events, and a relay reduced to its calls of the store
+"""
 
 from postroom.testing.store.suite import StoreContract
 
