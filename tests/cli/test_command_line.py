@@ -165,7 +165,7 @@ def test_tables_of_a_newer_postroom_are_exit_code_3(tmp_path):
     for verb in (["list"], ["replay", "--all"], ["dead"], ["run", "--broker", "null:"]):
         done = call(*verb, "--store", "sqlite:///x.db", cwd=tmp_path)
         assert done.returncode == 3
-        assert "made by a newer postroom; this one knows 1. Upgrade postroom here" in done.stderr
+        assert "created by a newer postroom; this one knows 1. Upgrade postroom here" in done.stderr
         assert len(done.stderr.splitlines()) <= 2  # `run` has said that it starts
     assert call("doctor", "--store", "sqlite:///x.db", cwd=tmp_path).returncode == 1
 

@@ -30,7 +30,9 @@ def test_json(tmp_path):
 def test_a_folder_that_is_not_there(tmp_path):
     done = call("migrate", "--store", "sqlite:///no/app.db", cwd=tmp_path)
     assert done.returncode == 3
-    assert done.stderr == f"postroom: there is no folder {tmp_path}/no to make app.db in\n"
+    assert (
+        done.stderr == f"postroom: the folder {tmp_path}/no does not exist; create it for app.db\n"
+    )
 
 
 def test_newer_tables_are_refused(tmp_path):

@@ -298,9 +298,9 @@ def test_what_a_consumer_cannot_be_made_of(tmp_path):
         Consumer(MemorySource(), store, Handlers(), mod="durable")
     with pytest.raises(ConfigError, match="name has 70 bytes"):
         Consumer(MemorySource(), store, Handlers(name="x" * 70))
-    with pytest.raises(ConfigError, match="a queue is missing"):
+    with pytest.raises(ConfigError, match="queue is missing"):
         Consumer("amqp://localhost", store, Handlers())
-    with pytest.raises(ConfigError, match="topics are missing"):
+    with pytest.raises(ConfigError, match="topic is missing"):
         Consumer("kafka://localhost", store, Handlers())
     with pytest.raises(ConfigError, match="needs a source with a log"):
         Consumer("amqp://localhost?queue=q", store, Handlers(), missing_id="offset")

@@ -120,8 +120,8 @@ async def test_a_cluster_that_is_away_is_waited_for(monkeypatch):
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("topic=t", "a group is missing"),
-        ("group=g", "topics are missing"),
+        ("topic=t", "group is missing"),
+        ("group=g", "topic is missing"),
         ("topic=t&group=g&start=middle", "one of earliest, latest"),
         ("topic=t&group=g&enable.auto.commit=true", "cannot be set here"),
         ("topic=t&group=g&compression=snappy", "unknown option 'compression'"),

@@ -307,7 +307,7 @@ async def test_a_queue_that_is_deleted_is_waited_for(rabbitmq_url, sender):
 @pytest.mark.parametrize(
     ("query", "problem"),
     [
-        ("queue=q&prefetch=0", "prefetch is a number from 1 to 65535"),
+        ("queue=q&prefetch=0", "prefetch must be a number from 1 to 65535"),
         ("queue=q&confirm_seconds=1", "unknown option 'confirm_seconds'"),
         ("queue=q&single=maybe", "must be true or false"),
         ("queue=q&bindings=a", "bindings need declare"),

@@ -107,9 +107,9 @@ SINGLE = {"x_single_active_consumer": True}
         ({"kind": "classic"}, ["{name!r} is a classic queue, not a quorum queue"]),
         ({"kind": "classic", "x_message_ttl": 7_000, "x_max_priority": 4},
          ["{name!r} is a classic queue, not a quorum queue",
-          "the queue {name!r} has x-message-ttl=7000: milliseconds after which messages are dropped"]),
+          "the queue {name!r} has x-message-ttl=7000: milliseconds, after which messages are dropped"]),
         ({"x_max_length": 7},
-         ["the queue {name!r} has x-max-length=7: messages, and beyond it the oldest are dropped"]),
+         ["the queue {name!r} has x-max-length=7: messages, beyond which the oldest are dropped"]),
     ],
 )  # fmt: skip
 async def test_what_kind_of_queue_it_is(rabbitmq_url, tap, name, arguments, told):
@@ -150,7 +150,7 @@ async def test_a_queue_that_is_declared_otherwise(rabbitmq_url, tap, name):
         ("warning", f"'{name}' is a classic queue, not a quorum queue"),
         (
             "warning",
-            f"the queue '{name}' is there with other properties: {others}",
+            f"the queue '{name}' exists with other properties: {others}",
         ),
     ]
     classic = f"{rabbitmq_url}?queue={name}&declare=on&queue_type=classic&single=off"
@@ -162,7 +162,7 @@ async def test_a_queue_that_is_declared_otherwise(rabbitmq_url, tap, name):
     assert told[1:] == [
         (
             "error",
-            f"the queue '{other}' is there with other properties: x-single-active-consumer=none",
+            f"the queue '{other}' exists with other properties: x-single-active-consumer=none",
         )
     ]
     assert len(await of_source(f"{rabbitmq_url}?queue={other}&declare=on&single=off")) == 1
@@ -175,7 +175,7 @@ async def test_a_queue_that_does_not_survive_a_restart(rabbitmq_url, tap, name):
         await channel.declare_queue(name, durable=False, auto_delete=True)
         lost = [
             ("error", f"the queue '{name}' is not durable"),
-            ("warning", f"the queue '{name}' is deleted when its last consumer leaves"),
+            ("warning", f"the queue '{name}' is deleted when its last consumer disconnects"),
         ]
         assert await findings(f"{rabbitmq_url}?queue={name}") == lost
         *same, (level, what) = await findings(f"{rabbitmq_url}?queue={name}&declare=on")
@@ -192,7 +192,7 @@ async def test_what_is_missing_is_not_declared(rabbitmq_url, tap, name):
     assert await findings(declares) == []  # the relay will
     assert await of_source(f"{rabbitmq_url}?queue={name}&declare=on") == []
     assert await of_source(f"{rabbitmq_url}?queue={name}") == [
-        ("warning", f"there is no queue '{name}'")
+        ("warning", f"the queue '{name}' does not exist")
     ]
     with pytest.raises(aio_pika.exceptions.ChannelNotFoundEntity):
         await tap._channel.get_queue(name)
@@ -216,6 +216,6 @@ async def test_sources_that_are_away_or_make_no_sense():
         "warning", True,
     )  # fmt: skip
     ((level, what),) = await of_source("amqp://127.0.0.1:1/")
-    assert (level, "a queue is missing" in what) == ("error", True)
+    assert (level, "queue is missing" in what) == ("error", True)
     with pytest.raises(ConfigError):
         Url.parse("no url")

@@ -47,7 +47,7 @@ async def test_roles_of_postgresql(postgres_url):
         async with opened(url):
             pass
         assert await rights("postgres") == [
-            ("warning", "postgres is a superuser; a relay needs rows only")
+            ("warning", "postgres is a superuser; a relay only needs access to rows")
         ]
         server.execute(f"CREATE ROLE {name} LOGIN")
         try:
@@ -58,18 +58,18 @@ async def test_roles_of_postgresql(postgres_url):
                 assert await postgres_checks.examine(store) == []
             server.execute(f"ALTER ROLE {name} CREATEROLE")
             assert await rights(name) == [
-                ("warning", f"{name} may create roles or databases, or see past row security")
+                ("warning", f"{name} may create roles or databases, or bypass row security")
             ]
             server.execute(f"ALTER ROLE {name} NOCREATEROLE")
             server.execute(f"ALTER TABLE {schema}.postroom_outbox OWNER TO {name}")
             assert await rights(name) == [
-                ("info", f"{name} owns the tables: right for migrations, more than a relay needs")
+                ("info", f"{name} owns the tables: migrations need that, a relay does not")
             ]
             server.execute(f"ALTER TABLE {schema}.postroom_outbox OWNER TO postgres")
             server.execute(f"GRANT {CHANGE} ON {schema}.postroom_outbox TO {name}")
             server.execute(f"GRANT SELECT, DELETE ON {schema}.postroom_outbox TO PUBLIC")
             assert await rights(name) == [
-                ("warning", "everybody (PUBLIC) has DELETE, SELECT on the outbox table")
+                ("warning", "PUBLIC has DELETE, SELECT on the outbox table")
             ]
         finally:
             server.execute(f"DROP OWNED BY {name}")
@@ -104,12 +104,12 @@ async def test_users_of_mariadb(mariadb_url):
             store = MysqlStore.from_url(own)
             await store.open()
             found = told(await mysql_checks.examine(store))
-            assert found == [("info", "open transactions cannot be seen")]
+            assert found == [("info", "cannot look for open transactions")]
             await store.close()
             await delivers(database.url, own)
             database.run(f"GRANT DROP, CREATE ON {database.name}.* TO {name}")
             assert await rights(own) == [
-                ("info", "this user may do more than a relay needs: CREATE, DROP")
+                ("info", "this user has more rights than a relay needs: CREATE, DROP")
             ]
             database.run(f"GRANT FILE, PROCESS ON *.* TO {name}")
             assert await rights(own) == [("warning", "this user has rights on all databases: FILE")]
@@ -149,12 +149,12 @@ async def test_users_of_mongodb(mongo_url):
         finally:
             await store.close()
 
-    assert await rights(url) == [("info", "nobody had to log in")]
+    assert await rights(url) == [("info", "this connection is not authenticated")]
     with pymongo.MongoClient(url) as client:
         for name, roles, expected in (
             ("relay", ["readWrite"], []),
             ("owner", ["readWrite", "dbOwner"],
-             [("info", "this user may do more than a relay needs: dbOwner")]),
+             [("info", "this user has more rights than a relay needs: dbOwner")]),
             ("admin", [{"role": "root", "db": "admin"}],
              [("warning", "this user has rights on all databases: root")]),
         ):  # fmt: skip

@@ -153,7 +153,7 @@ async def test_too_few_replicas_are_told_and_stop_only_their_own_topic(cluster):
         assert {reporter.verdict(r) for r in healthy} == {Verdict.CONFIRMED}
         assert [reporter.verdict(r) for r in waiting[:2]] == [Verdict.MISCONFIGURED] * 2
         error = reporter.outcome(waiting[0]).error
-        assert "has 2 in-sync replicas; min.insync.replicas asks for 3" in error
+        assert "has 2 in-sync replicas; min.insync.replicas requires 3" in error
         assert {reporter.verdict(r) for r in waiting[2:]} <= {Verdict.UNKNOWN, Verdict.UNSENT}
         alone = RecordingReporter()
         await broker.publish_alone(waiting[0], alone)

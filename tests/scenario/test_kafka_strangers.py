@@ -297,7 +297,7 @@ async def test_a_topic_that_is_made_again_under_a_consumer_is_read_from_its_star
             return await wire.unacknowledged() == 0
 
         await until(all_are_committed, 30)
-    assert "was deleted and created again: it is read from its start" in caplog.text
+    assert "was deleted and created again; postroom reads it from the beginning" in caplog.text
     # Known by their places, those that came before it was noticed are handled twice.
     assert len(seen) <= 6 + sum(count) + 6
 
@@ -402,6 +402,6 @@ async def test_what_cannot_be_unpacked_is_stepped_over(kafka_url, store, handler
     assert [e.id for e in handled] == ["before", "after"]
     reasons = sorted(record.last_error for record in await dead(store))
     assert [reason.split(":")[0] for reason in reasons] == [
-        f"the record {topic}/0/1 cannot be unpacked",
-        f"the record {topic}/0/2 cannot be unpacked",
+        f"the record {topic}/0/1 cannot be decoded",
+        f"the record {topic}/0/2 cannot be decoded",
     ]

@@ -40,7 +40,7 @@ async def test_one_member_is_no_fail_over(mongo_url):
 @pytest.mark.promise("G5")
 async def test_a_standalone_is_told_which_promises_do_not_hold(mongo_standalone_url):
     assert await told(mongo_standalone_url) == [
-        ("warning", "this outbox works without transactions")
+        ("warning", "this outbox runs without transactions")
     ]
     (finding,) = check_kind({}, transactions=False)
     assert "G5 does not hold" in finding.why
@@ -50,8 +50,8 @@ async def test_a_standalone_is_told_which_promises_do_not_hold(mongo_standalone_
 async def test_a_missing_index_is_seen(mongo_cluster_url):
     drop = [("postroom_outbox", "work"), ("pages", "postroom_events")]
     assert await told(mongo_cluster_url, drop=drop, embedded=["pages"]) == [
-        ("error", "the index 'work' on postroom_outbox is missing or another"),
-        ("error", "the index 'postroom_events' on pages is missing or another"),
+        ("error", "the index 'work' on postroom_outbox is missing or different"),
+        ("error", "the index 'postroom_events' on pages is missing or different"),
     ]
 
 
@@ -62,4 +62,4 @@ def test_an_old_server_and_another_clock():
     assert list(check_version({"version": "8.0", "versionArray": [8, 0, 0, 0]})) == []
     assert list(check_clock(1_000_000, 1_900_000)) == []
     (finding,) = check_clock(5_000_000, 1_000_000)
-    assert finding.what == "this host's clock and the server's are 4.0 s apart"
+    assert finding.what == "the clocks of this host and the server differ by 4.0 s"

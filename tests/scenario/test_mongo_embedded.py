@@ -160,7 +160,7 @@ async def test_what_is_no_event_is_set_aside_and_buries_no_neighbour(scene, capl
     *refused, placed = page[f"{outbox.field}_refused"]
     assert refused == [{"id": "by hand"}, {"id": "", "x": 1}]
     assert (placed["id"], placed["ct"]) == ("a:9", 7)
-    assert "not made by EmbeddedOutbox" in caplog.text
+    assert "not created by EmbeddedOutbox" in caplog.text
 
 
 @pytest.mark.promise("G1", "G2")

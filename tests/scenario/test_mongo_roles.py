@@ -192,4 +192,4 @@ async def test_a_document_in_the_lane_of_another_key_is_a_dead_letter(writer, st
         await until(lambda: relay.counts.done == 2)
         letter = await store.get("one")
     assert sorted(ids(broker)) == ["first", "last"]
-    assert f"lane is {lane}, and that of its key is" in letter.last_error
+    assert f"lane is {lane}, but its key belongs to lane" in letter.last_error

@@ -87,7 +87,7 @@ async def test_a_server_with_its_own_character_set_changes_nothing(database, imp
 
         (found,) = [one for one in await checks.examine(store) if one.level != "info"]
         assert found.what == (
-            f"the server gives {imposed} to a driver that asks for utf8mb4 as it connects"
+            f"the server uses {imposed} although the driver asks for utf8mb4 when it connects"
         )
 
 

@@ -74,7 +74,7 @@ async def test_a_connection_that_the_server_has_ended_is_replaced(database, stor
 
 @pytest.mark.promise("G6", "H3")
 async def test_who_commits_by_itself_is_told_so(store):
-    with pytest.raises(TransactionError, match="ended its transaction itself"):
+    with pytest.raises(TransactionError, match="ended its own transaction"):
         async with store.transaction() as tx:
             await Outbox().add(tx, event("e"))
             await tx.commit()
@@ -205,7 +205,7 @@ async def test_a_thread_rolls_back_on_an_error_and_may_not_commit_itself(store):
     with pytest.raises(ValueError):
         await asyncio.to_thread(fail)
     assert await ids(store) == []
-    with pytest.raises(TransactionError, match="ended its transaction itself"):
+    with pytest.raises(TransactionError, match="ended its own transaction"):
         await asyncio.to_thread(commit)
 
 

@@ -41,7 +41,7 @@ async def test_a_sequence_that_gives_numbers_in_advance(url, store):
     run(url, "ALTER TABLE postroom_outbox ALTER COLUMN seq SET CACHE 20")
     (finding,) = await examine(store)
     assert finding.level == "error"
-    assert finding.what == "the sequence of the outbox has CACHE 20"
+    assert finding.what == "the outbox's sequence has CACHE 20"
     assert "out of order" in finding.why
     assert "SET CACHE 1" in finding.fix
 
@@ -49,7 +49,7 @@ async def test_a_sequence_that_gives_numbers_in_advance(url, store):
 async def test_a_sequence_of_several_primaries(url, store):
     run(url, "ALTER TABLE postroom_outbox ALTER COLUMN seq SET INCREMENT BY 2")
     (finding,) = await examine(store)
-    assert finding.what == "the sequence of the outbox has INCREMENT 2"
+    assert finding.what == "the outbox's sequence has INCREMENT 2"
 
 
 async def test_missing_and_broken_indexes(url, store):
@@ -61,8 +61,8 @@ async def test_missing_and_broken_indexes(url, store):
     )
     found = await examine(store)
     assert [finding.what for finding in found] == [
-        "the index postroom_outbox_ready is missing or not valid",
-        "the index postroom_outbox_waiting is missing or not valid",
+        "the index postroom_outbox_ready is missing or invalid",
+        "the index postroom_outbox_waiting is missing or invalid",
     ]
     assert {finding.level for finding in found} == {"error"}
 
@@ -145,7 +145,7 @@ async def test_commits_that_do_not_wait_for_the_disk(url, store):
 )
 def test_clocks_that_are_apart(clock, apart):
     found = checks.check_clock(SOUND._replace(clock_us=clock), 1_000_000, 2_000_000)
-    said = [f"the clocks of this host and of the database are {apart} s apart"] if apart else []
+    said = [f"the clocks of this host and the database differ by {apart} s"] if apart else []
     assert [finding.what for finding in found] == said
 
 

@@ -91,7 +91,7 @@ async def test_a_settle_whose_answer_is_lost_is_unknown_and_can_be_repeated(url,
     settling = asyncio.create_task(store.settle(settlement))
     await until(lambda: all_done(url))
     proxy.heal()
-    with pytest.raises(StoreUnknownError, match="went away"):
+    with pytest.raises(StoreUnknownError, match="was lost"):
         await settling
     settlement.leases = await store.retake("main", "anna", hand.held, FAR)
     assert await store.settle(settlement) == set(ALL)
@@ -126,7 +126,7 @@ async def test_a_connection_lost_before_the_commit_has_changed_nothing(
         return lanes
 
     monkeypatch.setattr(events, "fence", then_cut)
-    with pytest.raises(StoreRetryableError, match="went away"):
+    with pytest.raises(StoreRetryableError, match="was lost"):
         await hand.settle(done=records, returned=records)
     monkeypatch.undo()
     assert states(url) == ["pending"]

@@ -269,7 +269,7 @@ async def test_a_full_queue(server, place, notes, kind):
             await until(lambda: "open" in changes(notes), PATIENCE)
             await until(lambda: relay.counts.done, PATIENCE)
             assert relay.counts.done < 100
-            assert "is full or not available" in notes.of(BreakerChanged)[0].error
+            assert "is full or unavailable" in notes.of(BreakerChanged)[0].error
             await tap.messages(name, 300, PATIENCE)  # a consumer comes, and makes room
             await until(place.all_done, PATIENCE)
             assert relay.counts.dead == 0

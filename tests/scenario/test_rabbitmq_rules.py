@@ -101,7 +101,7 @@ async def test_only_an_ack_is_a_confirm(rabbitmq_url, name, tap, brokers, report
     assert reporter.verdict(bad) is Verdict.MISCONFIGURED
     assert reporter.outcome(bad).error == (
         f"unroutable (312 NO_ROUTE): no queue is bound to the exchange '{name}' for the routing "
-        "key 'lost.2'. Bind one; the event and its key wait"
+        "key 'lost.2'. Bind one; the event and its key wait until then"
     )
     assert await sent(tap, name) == ["e1", "e3"]
 
@@ -131,7 +131,7 @@ async def test_a_nack_is_no_confirm_and_no_attempt(
     assert [reporter.verdict(r).value for r in filling] == ["confirmed"] * 2 + ["outage"] * 3
     assert reporter.outcome(filling[4]).error == (
         "refused (nack): a queue behind the default exchange for the routing key "
-        f"'{full}' is full or not available"
+        f"'{full}' is full or unavailable"
     )
     reporter.reports.clear()
     mixed = batch(full, name, full, name)
@@ -282,7 +282,7 @@ async def test_a_missing_exchange_is_found_before_anything_is_sent(
     assert [reporter.verdict(r).value for r in records] == [
         "misconfigured", "confirmed", "misconfigured",
     ]  # fmt: skip
-    assert reporter.outcome(records[2]).error == "'no*name' is no name for an exchange"
+    assert reporter.outcome(records[2]).error == "'no*name' is not a valid exchange name"
     await broker.publish_alone(records[0]._replace(id="alone"), reporter)
     assert reporter.verdict(records[0]._replace(id="alone")) is Verdict.MISCONFIGURED
 

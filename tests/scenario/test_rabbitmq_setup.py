@@ -260,7 +260,7 @@ async def test_an_alternate_exchange_takes_what_is_unroutable(
         (lambda url: url.replace("guest:guest", "guest:wrong-secret"), "ACCESS_REFUSED"),
         (
             lambda url: url + "no-such-vhost",
-            "over the virtual host 'no-such-vhost': it is not there",
+            "to the virtual host 'no-such-vhost': it does not exist",
         ),
     ],
 )

@@ -34,7 +34,7 @@ async def test_brokers_that_cannot_be_reached_are_told_once(caplog):
     assert source.connection.losses == 1
     await source.close()
     assert source.connection.trouble == ""
-    told = [r.getMessage() for r in caplog.records if "cannot be reached" in r.getMessage()]
+    told = [r.getMessage() for r in caplog.records if "is unreachable" in r.getMessage()]
     assert len(told) == 1
 
 
@@ -61,8 +61,8 @@ async def test_brokers_that_are_back_are_told_once(caplog):
     poller._failed(KafkaError(KafkaError._TRANSPORT))  # one broker of several
     assert source.connection.trouble == ""
     lost, back = [record.getMessage() for record in caplog.records]
-    assert lost.startswith("Kafka cannot be reached (postroom goes on trying): ")
-    assert back == "Kafka can be reached again"
+    assert lost.startswith("Kafka is unreachable (postroom keeps trying): ")
+    assert back == "Kafka is reachable again"
 
 
 @pytest.mark.promise("G2", "G6")
@@ -97,7 +97,7 @@ async def test_a_client_that_fails_at_once_is_made_again_with_growing_pauses(mon
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
     assert source.connection.losses == 1
     assert len(caplog.records) == 1
-    assert "a new one is made, with pauses" in caplog.text
+    assert "postroom creates a new one, with backoff" in caplog.text
 
 
 @pytest.mark.promise("F2")
@@ -129,7 +129,7 @@ def test_brokers_that_answer_clients_which_fail_at_once_are_not_said_to_be_back(
     assert len(client.lives) == 10
     assert [r.getMessage().partition(" (")[0] for r in caplog.records] == [
         "the Kafka consumer failed",
-        "Kafka can be reached again",  # the last one has lived for a while
+        "Kafka is reachable again",  # the last one has lived for a while
         "the Kafka consumer failed",
     ]
 
@@ -195,8 +195,8 @@ def test_offsets_that_are_always_refused_are_offered_ever_less_often(monkeypatch
     assert group.offered[-1][0][1] == poller._partitions["orders", 1].finished
     refused, taken = [record.getMessage() for record in caplog.records]
     assert refused.startswith("Kafka refuses the offsets of this consumer")
-    assert refused.endswith("Allow its user to read the group and the topics")
-    assert taken == "Kafka takes the offsets of this consumer again"
+    assert refused.endswith("Grant its user READ on the group and the topics")
+    assert taken == "Kafka accepts the offsets of this consumer again"
 
 
 @pytest.mark.promise("F1", "F2")
@@ -211,7 +211,7 @@ def test_a_partition_whose_offsets_are_refused_costs_no_other(monkeypatch, caplo
     poller._taken(group, [TopicPartition("orders", 1)])
     poll_for(0.1, poller, group, now)
     assert [record.getMessage() for record in caplog.records][1:] == [
-        "Kafka takes the offsets of this consumer again"
+        "Kafka accepts the offsets of this consumer again"
     ]
 
 
@@ -302,7 +302,7 @@ async def test_a_client_that_does_not_end_holds_up_nobody(monkeypatch, caplog):
         await source.close()
     assert thread.is_alive()
     assert thread.daemon  # the process can end
-    assert "the consumer has ended without it" in caplog.text
+    assert "Kafka did not answer before the consumer stopped" in caplog.text
     released.set()
     thread.join(30)
     assert not thread.is_alive()

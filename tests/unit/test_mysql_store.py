@@ -45,7 +45,7 @@ def test_without_an_option_of_tls_there_is_none():
     assert target.tls == Tls("required")
     with pytest.raises(ConfigError, match="cannot use /no/such.pem"):
         Tls("verify_ca", "/no/such.pem").context()
-    with pytest.raises(ConfigError, match="ssl_mode is one of"):
+    with pytest.raises(ConfigError, match="ssl_mode must be one of"):
         MysqlStore(database="shop", ssl_mode="maybe")
 
 
@@ -173,7 +173,7 @@ def test_what_ends_a_connection_below_the_driver(error):
         (1045, StoreError, "GRANT SELECT, INSERT, UPDATE, DELETE ON `shop`"),
         (1142, StoreError, "GRANT SELECT, INSERT, UPDATE, DELETE ON `shop`"),
         (1290, StoreError, "primary"),
-        (1114, StoreError, "no room"),
+        (1114, StoreError, "disk is full"),
         (1153, StoreRefusedError, "max_allowed_packet"),
         (1205, StoreLockedError, "lock"),
         (1264, StoreRefusedError, "1264"),

@@ -40,6 +40,6 @@ def test_a_notifier_that_always_fails_pauses_ever_longer_and_logs_one_line(monke
         sender._run()
     assert pauses == [1.0, 2.0, 4.0, 8.0, 10.0, 10.0, 10.0, 0.005, 0.005]
     assert [record.getMessage() for record in caplog.records] == [
-        "relays elsewhere are not woken; they poll: no",
-        "relays elsewhere are woken again",
+        "cannot notify other relays; they poll: no",
+        "notifying other relays works again",
     ]

@@ -41,12 +41,12 @@ def test_the_address(options, expected):
 @pytest.mark.parametrize(
     ("options", "facts", "error"),
     [
-        ({"routing_key": "key"}, {}, "the event's key, and it has none"),
-        ({"routing_key": "header:region"}, {}, "the event's header:region, and it has none"),
+        ({"routing_key": "key"}, {}, "the event's key, which is missing"),
+        ({"routing_key": "header:region"}, {}, "the event's header:region, which is missing"),
         (
             {"routing_key": "header:region"},
             {"headers_json": json.dumps({"region": "é" * 128})},
-            "header:region is no routing key: it has more than 255 bytes",
+            "header:region cannot be a routing key: it is longer than 255 bytes",
         ),
     ],
 )

@@ -156,7 +156,7 @@ async def test_a_returned_message_stops_its_key_and_says_where_it_was_to_go():
     assert trip.verdicts() == {"a1": "misconfigured", "a3": "unsent", "b2": "confirmed"}
     assert trip.reporter.outcome(a.record).error == (
         "unroutable (312 NO_ROUTE): no queue is bound to the exchange 'orders' for the routing "
-        "key 'order.created'. Bind one; the event and its key wait"
+        "key 'order.created'. Bind one; the event and its key wait until then"
     )
     assert trip.call.is_clean
 
@@ -332,4 +332,4 @@ async def test_what_no_message_can_hold_costs_no_neighbour():
     verdicts = trip.verdicts()
     assert {verdicts[record.id] for record in hostile} == {"rejected"}
     assert {verdicts[record.id] for record in good} == {"confirmed"}
-    assert "no AMQP message can hold it" in trip.reporter.outcome(surrogate).error
+    assert "it cannot be encoded as an AMQP message" in trip.reporter.outcome(surrogate).error

@@ -56,7 +56,7 @@ def test_options_in_python_and_in_the_url_are_put_together():
         ("exchange=a&exchange=b", r"'exchange' is given twice"),
         ("exchange=a&exchange_from=topic", "give exchange or exchange_from, not both"),
         ("exchange_from=type", "option 'exchange_from' must be one of topic"),
-        ("exchange=caf%C3%A9", "Invalid value for exchange: up to 127 letters"),
+        ("exchange=caf%C3%A9", "Invalid value for exchange: use up to 127 letters"),
         ("exchange=" + "x" * 128, "Max length exceeded for exchange"),
         ("queue=a*b", "Invalid value for queue"),
         ("exchange_type=topik", r"unknown exchange_type 'topik'; did you mean 'topic'\?"),
@@ -69,11 +69,11 @@ def test_options_in_python_and_in_the_url_are_put_together():
         ("heartbeat_seconds=1.5", "a whole number of seconds"),
         ("cloudevents=", "cloudevents needs a source"),
         ("bindings=a", "bindings need declare=on, a queue and an exchange"),
-        ("exchange=e&queue=q&declare=on&exchange_type=direct", "say with which routing keys"),
-        ("exchange_from=topic&queue=q", "cannot be bound to exchanges that topics name"),
-        ("app_id=" + "x" * 256, "more than 255 bytes"),
-        ("exchange=e&queue=q&declare=on&bindings=" + "x" * 256, "more than 255 bytes"),
-        ("cafile=ca.pem", "certificates are for amqps"),
+        ("exchange=e&queue=q&declare=on&exchange_type=direct", "exchange needs the routing keys"),
+        ("exchange_from=topic&queue=q", "cannot be bound when topics choose the exchange"),
+        ("app_id=" + "x" * 256, "longer than 255 bytes"),
+        ("exchange=e&queue=q&declare=on&bindings=" + "x" * 256, "longer than 255 bytes"),
+        ("cafile=ca.pem", "certificates need an amqps"),
     ],
 )
 def test_a_wrong_option_says_what_would_be_right(query, message):
@@ -84,13 +84,13 @@ def test_a_wrong_option_says_what_would_be_right(query, message):
 def test_wrong_options_in_python():
     with pytest.raises(ConfigError, match="unknown option 'quue'; did you mean 'queue'"):
         RabbitBroker("amqp://h", quue="x")
-    with pytest.raises(ConfigError, match="'queue' is given in the URL and beside it"):
+    with pytest.raises(ConfigError, match="'queue' is given both in the URL and as an argument"):
         RabbitBroker("amqp://h?queue=a", queue="b")
-    with pytest.raises(ConfigError, match="amqp://… or amqps://…, not kafka:"):
+    with pytest.raises(ConfigError, match="amqp:// or amqps://, not kafka:"):
         RabbitBroker("kafka://h")
-    with pytest.raises(ConfigError, match="exchange_from is topic or left out, not 'type'"):
+    with pytest.raises(ConfigError, match="exchange_from must be 'topic' or left out, not 'type'"):
         RabbitSettings(exchange_from="type")
-    with pytest.raises(ConfigError, match="queue_type is quorum or classic, not 'stream'"):
+    with pytest.raises(ConfigError, match="queue_type must be quorum or classic, not 'stream'"):
         RabbitSettings(queue_type="stream")
 
 
@@ -146,7 +146,7 @@ def test_tls_looks_at_certificates_unless_told_not_to():
 def test_a_certificate_that_is_not_there_is_told_at_once():
     with pytest.raises(ConfigError, match="cafile, certfile or keyfile cannot be used"):
         RabbitBroker("amqps://h?cafile=/nowhere/ca.pem")
-    with pytest.raises(ConfigError, match="keyfile needs its certfile"):
+    with pytest.raises(ConfigError, match="keyfile needs a certfile"):
         RabbitBroker("amqps://h?keyfile=/nowhere/key.pem")
 
 

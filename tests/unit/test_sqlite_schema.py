@@ -73,7 +73,9 @@ async def test_a_newer_schema_is_refused(tmp_path):
     with closing(sqlite3.connect(store.path, isolation_level=None)) as db:
         db.execute("UPDATE postroom_meta SET value = '99' WHERE name = 'schema_version'")
     for call in (store.migrate, store.open):
-        with pytest.raises(SchemaError, match=r"version 99, made by a newer postroom; .* knows 1"):
+        with pytest.raises(
+            SchemaError, match=r"version 99, created by a newer postroom; .* knows 1"
+        ):
             await call()
     assert schema_version(store.path) == ("99",)
 
@@ -96,7 +98,7 @@ async def test_open_makes_no_file(tmp_path):
 
 
 async def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(StoreError, match=f"no folder {tmp_path}/none"):
+    with pytest.raises(StoreError, match=f"the folder {tmp_path}/none does not exist"):
         await SqliteStore(tmp_path / "none" / "app.db").migrate()
 
 
@@ -113,7 +115,9 @@ async def test_a_database_in_utf_16_is_refused(tmp_path):
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.execute("PRAGMA encoding = 'UTF-16le'")
         db.execute("CREATE TABLE orders (id)")
-    with pytest.raises(SchemaError, match="UTF-16le: payloads would not come back byte for byte"):
+    with pytest.raises(
+        SchemaError, match="UTF-16le, which does not preserve payloads byte for byte"
+    ):
         await SqliteStore(path).migrate()
 
 

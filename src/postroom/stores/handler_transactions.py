@@ -9,8 +9,8 @@ from typing import Any, NoReturn
 from postroom.errors import TransactionError
 
 _REFUSED = (
-    "a handler must not call {name}(): postroom commits its transaction when it returns, and rolls "
-    "it back when it raises. To ignore a database error put the statement into a savepoint; to do "
+    "a handler must not call {name}(): postroom commits its transaction when it returns and rolls "
+    "it back when it raises. To ignore a database error, run the statement in a savepoint; to do "
     "nothing, return"
 )
 

@@ -302,7 +302,7 @@ class _Cluster:
         """Return why nothing can be sent at all, if that is so."""
         others = [loss for loss in losses if loss.verdict is None]
         if others and not others[0].left:
-            return f"no transaction could be begun: {others[0].error}"
+            return f"cannot begin a transaction: {others[0].error}"
         try:
             await self.topics.ask()
         except UnreachableError as unreachable:

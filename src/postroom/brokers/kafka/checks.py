@@ -79,8 +79,8 @@ def judge_keys(key: str) -> Iterator[Finding]:
     if key == "id":
         yield Finding(
             "info", "the message key is the event's id (key=id)",
-            "events of one aggregate go to any partition: their order is lost",
-            "leave key=id out if a consumer relies on the order of an aggregate",
+            "events of one aggregate go to different partitions, so their order is lost",
+            "remove key=id if a consumer relies on the order of an aggregate",
         )  # fmt: skip
 
 
@@ -100,8 +100,9 @@ def judge_topic(name: str, topic: Topic, *, creates: bool = False) -> Iterator[F
     if limit < MAX_PAYLOAD_BYTES:
         yield Finding(
             "warning",
-            f"topic {name!r} takes {limit:,} bytes; an event may have {MAX_PAYLOAD_BYTES:,}",
-            "a larger event is rejected, and becomes a dead letter",
+            f"topic {name!r} accepts {limit:,} bytes; an event may have up to "
+            f"{MAX_PAYLOAD_BYTES:,}",
+            "a larger event is rejected and becomes a dead letter",
             _alter(name, f"max.message.bytes={MAX_PAYLOAD_BYTES + _OVERHEAD}"),
         )
 
@@ -111,26 +112,25 @@ def _check_safety(name: str, topic: Topic) -> Iterator[Finding]:
     if fewest < 2:
         yield Finding(
             "warning", f"topic {name!r} has min.insync.replicas={fewest}",
-            "acks=all means one broker then: what only it has counts as confirmed, and goes with "
-            "it",
+            "acks=all then means a single broker: a confirmed event is lost if that broker fails",
             _alter(name, "min.insync.replicas=2") + ", with three replicas",
         )  # fmt: skip
     elif topic.replicas < fewest:
         yield Finding(
             "error",
             f"topic {name!r} has {topic.replicas} replicas and min.insync.replicas={fewest}",
-            "Kafka refuses every message: its events wait", _reassign(name),
+            "Kafka refuses every message, so its events wait", _reassign(name),
         )  # fmt: skip
     elif topic.replicas == fewest:
         yield Finding(
             "warning",
             f"topic {name!r} has {topic.replicas} replicas and min.insync.replicas={fewest}",
-            "its events wait whenever a single broker is away", _reassign(name),
+            "its events wait whenever a single broker is unreachable", _reassign(name),
         )  # fmt: skip
     if topic.config.get("unclean.leader.election.enable") == "true":
         yield Finding(
             "error", f"topic {name!r} has unclean.leader.election.enable=true",
-            "a broker that lags behind may become the leader: confirmed events are lost (G2)",
+            "a broker that lags behind can become the leader, and confirmed events are lost (G2)",
             _alter(name, "unclean.leader.election.enable=false"),
         )  # fmt: skip
 
@@ -139,8 +139,8 @@ def _check_retention(name: str, config: Mapping[str, Any]) -> Iterator[Finding]:
     if "compact" in str(config.get("cleanup.policy", "")):
         yield Finding(
             "warning", f"topic {name!r} is compacted",
-            "of each key only the last event is sure to be kept: a consumer that is behind misses "
-            "earlier ones",
+            "only the last event of each key is guaranteed to be kept; a consumer that lags behind "
+  "misses earlier ones",
             _alter(name, "cleanup.policy=delete"),
         )  # fmt: skip
 

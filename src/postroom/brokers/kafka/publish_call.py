@@ -9,7 +9,7 @@ from postroom.broker import UNSENT, Outcome, Reporter, Verdict
 from postroom.brokers.kafka.verdicts import NEVER_LEFT, NO_REPORT, Loss
 from postroom.record import Record
 
-_BEHIND = Outcome(Verdict.UNKNOWN, "behind an earlier event of its key that was not confirmed")
+_BEHIND = Outcome(Verdict.UNKNOWN, "an earlier event of its key was not confirmed")
 
 
 class PublishCall:

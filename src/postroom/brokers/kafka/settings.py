@@ -22,22 +22,22 @@ _GUARDED: Mapping[str, str] = {
     "enable.idempotence": "it is always on",
     "acks": "it is always all",
     "request.required.acks": "acks is always all",
-    "enable.gapless.guarantee": "it is always on: without it later events pass a failed one",
+    "enable.gapless.guarantee": "it is always on: without it, later events overtake a failed one",
     "message.timeout.ms": "use publish_seconds",
     "delivery.timeout.ms": "use publish_seconds",
     "message.send.max.retries": "use publish_seconds",
     "retries": "use publish_seconds",
-    "transactional.id": "use delivery='transactional': each lane has an id of its own",
+    "transactional.id": "use delivery='transactional': each lane has its own id",
     "compression.type": "use compression",
     "compression.codec": "use compression",
     "linger.ms": "use linger_seconds",
     "queue.buffering.max.ms": "use linger_seconds",
     "batch.size": "use batch_bytes",
     "batch.num.messages": "use batch_bytes",
-    "message.max.bytes": "the topic's own limit counts",
+    "message.max.bytes": "the topic's own limit applies",
     "allow.auto.create.topics": "use create_topics",
-    "error_cb": "errors are told by the relay",
-    "on_delivery": "outcomes are told by the relay",
+    "error_cb": "the relay reports errors",
+    "on_delivery": "the relay reports outcomes",
     "logger": "lines go to the logger postroom.brokers.kafka",
     "log_cb": "lines go to the logger postroom.brokers.kafka",
 }
@@ -193,7 +193,7 @@ class KafkaSettings:
         """
         if url.driver or url.path not in ("", "/"):
             raise ConfigError(
-                "kafka URL: it has the form kafka://host:9092,host:9092?topic=…, without a path"
+                "kafka URL: write kafka://host:9092,host:9092?topic=…, without a path"
             )
         if not url.hosts:
             raise ConfigError("kafka URL: a host is missing, as in kafka://localhost:9092")

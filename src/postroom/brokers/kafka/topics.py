@@ -146,7 +146,7 @@ class Topics:
                 elif len(partition.isr) < min(standing.min_replicas, len(partition.replicas)):
                     found[name, partition.id] = (
                         f"{where} has {len(partition.isr)} in-sync replicas; min.insync.replicas "
-                        f"asks for {standing.min_replicas}"
+                        f"requires {standing.min_replicas}"
                     )
         asked = [(name, n) for name, n in places - found.keys() if n is not None and n >= 0]
         for place in await self._silent(asked):

@@ -75,14 +75,14 @@ def not_taken(problem: KafkaError) -> Loss:
 def outgrows_queue(size: int) -> Loss:
     """Return the loss of an event that the empty queue of the producer does not take."""
     said = (
-        f"the producer's own queue is too small for it ({size} bytes): raise "
+        f"the producer's queue is too small for this event ({size} bytes): raise "
         "queue.buffering.max.kbytes, or leave it at its default"
     )
     return Loss(_E._QUEUE_FULL, said, left=False, verdict=Verdict.MISCONFIGURED)
 
 
-NEVER_LEFT = Loss(_E._STATE, "held back behind an earlier event of its key", left=False)
-NO_REPORT = Loss(_E._PURGE_INFLIGHT, "no delivery report came")
+NEVER_LEFT = Loss(_E._STATE, "held back: an earlier event of its key was not confirmed", left=False)
+NO_REPORT = Loss(_E._PURGE_INFLIGHT, "no delivery report arrived")
 
 
 def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -> Outcome:

@@ -149,7 +149,9 @@ class RabbitBroker:
 
         def compose(record: Record) -> Message | Outcome:
             if record.id in channel_killers:
-                return Outcome(Verdict.UNKNOWN, "it has closed its channel before, and goes alone")
+                return Outcome(
+                    Verdict.UNKNOWN, "it has closed its channel before and is published alone"
+                )
             if missing and (error := missing.get(writer.exchange_of(record))):
                 return Outcome(Verdict.MISCONFIGURED, error)
             return writer.write(record, reporter.outbox_id)
@@ -187,8 +189,8 @@ class RabbitBroker:
             await link.ready()
             return Outcome(
                 Verdict.MISCONFIGURED,
-                f"{unknown.error}, though RabbitMQ answers: a queue behind "
-                f"{shown(self._writer.exchange_of(record))} hangs, or has lost its quorum",
+                f"{unknown.error}, although RabbitMQ responds: a queue behind "
+                f"{shown(self._writer.exchange_of(record))} is stuck, or has lost its quorum",
             )
         raise ConnectionError(unknown.error)
 
@@ -252,7 +254,7 @@ class _Note:
 
     def __init__(self, outbox_id: str) -> None:
         self.outbox_id = outbox_id
-        self.outcome = Outcome(Verdict.UNKNOWN, "RabbitMQ did not say what became of it")
+        self.outcome = Outcome(Verdict.UNKNOWN, "RabbitMQ did not report an outcome")
 
     def confirm(self, _: Sequence[Record]) -> None:
         self.outcome = CONFIRMED

@@ -182,7 +182,7 @@ class PlainChannel(_Listening):
         for name in message.headers:
             if len(name.encode()) > _MAX_HEADER_NAME:
                 raise UnsendableError(
-                    f"the name of its header {name[:40]!r}… has more than {_MAX_HEADER_NAME} bytes"
+                    f"the header name {name[:40]!r}… is longer than {_MAX_HEADER_NAME} bytes"
                 )
         try:
             Basic.Publish(exchange=message.exchange, routing_key=message.routing_key)

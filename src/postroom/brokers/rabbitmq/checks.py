@@ -36,10 +36,10 @@ _DEFAULT_LIMIT, _LIMITS_BY_DEFAULT = 20, 4  # deliveries, and RabbitMQ's version
 _NEVER_REACHED = 1_000_000
 _PATIENCE_SECONDS = 10.0
 _DROPS = {
-    "x-message-ttl": "milliseconds after which messages are dropped",
-    "x-expires": "milliseconds without a consumer after which the queue is dropped",
-    "x-max-length": "messages, and beyond it the oldest are dropped",
-    "x-max-length-bytes": "bytes, and beyond it the oldest are dropped",
+    "x-message-ttl": "milliseconds, after which messages are dropped",
+    "x-expires": "milliseconds without a consumer, after which the queue is deleted",
+    "x-max-length": "messages, beyond which the oldest are dropped",
+    "x-max-length-bytes": "bytes, beyond which the oldest are dropped",
 }
 _ASKED = (SINGLE, "x-overflow", "x-dead-letter-exchange", *_DROPS)
 
@@ -78,7 +78,7 @@ async def examine_queue(
     """Return what is odd about a queue that is consumed."""
     found = await _properties(link, queue)
     if found is None:
-        return [] if options.declare else [_missing(f"there is no queue {queue!r}")]
+        return [] if options.declare else [_missing(f"the queue {queue!r} does not exist")]
     return [
         *judge_queue(queue, found),
         *judge_limit(queue, found, link.major_version),
@@ -89,29 +89,30 @@ async def examine_queue(
 
 def judge_queue(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
     """Say how safe a queue is for what it has confirmed (G2)."""
-    another = f"make another one, as with queue={queue}-2&queue_type=quorum&declare=on"
+    another = f"create another one, for example with queue={queue}-2&queue_type=quorum&declare=on"
     if found.get("durable") == "false":
         yield Finding(
             "error", f"the queue {queue!r} is not durable",
-            "RabbitMQ forgets it when it restarts, with all that it has confirmed", another,
+            "a restart of RabbitMQ deletes it, and every message that it has confirmed", another,
         )  # fmt: skip
     elif found.get(KIND) == "classic":
         yield Finding(
             "warning", f"{queue!r} is a classic queue, not a quorum queue",
-            "one node alone has its messages: what it confirmed is gone if its disk is", another,
+            "a single node holds its messages: confirmed messages are lost with its disk", another,
         )  # fmt: skip
     if found.get("auto_delete") == "true":
         yield Finding(
-            "warning", f"the queue {queue!r} is deleted when its last consumer leaves",
-            "what it has confirmed goes with it", another,
+            "warning", f"the queue {queue!r} is deleted when its last consumer disconnects",
+            "every message that it has confirmed is deleted with it", another,
         )  # fmt: skip
     rejects = str(found.get("x-overflow", "")).startswith("reject-publish")
     for name, what in _DROPS.items():
         if name in found and not (rejects and name.startswith("x-max-length")):
             yield Finding(
                 "warning", f"the queue {queue!r} has {name}={found[name]}: {what}",
-                "an event that was confirmed may never reach its consumer",
-                "leave it out; to bound a queue, x-overflow=reject-publish makes events wait",
+                "a confirmed event may never reach its consumer",
+                "remove it; to limit a queue, use x-overflow=reject-publish, which makes "
+                "events wait",
             )  # fmt: skip
 
 
@@ -131,16 +132,16 @@ def judge_limit(queue: str, found: Mapping[str, Any], version: int) -> Iterator[
             "info",
             f"after {count} deliveries the queue {queue!r} moves a message to the exchange "
             f"{exchange!r} ({LIMIT}={limit}{whose})",
-            "a consumer that crashes or is cut off that often no longer receives what it held; "
-            "postroom does not read from there",
-            "watch the queue behind that exchange",
+            "a consumer that crashes or is disconnected this many times stops receiving the "
+            "messages it held; postroom does not read from that exchange",
+            "monitor the queue behind that exchange",
         )
         return
     yield Finding(
         "warning",
         f"after {count} deliveries the queue {queue!r} drops a message ({LIMIT}={limit}{whose})",
-        "a consumer that crashes or is cut off that often loses every message that it held",
-        f"make another queue, as with queue={queue}-2&declare=on, or give this one a "
+        "a consumer that crashes or is disconnected this many times loses every message it held",
+        f"create another queue, for example with queue={queue}-2&declare=on, or give this one a "
         "dead-letter exchange by a policy",
     )
 
@@ -150,8 +151,8 @@ def judge_order(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
     if found.get(KIND) in ("classic", "quorum") and found.get(SINGLE) != "true":
         yield Finding(
             "warning", f"the queue {queue!r} has no single active consumer",
-            "with two consumers the events of a key are handled out of order",
-            f"run one consumer at a time, or make another queue with queue={queue}-2&declare=on",
+            "with two consumers, the events of a key are handled out of order",
+            f"run one consumer at a time, or create another queue with queue={queue}-2&declare=on",
         )  # fmt: skip
 
 
@@ -169,10 +170,10 @@ def judge_declared(
         unsafe = any(name in other for name in refused(options, consumes=consumes))
         yield Finding(
             "error" if unsafe else "warning",
-            f"the queue {queue!r} is there with other properties: {what}",
-            "declare=on refuses it: nothing is sent or consumed"
+            f"the queue {queue!r} exists with other properties: {what}",
+            "declare=on refuses it: nothing is published or consumed"
             if unsafe
-            else "declare=on does not change a queue: it is used as it is",
+            else "declare=on does not change an existing queue; it is used as it is",
             "name another queue, or delete this one while it is empty",
         )
 

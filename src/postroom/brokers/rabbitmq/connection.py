@@ -94,8 +94,8 @@ class RabbitConnection:
                     await connection.connect()
                 except aiormq.exceptions.InvalidFrameError as error:  # all that aiormq says of it
                     raise UnreachableError(
-                        f"RabbitMQ hung up over the virtual host {connection.vhost!r}: it is not "
-                        "there, or this user may not use it"
+                        "RabbitMQ closed the connection to the virtual host "
+                        f"{connection.vhost!r}: it does not exist, or this user has no access to it"
                     ) from error
         except BaseException:
             transport.abort()
@@ -209,7 +209,7 @@ class RabbitConnection:
             try:
                 Exchange.Declare(exchange=exchange)
             except ValueError:
-                errors[exchange] = f"{exchange!r} is no name for an exchange"
+                errors[exchange] = f"{exchange!r} is not a valid exchange name"
                 continue
             try:
                 if self._options.declare:

@@ -57,7 +57,7 @@ class Encoder:
         if len(header) > self._room:
             raise UnsendableError(
                 f"its headers take {len(header)} bytes, and a frame holds {self._room}: shorten "
-                "them, or raise frame_max of RabbitMQ"
+                "them, or raise RabbitMQ's frame_max"
             )
         body = record.payload
         if len(body) <= self._room:
@@ -91,7 +91,7 @@ class Encoder:
 def _short(text: str) -> bytes:
     data = text.encode()
     if len(data) > _MAX_SHORT:
-        raise UnsendableError(f"{text[:40]!r}… has more than {_MAX_SHORT} bytes")
+        raise UnsendableError(f"{text[:40]!r}… is longer than {_MAX_SHORT} bytes")
     return bytes((len(data),)) + data
 
 

@@ -59,12 +59,13 @@ class Writer:
         if routing_key is None:
             return Outcome(
                 Verdict.MISCONFIGURED,
-                f"the routing key is the event's {self._what}, and it has none",
+                f"the routing key is taken from the event's {self._what}, which is missing",
             )
         if self._header and len(routing_key.encode()) > _MAX_KEY:
             return Outcome(
                 Verdict.MISCONFIGURED,
-                f"the event's {self._what} is no routing key: it has more than {_MAX_KEY} bytes",
+                f"the event's {self._what} cannot be a routing key: it is longer than "
+                f"{_MAX_KEY} bytes",
             )
         headers: dict[str, str] = {}
         try:

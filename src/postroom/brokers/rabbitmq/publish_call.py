@@ -87,7 +87,8 @@ class PublishCall:
             Outcome(
                 Verdict.MISCONFIGURED,
                 f"unroutable ({reply}): no queue is bound to {shown(message.exchange)} for the "
-                f"routing key {message.routing_key!r}. Bind one; the event and its key wait",
+                f"routing key {message.routing_key!r}. Bind one; the event and its key wait "
+                "until then",
             ),
         )
 
@@ -121,7 +122,7 @@ class PublishCall:
                 self._stop(run, Outcome(Verdict.REJECTED, str(error)))
                 continue
             except Exception as error:  # a row of a stranger, such as text that has no bytes
-                said = f"no AMQP message can hold it: {short_error(error)}"
+                said = f"it cannot be encoded as an AMQP message: {short_error(error)}"
                 self._stop(run, Outcome(Verdict.REJECTED, said))
                 continue
             self._written += 1
@@ -194,7 +195,7 @@ class PublishCall:
                 self._reporter.report(run.popleft(), UNSENT)
 
 
-BLOCKED = "RabbitMQ has blocked this connection; it is short of memory or disk space"
+BLOCKED = "RabbitMQ has blocked this connection: it is low on memory or disk space"
 
 
 def nack(message: Message, *, flowed_on: bool) -> Outcome:
@@ -205,7 +206,7 @@ def nack(message: Message, *, flowed_on: bool) -> Outcome:
     """
     error = (
         f"refused (nack): a queue behind {shown(message.exchange)} for the routing key "
-        f"{message.routing_key!r} is full or not available"
+        f"{message.routing_key!r} is full or unavailable"
     )
     return Outcome(Verdict.MISCONFIGURED if flowed_on else Verdict.OUTAGE, error)
 

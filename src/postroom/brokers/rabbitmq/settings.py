@@ -67,20 +67,22 @@ class RabbitSettings:
     def __post_init__(self) -> None:
         for text in (self.app_id, *(self.bindings or ())):
             if len(text.encode()) > _MAX_SHORT:
-                raise ConfigError(f"{text[:40]!r}… has more than {_MAX_SHORT} bytes")
+                raise ConfigError(f"{text[:40]!r}… is longer than {_MAX_SHORT} bytes")
         try:
             Exchange.Declare(exchange=self.exchange)
             Queue.Declare(queue=self.queue or "")
         except ValueError as error:  # pamqp is stricter than RabbitMQ, and cannot send others
-            raise ConfigError(f"{error}: up to 127 letters, digits and -_.:@#,/+ go") from error
+            raise ConfigError(f"{error}: use up to 127 letters, digits and -_.:@#,/+") from error
         if self.exchange_from not in (None, "topic"):
-            raise ConfigError(f"exchange_from is topic or left out, not {self.exchange_from!r}")
+            raise ConfigError(
+                f"exchange_from must be 'topic' or left out, not {self.exchange_from!r}"
+            )
         if self.exchange_from and self.exchange:
             raise ConfigError("give exchange or exchange_from, not both")
         if self.exchange_type not in _EXCHANGE_TYPES and not self.exchange_type.startswith("x-"):
             raise ConfigError(unknown("exchange_type", self.exchange_type, _EXCHANGE_TYPES))
         if self.queue_type not in ("classic", "quorum"):
-            raise ConfigError(f"queue_type is quorum or classic, not {self.queue_type!r}")
+            raise ConfigError(f"queue_type must be quorum or classic, not {self.queue_type!r}")
         key = self.routing_key
         named = key is not None and key.startswith(HEADER) and key != HEADER
         if key is not None and key not in _ROUTING_KEYS and not named:
@@ -89,23 +91,25 @@ class RabbitSettings:
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name} must be more than 0, not {getattr(self, name)!r}")
         if self.heartbeat_seconds < 1 or self.heartbeat_seconds != int(self.heartbeat_seconds):
-            raise ConfigError("heartbeat_seconds is a whole number of seconds")
+            raise ConfigError("heartbeat_seconds must be a whole number of seconds")
         if self.cloudevents == "":
-            raise ConfigError("cloudevents needs a source, as in cloudevents=/shop/orders")
+            raise ConfigError("cloudevents needs a source, for example cloudevents=/shop/orders")
         if self.keyfile and not self.certfile:
-            raise ConfigError("keyfile needs its certfile")
+            raise ConfigError("keyfile needs a certfile")
         self._check_declaration()
 
     def _check_declaration(self) -> None:
         if self.bindings and not (self.declare and self.queue and self.exchange):
             raise ConfigError("bindings need declare=on, a queue and an exchange")
         if self.queue and self.exchange_from:
-            raise ConfigError("a queue cannot be bound to exchanges that topics name: leave it out")
+            raise ConfigError(
+                "a queue cannot be bound when topics choose the exchange: leave the queue out"
+            )
         binds = self.declare and self.queue and self.exchange and self.bindings is None
         if binds and self.exchange_type not in ("topic", "fanout"):
             raise ConfigError(
-                f"say with which routing keys the queue is bound to the {self.exchange_type} "
-                "exchange, as in bindings=order.created,order.paid"
+                f"the {self.exchange_type} exchange needs the routing keys that bind the "
+                "queue to it, for example bindings=order.created,order.paid"
             )
 
     def binding_keys(self) -> tuple[str, ...]:
@@ -159,16 +163,16 @@ def read_settings(
 ) -> RabbitSettings:
     """Merge what the URL says with what was given in Python; twice the same is an error."""
     if url.scheme not in ("amqp", "amqps"):
-        raise ConfigError(f"RabbitMQ is at amqp://… or amqps://…, not {url.scheme}:")
+        raise ConfigError(f"a RabbitMQ URL begins with amqp:// or amqps://, not {url.scheme}:")
     names = {field.name for field in fields(RabbitSettings)}
     for name in given:
         if name not in names:
             raise ConfigError(unknown("option", name, names))
     from_url: dict[str, Any] = url.options(_FROM_TEXT)
     for name in from_url.keys() & given.keys():
-        raise ConfigError(f"option {name!r} is given in the URL and beside it")
+        raise ConfigError(f"option {name!r} is given both in the URL and as an argument")
     merged = replace(options or RabbitSettings(), **from_url, **given)
     tls = {"cafile", "certfile", "keyfile"}
     if url.scheme == "amqp" and any(getattr(merged, name) for name in tls):
-        raise ConfigError("certificates are for amqps:// URLs")
+        raise ConfigError("certificates need an amqps:// URL")
     return merged

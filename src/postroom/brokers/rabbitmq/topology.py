@@ -35,7 +35,7 @@ _INEQUIVALENT = re.compile(
 NUMBERS = ("byte", "short", "long", "signedint", "unsignedint")
 _MOST_ARGUMENTS = 20
 _LOSES = dict.fromkeys(
-    ("durable", "auto_delete"), "it would lose messages: name another one, or delete it"
+    ("durable", "auto_delete"), "it would lose messages. Name another queue, or delete this one"
 )
 
 _log = logging.getLogger(__name__)
@@ -85,8 +85,8 @@ def refused(options: RabbitSettings, *, consumes: bool) -> Mapping[str, str]:
         return _LOSES
     return {
         **_LOSES,
-        SINGLE: "several consumers would handle the events of a key out of order: name another "
-        "one, or add single=off to do without order",
+        SINGLE: "several consumers would handle the events of a key out of order. Name another "
+        "queue, or add single=off to give up the order",
     }
 
 

@@ -17,7 +17,7 @@ _NOT_ALLOWED = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
 }
-_ADVICE = ". Allow its user to read the group and the topics"
+_ADVICE = ". Grant its user READ on the group and the topics"
 
 Place = tuple[str, int]
 
@@ -62,7 +62,7 @@ class Commits:
         elif not self._refused:
             self._pauses = Pauses()
             if self._connection.accepted():
-                _log.warning("Kafka takes the offsets of this consumer again")
+                _log.warning("Kafka accepts the offsets of this consumer again")
         return refused
 
     def forget(self, places: Iterable[Place]) -> None:
@@ -71,12 +71,12 @@ class Commits:
 
     def _note(self, error: KafkaError) -> None:
         if error.code() in _REBALANCING:
-            _log.debug("Kafka did not take an offset during a rebalance: %s", error.str())
+            _log.debug("Kafka did not accept an offset during a rebalance: %s", error.str())
         elif self._connection.refused(f"Kafka: {error.str()}"):
             _log.warning(
-                "Kafka refuses the offsets of this consumer (they are offered again, with pauses): "
-                "%s. Messages are handled; after a restart they come again, and the inbox drops "
-                "them%s",
+                "Kafka refuses the offsets of this consumer (postroom retries with backoff): "
+                "%s. Messages are still handled; after a restart they are delivered again, "
+                "and the inbox drops them%s",
                 error.str(),
                 _ADVICE if error.code() in _NOT_ALLOWED else "",
             )

@@ -30,7 +30,7 @@ def incoming(message: Message, names: Names = NO_NAMES, generation: str = "") ->
         found = cast("Sequence[tuple[str, Any]] | None", _headers_of(message))
     except Exception as error:
         found = None
-        problem = f"its headers cannot be read, one has a name that is not UTF-8: {_cause(error)}"
+        problem = f"its headers cannot be read: a name is not UTF-8: {_cause(error)}"
     for name, value in found or ():
         if value is not None:  # of several with one name the first counts, as ours come first
             text = value if isinstance(value, str) else value.decode(errors="replace")

@@ -18,7 +18,7 @@ _GUARDED = {
     "enable.auto.offset.store": "offsets are committed after the handlers' commit",
     "group.id": "use group",
     "auto.offset.reset": "use start",
-    "bootstrap.servers": "they are the hosts of the URL",
+    "bootstrap.servers": "use the hosts of the URL",
     "partition.assignment.strategy": "it is always cooperative-sticky",
 }
 OPTIONS: Mapping[str, Callable[[str], Any]] = {
@@ -51,9 +51,9 @@ class KafkaSourceOptions:
 
     def __post_init__(self) -> None:
         if not self.topic or not all(self.topic):
-            raise ConfigError("kafka URL: topics are missing, as in ?topic=orders&group=payments")
+            raise ConfigError("kafka URL: topic is missing, as in ?topic=orders&group=payments")
         if not self.group:
-            raise ConfigError("kafka URL: a group is missing, as in ?topic=orders&group=payments")
+            raise ConfigError("kafka URL: group is missing, as in ?topic=orders&group=payments")
         for name in self.config:
             if name in _GUARDED:
                 raise ConfigError(f"Kafka: {name} cannot be set here; {_GUARDED[name]}")
@@ -87,14 +87,14 @@ class KafkaSourceOptions:
     def read(cls, url: Url, given: Mapping[str, Any]) -> KafkaSourceOptions:
         """Merge what the URL says with what was given in Python."""
         if url.scheme != "kafka" or url.driver or url.path not in ("", "/") or not url.hosts:
-            raise ConfigError("kafka URL: it has the form kafka://host:9092?topic=…&group=…")
+            raise ConfigError("kafka URL: write kafka://host:9092?topic=…&group=…")
         for name in given:
             if name not in {*OPTIONS, "config"}:
                 raise ConfigError(unknown("option", name, OPTIONS))
         dotted = {name: str for name, _ in url.query if "." in name}
         found: dict[str, Any] = url.options({**OPTIONS, **dotted})
         for name in found.keys() & given.keys():
-            raise ConfigError(f"option {name!r} is given in the URL and beside it")
+            raise ConfigError(f"option {name!r} is given both in the URL and as an argument")
         config: dict[str, Any] = {name: found.pop(name) for name in dotted}
         found |= given
         if url.user is not None:  # a password never goes over an open line unless asked to

@@ -159,13 +159,15 @@ class Poller(threading.Thread):
     def _broken(self, why: str) -> None:
         """Note that the client has failed; the log hears of it once for each reason."""
         if self._connection.lost(why) or why != self._told:
-            _log.warning("the Kafka consumer failed (a new one is made, with pauses): %s", why)
+            _log.warning(
+                "the Kafka consumer failed (postroom creates a new one, with backoff): %s", why
+            )
         self._told = why
 
     def _failed(self, error: KafkaError) -> None:
         """Hear from librdkafka what is wrong; it says so again and again."""
         if error.code() in _UNREACHABLE and self._connection.lost(f"Kafka: {error.str()}"):
-            _log.warning("Kafka cannot be reached (postroom goes on trying): %s", error.str())
+            _log.warning("Kafka is unreachable (postroom keeps trying): %s", error.str())
 
     def _look_for_brokers(self, client: Client) -> None:
         """Ask whether the brokers are back: librdkafka does not tell.
@@ -178,7 +180,7 @@ class Poller(threading.Thread):
             client.list_topics(self._options.topic[0], timeout=_LOOK_SECONDS)
             self._connection.restored()
             self._told = ""
-            _log.warning("Kafka can be reached again")
+            _log.warning("Kafka is reachable again")
 
     # -- messages -----------------------------------------------------------------------------
     def _hand_over(self, client: Client, messages: Sequence[Message]) -> None:
@@ -223,7 +225,7 @@ class Poller(threading.Thread):
         partition.arrived(offset)
         client.seek(TopicPartition(partition.topic, partition.number, offset + 1))
         place = f"{partition.topic}/{partition.number}/{offset}"
-        problem = f"the record {place} cannot be unpacked: {error.str()}"
+        problem = f"the record {place} cannot be decoded: {error.str()}"
         _log.error("Kafka: %s; it becomes a dead letter without a body", problem)
         found = Incoming(partition.topic, b"", {BODY_BYTES: "0"}, None, place, problem)
         return [KafkaDelivery(partition, offset, found)]
@@ -244,7 +246,10 @@ class Poller(threading.Thread):
 
         If something fails a new client begins there: the id is noted at the end.
         """
-        _log.warning("the topic %r was deleted and created again: it is read from its start", topic)
+        _log.warning(
+            "the topic %r was deleted and created again; postroom reads it from the beginning",
+            topic,
+        )
         for place, old in list(self._partitions.items()):
             if old.topic == topic and old.topic_id != topic_id:
                 old.lose()

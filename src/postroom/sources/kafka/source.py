@@ -89,8 +89,8 @@ class KafkaSource:
             await asyncio.to_thread(thread.join, _CLOSE_SECONDS)
             if thread.is_alive():  # it ends with the process
                 _log.warning(
-                    "Kafka does not answer: the consumer has ended without it. Messages whose "
-                    "offsets were not committed come again, and the inbox drops them"
+                    "Kafka did not answer before the consumer stopped. Messages whose "
+                    "offsets were not committed are delivered again, and the inbox drops them"
                 )
         self.connection.restored()  # nobody wants it any more
         self.connection.accepted()
@@ -113,7 +113,7 @@ class KafkaSource:
             for topic in self.options.topic:
                 found = client.list_topics(topic, timeout=_ANSWER_SECONDS).topics.get(topic)
                 if found is None or found.error is not None:
-                    said = "it is not there" if found is None else found.error.str()
+                    said = "it does not exist" if found is None else found.error.str()
                     raise ConfigError(f"Kafka: the topic {topic!r} cannot be consumed: {said}")
         except KafkaException as error:
             if must_answer:

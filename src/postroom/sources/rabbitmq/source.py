@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 3.0
 # NOT_FOUND, but it is there: its node is away, or RabbitMQ is still starting.
 _NOT_BACK_YET = re.compile("crashed and failed to restart|is down or inaccessible|is stopped")
-_UNKNOWN = Content("", None, None, None, None, {}, "its properties did not arrive")
+_UNKNOWN = Content("", None, None, None, None, {}, "its properties were not received")
 _LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
 
 
@@ -65,9 +65,9 @@ class QueueOptions:
 
     def __post_init__(self) -> None:
         if not self.queue:
-            raise ConfigError("a queue is missing, as in amqp://host/vhost?queue=payments")
+            raise ConfigError("queue is missing, as in amqp://host/vhost?queue=payments")
         if not 0 < self.prefetch < 65_536:
-            raise ConfigError(f"prefetch is a number from 1 to 65535, not {self.prefetch!r}")
+            raise ConfigError(f"prefetch must be a number from 1 to 65535, not {self.prefetch!r}")
 
 
 def _listed(text: str) -> tuple[str, ...]:
@@ -99,14 +99,14 @@ _OF_LINK: Mapping[str, Callable[[str], Any]] = {
 def read_options(url: Url, given: Mapping[str, Any]) -> QueueOptions:
     """Merge what the URL says with what was given in Python; twice the same is an error."""
     if url.scheme not in ("amqp", "amqps"):
-        raise ConfigError(f"RabbitMQ is at amqp://… or amqps://…, not {url.scheme}:")
+        raise ConfigError(f"a RabbitMQ URL begins with amqp:// or amqps://, not {url.scheme}:")
     known = {**_OWN, **_OF_LINK}
     for name in given:
         if name not in known:
             raise ConfigError(unknown("option", name, known))
     found: dict[str, Any] = url.options(known)
     for name in found.keys() & given.keys():
-        raise ConfigError(f"option {name!r} is given in the URL and beside it")
+        raise ConfigError(f"option {name!r} is given both in the URL and as an argument")
     found |= given
     own = {name: found.pop(name) for name in _OWN if name in found}
     queue = own.pop("queue", "")
@@ -178,7 +178,7 @@ class RabbitSource:
 
     def _lost(self, why: str) -> None:
         if self.connection.lost(why):
-            _log.warning("%s (postroom connects again)", why)
+            _log.warning("%s (postroom reconnects)", why)
 
     async def _connect(self) -> _Session:
         errors: list[str] = []
@@ -260,7 +260,7 @@ class _Session:
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._news.wait()
             if self._tag is not None and self._tag not in cast("Any", self._channel).consumers:
-                self._lose("RabbitMQ has cancelled the consumer: is the queue still there?")
+                self._lose("RabbitMQ has cancelled the consumer: does the queue still exist?")
         taken = [] if self.is_over else list(self._arrived)
         self._arrived.clear()
         return taken

@@ -144,7 +144,7 @@ class Oversight:
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         chosen = self._chosen([event_id], over=False)
         if not chosen:
-            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+            raise NotFoundError(f"cannot skip: there is no unfinished event with id {event_id!r}")
         self._depose(chosen)
         await self._note(by, "skip", [event_id], reason)
         stored = chosen[0]

@@ -32,7 +32,9 @@ class MemoryTransaction:
     # -- the port -----------------------------------------------------------------------------
     def check(self) -> None:
         if self._over:
-            raise AutocommitError("this transaction is over; begin a new one and add within it")
+            raise AutocommitError(
+                "this transaction has ended; begin a new one and add the event to it"
+            )
 
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
         self.check()

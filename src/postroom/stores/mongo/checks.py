@@ -49,7 +49,7 @@ def check_version(server: Mapping[str, Any]) -> Iterator[Finding]:
     if tuple(server["versionArray"][:2]) < _OLDEST:
         yield Finding(
             "error", f"MongoDB {server['version']} is too old",
-            "snapshot reads outside of transactions came with 5.0", "upgrade the server",
+            "snapshot reads outside of transactions need MongoDB 5.0", "upgrade the server",
         )  # fmt: skip
 
 
@@ -57,17 +57,17 @@ def check_kind(hello: Mapping[str, Any], *, transactions: bool) -> Iterator[Find
     """A standalone keeps fewer promises, and one node is no fail-over."""
     if not transactions:
         yield Finding(
-            "warning", "this outbox works without transactions",
-            "a relay past its lease may still change an event (G5 does not hold), an event does "
-            "not share the commit of your data unless it is embedded (G1), and there is no strict "
-            "order",
-            "make the server a replica set, one of a single member will do; or run one relay, and "
-            "embed events or run a reconciler",
+            "warning", "this outbox runs without transactions",
+            "a relay whose lease has expired can still change an event (G5 does not hold), "
+  "an event does not share the commit of your data unless it is embedded (G1), and strict order is "
+  "not available",
+            "make the server a replica set (a single member is enough); or run one relay, and "
+  "embed events or run a reconciler",
         )  # fmt: skip
     elif len(hello.get("hosts", ())) == 1:
         yield Finding(
             "info", "the replica set has one member",
-            "all promises hold, but nothing takes over when it is down", "add two members",
+            "all guarantees hold, but there is no failover", "add two members",
         )  # fmt: skip
 
 
@@ -76,9 +76,9 @@ def check_clock(server_us: int, host_us: int) -> Iterator[Finding]:
     apart = abs(server_us - host_us) / 1_000_000
     if apart > _CLOCK_SECONDS:
         yield Finding(
-            "info", f"this host's clock and the server's are {apart:.1f} s apart",
-            "nothing depends on it but `occurred_at`, which writers take from their own clock",
-            "keep the hosts' clocks in step",
+            "info", f"the clocks of this host and the server differ by {apart:.1f} s",
+            "only `occurred_at` is affected, which writers take from their own clock",
+            "synchronize the hosts' clocks",
         )  # fmt: skip
 
 
@@ -99,8 +99,8 @@ async def _check_indexes(db: Connection, embedded: tuple[str, ...]) -> list[Find
                 findings.append(
                     Finding(
                         "error",
-                        f"the index {index['name']!r} on {name} is missing or another",
-                        "reads walk over the whole collection and become slow",
+                        f"the index {index['name']!r} on {name} is missing or different",
+                        "reads scan the whole collection and become slow",
                         "create it again: `postroom migrate sql --store …` shows how",
                     )
                 )
@@ -124,8 +124,8 @@ async def _check_documents(db: Connection) -> list[Finding]:
         Finding(
             "warning",
             f"documents that cannot be read: {who}{more}",
-            "a field is missing or of another type: the relay makes dead letters of them, but "
-            "never finds those without stage, stream or lane",
+            "a field is missing or has the wrong type: the relay makes dead letters of them, but "
+            "never finds documents without stage, stream or lane",
             "correct the fields (docs: reference/tables.md), then `postroom replay`",
         )
     ]
@@ -142,20 +142,21 @@ def judge_rights(who: Mapping[str, Any]) -> Iterator[Finding]:
     """Say what a user has beyond the rights of a relay, by the answer of connectionStatus."""
     if not who["authenticatedUsers"]:
         yield Finding(
-            "info", "nobody had to log in",
-            "if the server asks nobody, whoever reaches it can change, lose or forge events",
-            "security.authorization: enabled in mongod.conf, and a user with readWrite",
+            "info", "this connection is not authenticated",
+            "if the server does not require authentication, anyone who can reach it can change, "
+  "delete or forge events",
+            "set security.authorization: enabled in mongod.conf, and create a user with readWrite",
         )  # fmt: skip
         return
     roles = {role["role"] for role in who["authenticatedUserRoles"]}
-    fix = "db.createUser({user: 'relay', pwd: …, roles: ['readWrite']}), and its name in the URL"
+    fix = "db.createUser({user: 'relay', pwd: …, roles: ['readWrite']}), and use it in the URL"
     if more := sorted(role for role in roles if role in _GREAT or role.endswith("AnyDatabase")):
         yield Finding(
             "warning", f"this user has rights on all databases: {', '.join(more)}",
-            "a mistake, or a stolen password, then reaches more than the events", fix,
+            "a mistake or a stolen password then affects more than the events", fix,
         )  # fmt: skip
     elif more := sorted(roles & _MIGRATING):
         yield Finding(
-            "info", f"this user may do more than a relay needs: {', '.join(more)}",
-            "right for migrations; a relay that can drop collections is one mistake from it", fix,
+            "info", f"this user has more rights than a relay needs: {', '.join(more)}",
+            "migrations need them; a relay should not be able to drop collections", fix,
         )  # fmt: skip

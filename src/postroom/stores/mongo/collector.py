@@ -104,9 +104,9 @@ class Collector:
                     errors.append(f"{collection.name}: {short_error(error)}")
         said = "; ".join(errors)
         if said and said != self._told:
-            _log.warning("embedded events cannot be collected now: %s", said)
+            _log.warning("cannot collect embedded events: %s", said)
         elif self._told and not said:
-            _log.info("embedded events are collected again")
+            _log.info("collecting embedded events again")
         self._told = said
         return moved, more
 
@@ -302,8 +302,8 @@ class Collector:
             moved = await collection.update_one(where, [{"$set": change}])
         if moved.modified_count:
             _log.error(
-                "%s %s: %d of its embedded events were not made by EmbeddedOutbox; "
-                "they are now in %r",
+                "%s %s: %d of its embedded events were not created by EmbeddedOutbox; "
+  "they were moved to %r",
                 collection.name, shown(one.ident), len(one.broken), beside,
             )  # fmt: skip
 

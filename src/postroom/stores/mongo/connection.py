@@ -155,7 +155,7 @@ class Connection:
                 raise unfit(error) from error
             await asyncio.sleep(pause * (0.5 + random.random()))
             pause = min(pause * 2, _LONGEST_PAUSE)
-        raise StoreRetryableError("MongoDB: the transaction met a conflict each time")
+        raise StoreRetryableError("MongoDB: every attempt of the transaction met a conflict")
 
     async def _attempt(
         self, session: AsyncClientSession, work: Callable[[Session], Awaitable[T]]

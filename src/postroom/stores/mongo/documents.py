@@ -193,9 +193,9 @@ def _lane_complaint(document: Document) -> str:
     if not isinstance(hashed, bytes) or not isinstance(lane, int):
         return ""  # that is said of the field itself
     if len(hashed) != HASH_BYTES:
-        return f"key_hash is of {len(hashed)} bytes, not {HASH_BYTES}"
+        return f"key_hash has {len(hashed)} bytes instead of {HASH_BYTES}"
     if lane_of(hashed) != lane:
-        return f"lane is {lane}, and that of its key is {lane_of(hashed)}"
+        return f"lane is {lane}, but its key belongs to lane {lane_of(hashed)}"
     return ""
 
 

@@ -25,8 +25,8 @@ from postroom.transactions.mongo.sessions import MAJORITY, AsyncBareWrites, in_d
 _SNAPSHOT = ReadConcern("snapshot")
 _ON_ITS_WAY_SECONDS = 0.05
 _ENDED = (
-    "the handler ended its transaction itself; leave commit and abort to postroom, or its effects "
-    "and the record of them part"
+    "the handler ended its own transaction. Let postroom commit or abort it; otherwise the effects "
+    "and the inbox document can be committed separately"
 )
 
 

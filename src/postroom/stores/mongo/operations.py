@@ -238,10 +238,10 @@ async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) ->
     async def work(session: Session) -> None:
         chosen = await _choose(db, session, [event_id], over=False)
         if not chosen:
-            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+            raise NotFoundError(f"cannot skip: there is no unfinished event with id {event_id!r}")
         (event,) = chosen
         if FLAW in event:
-            raise NotFoundError(f"event {event_id!r} cannot be skipped as it is: {event[FLAW]}")
+            raise NotFoundError(f"cannot skip event {event_id!r}: {event[FLAW]}")
         marker = await _marker_id(db, session, event)
         ct, (n,) = await db.places(1)
         grave: Document = {

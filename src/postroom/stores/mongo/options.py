@@ -34,7 +34,7 @@ def names(text: str) -> tuple[str, ...]:
     """Names of collections, with commas between them."""
     found = tuple(name.strip() for name in text.split(","))
     if not all(found):
-        raise ValueError("names of collections with commas between them")
+        raise ValueError("collection names, separated by commas")
     return found
 
 
@@ -45,7 +45,7 @@ def read_options(text: str | Url, database: str | None = None) -> MongoOptions:
         raise ConfigError(f"not a MongoDB URL: {url}; write mongodb://host/database")
     name = database or url.database
     if not name:
-        raise ConfigError(f"{url} names no database: write mongodb://host/database")
+        raise ConfigError(f"{url} names no database; write mongodb://host/database")
     head, _, query = url.reveal().partition("?")
     parts = [part for part in query.split("&") if part and part.partition("=")[0] not in OWN]
     try:

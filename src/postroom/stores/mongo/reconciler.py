@@ -174,17 +174,17 @@ class Reconciler(Service):
                 raise
             except Exception as error:  # of the user's functions, too
                 if (said := short_error(error)) != told:
-                    _log.warning("reconciler %s: %s; it will try again", self.name, said)
+                    _log.warning("reconciler %s: %s; it retries", self.name, said)
                 told, pause = said, self._longer(pause)
             else:
                 if told:
-                    _log.info("reconciler %s works again", self.name)
+                    _log.info("reconciler %s has recovered", self.name)
                 told, pause = "", self.every_seconds
                 if not report.finished:
                     pause = min(_SHORTEST, self.every_seconds)
                 if report.repaired:
                     _log.warning(
-                        "reconciler %s: %d events were missing and are added: %s",
+                        "reconciler %s added %d missing events: %s",
                         self.name, len(report.repaired), ", ".join(report.repaired[:5]),
                     )  # fmt: skip
             await asyncio.sleep(pause)
@@ -322,8 +322,9 @@ class Reconciler(Service):
         again = self._event(document)
         if again is None or again.id != event.id:
             raise ConfigError(
-                f"reconciler {self.name}: the event of one document has another id each time; "
-                "derive it from the document: Event(…, id=f\"{page['_id']}:{page['revision']}\")"
+                f"reconciler {self.name}: the same document produced events with different ids; "
+                "derive the id from the document: Event(…, "
+                "id=f\"{page['_id']}:{page['revision']}\")"
             )
 
 
@@ -335,4 +336,4 @@ def _place(document: Document, path: str) -> Any:
 
 
 def _log_error(error: BaseException) -> None:
-    _log.error("a reconciler ended by an error", exc_info=error)
+    _log.error("a reconciler crashed", exc_info=error)

@@ -150,9 +150,10 @@ class Recent:
     def check(self, keep_done_seconds: float) -> None:
         if self.seconds >= keep_done_seconds:
             raise ConfigError(
-                f"reconciler: its window of {self.seconds:g} s is not shorter than the "
-                f"{keep_done_seconds:g} s for which done events are kept (keep_done_seconds); it "
-                "would send events again whose rows are pruned. Shorten the window, or keep longer"
+                f"reconciler: its window of {self.seconds:g} s must be shorter than "
+                "keep_done_seconds "
+                f"({keep_done_seconds:g} s); otherwise it would send events again whose rows were "
+                "pruned. Shorten the window, or raise keep_done_seconds"
             )
 
     def query(self) -> Document:

@@ -114,7 +114,7 @@ async def check(db: Connection, url: str) -> None:
     there, newest = await version(db), load_migrations(db.prefix)[-1].version
     _refuse_newer(there, newest)
     if there < newest:
-        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        found = f"have version {there}; version {newest} is required" if there else "are missing"
         raise SchemaError(
             f"the collections {db.prefix}… {found} in {db.database.name!r}; "
             f"run: postroom migrate up --store {url}"
@@ -131,6 +131,6 @@ async def identity(db: Connection) -> str:
 def _refuse_newer(there: int, newest: int) -> None:
     if there > newest:
         raise SchemaError(
-            f"the collections are of version {there}, made by a newer postroom; this one knows "
+            f"the collections have version {there}, created by a newer postroom; this one knows "
             f"{newest}. Upgrade postroom here; nothing was changed"
         )

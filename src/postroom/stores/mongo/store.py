@@ -74,7 +74,7 @@ class MongoStore(ContextManager):
         embedded: Sequence[str] = (),
     ) -> None:
         if isinstance(embedded, str):
-            raise ConfigError("embedded: a list of collections, as in embedded=['pages']")
+            raise ConfigError("embedded must be a list of collections, as in embedded=['pages']")
         self._address: MongoOptions = read_options(url, database)
         self.prefix = check_prefix(prefix)
         self.tables = Tables(prefix)
@@ -337,7 +337,7 @@ class MongoStore(ContextManager):
         if not self._opened.transactions:
             raise TransactionError(
                 "this MongoDB has no transactions for handlers in threads: use async handlers, or "
-                "Handlers(sync_transaction=False) and effects that bear a repeat"
+                "Handlers(sync_transaction=False) with idempotent effects"
             )
         return self._sync.transaction()
 
@@ -371,8 +371,8 @@ class MongoStore(ContextManager):
         can = await db.can_transact()
         if self._wanted and not can:
             raise ConfigError(
-                "this MongoDB is a standalone server: it has no transactions. Make it a replica "
-                "set (one of a single member will do), or leave `transactions` out"
+                "this MongoDB is a standalone server, which has no transactions. Make it a replica "
+                "set (a single member is enough), or leave `transactions` out"
             )
         db.transactions = can and self._wanted is not False
         db.clustered = can

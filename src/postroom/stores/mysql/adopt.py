@@ -87,19 +87,18 @@ class Adoption(NamedTuple):
     def check(self) -> None:
         """Refuse what makes no sense before anything is moved."""
         if not _NAME.fullmatch(self.table):
-            raise ConfigError(f"table {self.table!r}: letters, digits, _ and $ make its name")
+            raise ConfigError(f"table {self.table!r}: use letters, digits, _ and $")
         try:
             check_text("stream", self.stream, MAX_STREAM_BYTES)
             check_text("topic", self.topic, MAX_TOPIC_BYTES)
         except EventError as error:
             raise ConfigError(str(error).removeprefix("event.")) from error
         if self.step < 1 or self.room < 0 or self.max_attempts < 0:
-            raise ConfigError("step is 1 or more, room and max_attempts are 0 or more")
+            raise ConfigError("step must be 1 or more, room and max_attempts 0 or more")
         for status, state in self.statuses.items():
             if state not in _STATES:
                 raise ConfigError(
-                    f"status {status!r} cannot become {state!r}; it can become one of "
-                    f"{', '.join(_STATES)}"
+                    f"status {status!r} cannot become {state!r}; use one of {', '.join(_STATES)}"
                 )
 
     @property
@@ -191,8 +190,8 @@ async def _step(
         if "PRIMARY" not in str(error):
             raise
         raise StoreError(
-            f"a number of {adoption.table} is taken in the outbox already ({error}). Adopt before "
-            "the first event is added, or give keep_numbers=False: then they come after it"
+            f"a number of {adoption.table} is already taken in the outbox ({error}). Adopt before "
+            "the first event is added, or give keep_numbers=False, which numbers them after it"
         ) from error
     return len(ids), ids[-1] if ids else after
 
@@ -203,9 +202,9 @@ async def _refuse_relays(session: Session, adoption: Adoption) -> None:
     names = sorted({member.name or member.owner for member in membership.members})
     if names and not adoption.force:
         raise StoreError(
-            f"relays serve the stream {adoption.stream!r}: {', '.join(names)}. A row that is moved "
-            "now comes before events that they may have sent already. Stop them until the last "
-            "adoption is done, or force it (--force) if no key has events in both tables"
+            f"relays serve the stream {adoption.stream!r}: {', '.join(names)}. Rows moved "
+            "now would be ordered before events that were already sent. Stop the relays until the "
+            "last adoption is done, or force it (--force) if no key has events in both tables"
         )
 
 
@@ -223,9 +222,9 @@ async def _statuses(session: Session, adoption: Adoption) -> dict[str, tuple[str
     if unknown:
         told = ", ".join(f"{status!r} ({count:,} rows)" for status, count in unknown.items())
         raise StoreError(
-            f"{adoption.table} has statuses of unknown meaning: {told}. Say what each becomes, "
-            f"one of {', '.join(_STATES)}: --status {next(iter(unknown))}=done. Their rows were "
-            "not moved"
+            f"{adoption.table} has unknown statuses: {told}. Map each of them to "
+            f"one of {', '.join(_STATES)}, for example --status {next(iter(unknown))}=done. "
+            "Their rows were not moved"
         )
     lists = {
         state: tuple(s for s in found if meanings[s.lower()] == state) or (_NOBODY,)
@@ -245,7 +244,7 @@ async def _time_zone(session: Session, adoption: Adoption) -> str:
     if not known:
         raise ConfigError(
             f"the server does not know the time zone {zone!r}: give an offset such as '+02:00' "
-            "(time_zone=), or load its tables of time zones"
+            "(time_zone=), or load the server's time zone tables"
         )
     return str(zone)
 
@@ -255,8 +254,8 @@ async def _refuse_unfit(session: Session, adoption: Adoption, moving: Sequence[s
     if rows:
         row, why = rows[0]
         raise StoreError(
-            f"row {row} of {adoption.table} does not fit: {why}. Nothing was moved; mend or delete "
-            "the row, and begin again"
+            f"row {row} of {adoption.table} does not fit: {why}. Nothing was moved; correct "
+            "or delete the row, and run it again"
         )
 
 

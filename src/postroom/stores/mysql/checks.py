@@ -70,8 +70,9 @@ def check_numbers(variables: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"auto_increment_increment is {step} and auto_increment_offset {offset}",
-            "a cluster with several primaries numbers events by turns: a key whose events are "
-            "written on two of them is sent out of order (G4), and two relays on different "
+            "a cluster with several primaries interleaves the numbers of events: a key whose "
+            "events are "
+            "written on two primaries is sent out of order (G4), and two relays on different "
             "primaries can own one lane (G5)",
             "let all writers and relays of an outbox use the same primary, or set both to 1",
         )
@@ -86,10 +87,10 @@ async def check_largest(session: Session) -> list[Finding]:
             Finding(
                 "error",
                 f"an event has the number {largest}",
-                "no sequence has given it: a writer chose it, and every later event gets a number "
-                "above it, until there is none left (error 167 or 1467 for every writer)",
+                "AUTO_INCREMENT did not assign it, a writer did. Every later event gets a higher "
+                "number, until none is left (error 167 or 1467 for every writer)",
                 "delete the row, ALTER TABLE … AUTO_INCREMENT = the next number, and grant "
-                "writers the columns that `add` fills, not the table",
+                "writers only the columns that `add` fills, not the table",
             )
         )
     if lowest is not None and lowest < 1:
@@ -97,8 +98,9 @@ async def check_largest(session: Session) -> list[Finding]:
             Finding(
                 "error",
                 f"an event has the number {lowest}",
-                "no sequence has given it: a writer chose it. It is sent before all others",
-                "delete the row, and grant writers the columns that `add` fills, not the table",
+                "AUTO_INCREMENT did not assign it, a writer did. It is sent before all others",
+                "delete the row, and grant writers only the columns that `add` fills, not "
+                "the table",
             )
         )
     return found
@@ -112,7 +114,7 @@ def check_writable(variables: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "error",
             f"the server is read-only ({', '.join(names)})",
-            "it is a replica, or on its way to be one: a relay can neither take lanes nor settle",
+            "it is a replica, or being demoted to one: a relay can neither take lanes nor settle",
             "connect to the primary",
         )
 
@@ -124,8 +126,8 @@ def check_packet(variables: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"max_allowed_packet is {limit:,} bytes",
-            f"an event may have {MAX_PAYLOAD_BYTES:,} bytes, twice as many on their way when they "
-            "are not text; larger ones than the server takes are refused when they are added",
+            f"an event may have up to {MAX_PAYLOAD_BYTES:,} bytes, and binary payloads take "
+            "twice as many in a statement; `add` refuses events that exceed the server's limit",
             "SET GLOBAL max_allowed_packet = 16777216, and in the server's configuration",
         )
 
@@ -149,18 +151,18 @@ def check_charset(variables: Mapping[str, str], bare: str) -> Iterator[Finding]:
     if lossy:
         yield Finding(
             "error",
-            f"the server does not keep to SET NAMES utf8mb4: {', '.join(lossy)}",
-            "ids, keys and headers would be read with question marks in them, and consumers would "
-            "take different events for one",
-            "look for a proxy that sets the character set, and take it out of the way",
+            f"the server ignores SET NAMES utf8mb4: {', '.join(lossy)}",
+            "ids, keys and headers would contain question marks, and consumers would take "
+            "different events for the same one",
+            "look for a proxy that sets the character set, and remove it",
         )
     elif bare != "utf8mb4":
         yield Finding(
             "warning",
-            f"the server gives {bare} to a driver that asks for utf8mb4 as it connects",
-            "skip-character-set-client-handshake or init_connect: the relay sets utf8mb4 itself, "
-            "but writers whose driver does not (asyncmy) are refused",
-            "take both out of the server's configuration, or let writers connect with "
+            f"the server uses {bare} although the driver asks for utf8mb4 when it connects",
+            "skip-character-set-client-handshake or init_connect is set: the relay sets utf8mb4 "
+            "itself, but writers whose driver does not (asyncmy) are refused",
+            "remove both from the server's configuration, or let writers connect with "
             "init_command='SET NAMES utf8mb4'",
         )
 
@@ -172,15 +174,15 @@ def check_durability(variables: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"innodb_flush_log_at_trx_commit is {flush}",
-            "a power cut may take back the last second: events that were sent are sent again, and "
-            "events of transactions that were reported as committed are gone with them",
+            "a power failure may lose the last second: events that were sent are sent again, and "
+            "events of transactions that were reported as committed are lost",
             "SET GLOBAL innodb_flush_log_at_trx_commit = 1",
         )
     if variables.get("log_bin") == "ON" and variables.get("binlog_format") == "STATEMENT":
         yield Finding(
             "error",
             "binlog_format is STATEMENT",
-            "the server refuses to change rows under READ COMMITTED then, and the relay uses it",
+            "with it the server refuses to change rows under READ COMMITTED, which the relay uses",
             "SET GLOBAL binlog_format = ROW",
         )
 
@@ -195,7 +197,7 @@ async def check_isolation(session: Session) -> list[Finding]:
         Finding(
             "warning",
             "the server's default isolation is SERIALIZABLE",
-            "whoever looks at the outbox locks what it reads, and holds up writers and relays; the "
+            "every session that reads the outbox locks the rows and delays writers and relays; the "
             "relay's own sessions use READ COMMITTED",
             "SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED, or set it where people look",
         )
@@ -219,7 +221,7 @@ async def check_indexes(session: Session, prefix: str) -> list[Finding]:
                     Finding(
                         "error",
                         f"{prefix}{table} has no index {index} ({columns})",
-                        "the statements name it: they fail, or walk the whole table",
+                        "statements that name it fail or scan the whole table",
                         f"ALTER TABLE {prefix}{table} ADD INDEX {index} ({columns})"
                         if name != "PRIMARY"
                         else f"restore {prefix}{table} from `postroom migrate sql`",
@@ -239,9 +241,9 @@ async def check_clock(session: Session) -> list[Finding]:
     return [
         Finding(
             "warning",
-            f"the clocks of this host and of the database are {apart:.1f} s apart",
-            "leases are safe, the database's clock decides; but occurred_at and available_at come "
-            "from hosts, and events look older or newer than they are",
+            f"the clocks of this host and the database differ by {apart:.1f} s",
+            "leases are safe, because the database's clock decides; but occurred_at and "
+            "available_at come from hosts, so events look older or newer than they are",
             "run NTP on both",
         )
     ]
@@ -255,9 +257,9 @@ async def check_transactions(session: Session) -> list[Finding]:
         return [
             Finding(
                 "info",
-                "open transactions cannot be seen",
-                f"the user lacks the right PROCESS: {error}",
-                "GRANT PROCESS ON *.* TO … if a doctor shall look for them",
+                "cannot look for open transactions",
+                f"the user lacks the PROCESS privilege: {error}",
+                "GRANT PROCESS ON *.* TO … so that doctor can look for them",
             )
         ]
     if not rows or rows[0][1] < _OLD_TRANSACTION_SECONDS:
@@ -267,7 +269,7 @@ async def check_transactions(session: Session) -> list[Finding]:
         Finding(
             "warning",
             f"connection {thread} has had a transaction open for {age} s",
-            "entries of settled events stay in the index until it ends: reads become slower",
+            "entries of settled events stay in the index until it ends, and reads become slower",
             f"end it, or: KILL {thread}",
         )
     ]
@@ -292,12 +294,12 @@ def judge_rights(grants: Iterable[str]) -> Iterator[Finding]:
     if more := sorted(everywhere - _HARMLESS):
         yield Finding(
             "warning", f"this user has rights on all databases: {_few(more)}",
-            "a mistake, or a stolen password, then reaches more than the events", fix,
+            "a mistake or a stolen password then affects more than the events", fix,
         )  # fmt: skip
     elif more := sorted(here - _HARMLESS - _NEEDED):
         yield Finding(
-            "info", f"this user may do more than a relay needs: {_few(more)}",
-            "right for migrations; a relay that can drop tables is one mistake from it", fix,
+            "info", f"this user has more rights than a relay needs: {_few(more)}",
+            "migrations need them; a relay should not be able to drop tables", fix,
         )  # fmt: skip
 
 

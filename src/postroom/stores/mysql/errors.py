@@ -15,12 +15,12 @@ from postroom.errors import (
 
 _DRIVERS = ("asyncmy", "pymysql")
 _CONFLICTS = {
-    1020: "a row was changed by someone else",
-    1205: "another transaction holds a lock that is needed",
+    1020: "another transaction changed the row",
+    1205: "another transaction holds a required lock",
     1213: "a deadlock",
     1317: "the statement was interrupted",
-    1969: "a statement took too long",  # MariaDB
-    3024: "a statement took too long",  # MySQL
+    1969: "a statement timed out",  # MariaDB
+    3024: "a statement timed out",  # MySQL
     3572: "a row is locked",
 }
 """Nothing was changed once the transaction is rolled back, and the same call may be repeated."""
@@ -115,7 +115,7 @@ def translate(error: BaseException, database: str) -> PostroomError:
     if code in _READ_ONLY:
         return StoreError(f"{said}. Is this a replica? Connect to the primary server")
     if code in _FULL:
-        return StoreError(f"{said}. The server has no room left: events are kept, free some space")
+        return StoreError(f"{said}. The server's disk is full; no event is lost. Free some space")
     if code == _TOO_BIG:
         return StoreRefusedError(f"{said}. Raise max_allowed_packet on the server")
     if code in _REFUSED:

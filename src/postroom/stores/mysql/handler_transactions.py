@@ -28,8 +28,8 @@ from postroom.stores.mysql.session import SET_NAMES, Target, end
 
 _IN_TRANSACTION = 1  # SERVER_STATUS_IN_TRANS of the protocol
 _ENDED = (
-    "the handler ended its transaction itself, or the server did, as after a deadlock; leave "
-    "commit and rollback to postroom, or its effects and the record of them part"
+    "the handler ended its own transaction, or the server did, as after a deadlock. Let postroom "
+    "commit or roll it back; otherwise the effects and the inbox row can be committed separately"
 )
 _FAILURES = (asyncmy.errors.MySQLError, OSError, EOFError)
 
@@ -209,6 +209,6 @@ def _sync_end(connection: Any) -> None:
 
 def _commit_error(error: BaseException, database: str) -> Exception:
     if is_lost(error) or code_of(error) is None:
-        return StoreUnknownError(f"the connection went away during a commit: {error}")
+        return StoreUnknownError(f"the connection was lost during a commit: {error}")
     found = translate(error, database)
     return found if isinstance(found, StoreError) else StoreError(str(error))

@@ -158,7 +158,7 @@ async def skip(session: Session, event_id: str, reason: str, *, by: str | None) 
     async with session.change():
         chosen = await _choose(session, [event_id], lanes, finished=False)
         if not chosen:
-            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+            raise NotFoundError(f"cannot skip: there is no unfinished event with id {event_id!r}")
         (event,) = chosen
         (row,) = await session.rows("get", id=event_id)
         refuse_to_skip(event_id, (*decoded(row), None))

@@ -51,7 +51,7 @@ async def check(session: Session, prefix: str, url: str) -> None:
     there, newest = await version(session), load_migrations(prefix)[-1].version
     _refuse_newer(there, newest)
     if there < newest:
-        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        found = f"have version {there}; version {newest} is required" if there else "are missing"
         raise SchemaError(f"the tables {prefix}… {found}; run: postroom migrate up --store {url}")
 
 
@@ -71,14 +71,14 @@ def check_server(session: Session) -> None:
     if numbers < oldest:
         needed = ".".join(map(str, oldest))
         raise SchemaError(
-            f"{_NAMES[session.flavour]} {session.version} is too old; {needed} or newer is needed"
+            f"{_NAMES[session.flavour]} {session.version} is too old; {needed} or newer is required"
         )
 
 
 def _refuse_newer(there: int, newest: int) -> None:
     if there > newest:
         raise SchemaError(
-            f"the tables are of version {there}, made by a newer postroom; this one knows "
+            f"the tables have version {there}, created by a newer postroom; this one knows "
             f"{newest}. Upgrade postroom here; nothing was changed"
         )
 

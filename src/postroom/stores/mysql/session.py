@@ -68,7 +68,7 @@ class ClearText:
     def authenticate(self, packet: object) -> None:  # noqa: ARG002 - the shape that asyncmy asks for
         raise asyncmy.errors.OperationalError(
             _CANNOT_LOAD,
-            "the server asks for the password in clear text, and the connection is not encrypted; "
+            "the server asks for the password in clear text, but the connection is not encrypted; "
             "nothing was sent. Add ssl_mode=verify_identity to the URL",
         )
 
@@ -294,8 +294,7 @@ class Session:
             if is_lost(error):
                 self.broken = True
                 raise StoreUnknownError(
-                    f"the connection went away during a commit: {error}; whether it happened is "
-                    "unknown"
+                    f"the connection was lost during a commit: {error}; the outcome is unknown"
                 ) from error
             await self._roll_back()
             raise translate(error, self._target.database) from error

@@ -122,7 +122,9 @@ class MysqlStore(ContextManager):
         if parsed.scheme not in _SCHEMES or parsed.driver not in (None, "asyncmy"):
             raise ConfigError(f"not a MySQL URL: {parsed}; write mysql://user@host/database")
         if len(parsed.hosts) > 1:
-            raise ConfigError(f"one host, please: {parsed}; put a proxy before a cluster")
+            raise ConfigError(
+                f"a MySQL URL takes one host: {parsed}; put a proxy in front of a cluster"
+            )
         options: dict[str, Any] = parsed.options(
             {
                 "prefix": check_prefix,
@@ -359,9 +361,9 @@ class MysqlStore(ContextManager):
 
 def _tls(mode: str | None, ca: str | None, cert: str | None, key: str | None) -> Tls | None:
     if mode is not None and mode not in _SSL_MODES:
-        raise ConfigError(f"ssl_mode is one of {', '.join(_SSL_MODES)}, not {mode!r}")
+        raise ConfigError(f"ssl_mode must be one of {', '.join(_SSL_MODES)}, not {mode!r}")
     if key is not None and cert is None:
-        raise ConfigError("ssl_key needs ssl_cert, the certificate that it belongs to")
+        raise ConfigError("ssl_key needs ssl_cert, its certificate")
     if not (mode or ca or cert):
         return None
     return Tls(mode or "verify_identity", ca, cert, key)

@@ -56,9 +56,9 @@ def check_writable(server: _Server) -> list[Finding]:
         Finding(
             "error",
             what,
-            "a relay can neither take lanes nor settle there, and a replica is behind",
-            "connect to the primary, as with several hosts and target_session_attrs=read-write; "
-            "see default_transaction_read_only",
+            "a relay can neither take lanes nor settle there, and a replica lags behind",
+            "connect to the primary, for example with several hosts and "
+            "target_session_attrs=read-write; check default_transaction_read_only",
         )
     ]
 
@@ -71,7 +71,7 @@ def check_durability(server: _Server) -> list[Finding]:
             Finding(
                 "error",
                 "fsync is off",
-                "a power cut may destroy the database, the outbox with it",
+                "a power failure may destroy the database, including the outbox",
                 "ALTER SYSTEM SET fsync = on",
             )
         )
@@ -80,7 +80,7 @@ def check_durability(server: _Server) -> list[Finding]:
             Finding(
                 "warning",
                 "synchronous_commit is off",
-                "a crash may take back the last moments: events that were sent are sent again, "
+                "a crash may lose the last transactions: events that were sent are sent again, "
                 "and a consumer's effects may be undone after its message was acknowledged",
                 "ALTER ROLE … SET synchronous_commit = on, for the roles of relay and consumers",
             )
@@ -96,8 +96,8 @@ def check_isolation(server: _Server) -> list[Finding]:
         Finding(
             "warning",
             f"the default isolation level is {server.isolation}",
-            "the relay asks for READ COMMITTED, but behind a pooler its single statements have "
-            "this one: settles that meet a renewal fail and are repeated",
+            "the relay asks for READ COMMITTED, but behind a pooler its single statements use "
+            "the default: settles that meet a renewal fail and are repeated",
             "ALTER ROLE … SET default_transaction_isolation = 'read committed', for the relay",
         )
     ]
@@ -111,9 +111,9 @@ def check_clock(server: _Server, before: int, after: int) -> list[Finding]:
     return [
         Finding(
             "warning",
-            f"the clocks of this host and of the database are {apart:.1f} s apart",
-            "leases are safe, the database's clock decides; but occurred_at and available_at come "
-            "from hosts, and events look older or newer than they are",
+            f"the clocks of this host and the database differ by {apart:.1f} s",
+            "leases are safe, because the database's clock decides; but occurred_at and "
+            "available_at come from hosts, so events look older or newer than they are",
             "run NTP on both",
         )
     ]
@@ -127,8 +127,8 @@ async def check_sequence(db: Database) -> list[Finding]:
         found.append(
             Finding(
                 "error",
-                f"the sequence of the outbox is at {last}, behind its highest event, {highest}",
-                "add() is given numbers that other events have, and fails: so it is after a "
+                f"the outbox's sequence is at {last}, behind its highest event, {highest}",
+                "add() gets numbers that are already taken, and fails. This happens after a "
                 "data-only restore, the promotion of a logical replica, or setval",
                 "SELECT setval(pg_get_serial_sequence('postroom_outbox', 'seq'), "
                 "(SELECT max(seq) FROM postroom_outbox))",
@@ -138,9 +138,9 @@ async def check_sequence(db: Database) -> list[Finding]:
         found.append(
             Finding(
                 "error",
-                f"the sequence of the outbox has CACHE {cache}",
-                "each connection takes numbers in advance: an event that is written later may "
-                "have a lower one, and a key is sent out of order (G4)",
+                f"the outbox's sequence has CACHE {cache}",
+                "each connection takes numbers in advance, so an event that is written later may "
+                "have a lower number, and a key is sent out of order (G4)",
                 "ALTER TABLE … ALTER COLUMN seq SET CACHE 1, and let all writers reconnect",
             )
         )
@@ -148,8 +148,8 @@ async def check_sequence(db: Database) -> list[Finding]:
         found.append(
             Finding(
                 "error",
-                f"the sequence of the outbox has INCREMENT {step}",
-                "several primaries that number by turns do not keep the order of writing (G4), "
+                f"the outbox's sequence has INCREMENT {step}",
+                "several primaries that interleave numbers do not keep the order of writes (G4), "
                 "and two relays on different primaries can own one lane (G5)",
                 "let all writers and relays of an outbox use the same primary",
             )
@@ -166,8 +166,8 @@ async def check_indexes(db: Database, prefix: str) -> list[Finding]:
     return [
         Finding(
             "error",
-            f"the index {name} is missing or not valid",
-            "reads, settles or looks walk the whole table instead, slower with every event",
+            f"the index {name} is missing or invalid",
+            "reads, settles or searches scan the whole table, slower with every event",
             f"DROP INDEX IF EXISTS {name}; then its line of `postroom migrate sql --from 0`, "
             "with CREATE INDEX CONCURRENTLY",
         )
@@ -185,8 +185,8 @@ async def check_vacuum(db: Database, server: _Server) -> list[Finding]:
         Finding(
             "error",
             f"autovacuum is off {where}",
-            "settled events stay in the table and in the index that reads walk, and the database "
-            "stops one day to save itself from running out of transaction numbers",
+            "settled events stay in the table and in the index that reads scan, and the database "
+            "eventually stops to prevent transaction id wraparound",
             "ALTER TABLE … RESET (autovacuum_enabled), ALTER SYSTEM SET autovacuum = on",
         )
     ]
@@ -203,8 +203,8 @@ async def check_transactions(db: Database) -> list[Finding]:
             "warning",
             f"process {pid} ({user}, {application or 'no application_name'}) has had a "
             f"transaction open for {age:.0f} s",
-            "nothing that was settled since can be removed: the table grows, and reads have to "
-            "prove where to begin",
+            "vacuum cannot remove events settled since then: the table grows, and reads "
+            "become slower",
             f"end it, or SELECT pg_terminate_backend({pid}); set "
             "idle_in_transaction_session_timeout for its role",
         )
@@ -217,7 +217,7 @@ async def check_slots(db: Database) -> list[Finding]:
         Finding(
             "warning",
             f"the {kind} {name!r} holds vacuum back ({age:,} transactions old)",
-            "nothing that was settled since can be removed, however many connections are closed",
+            "vacuum cannot remove events settled since then, even if all connections are closed",
             "SELECT pg_drop_replication_slot(…), if nobody reads it any more"
             if kind == "replication slot"
             else f"COMMIT PREPARED or ROLLBACK PREPARED '{name}'",
@@ -236,21 +236,23 @@ def judge_rights(
     role: str, superuser: bool, may_administer: bool, owner: bool, everybody: str
 ) -> Iterator[Finding]:
     """Say what a role has beyond the rights of a relay."""
-    why = "a mistake, or a stolen password, then reaches more than the events"
+    why = "a mistake or a stolen password then affects more than the events"
     fix = "CREATE ROLE relay LOGIN, with the grants of `Least privileges` in operations/deploy"
     if superuser:
-        yield Finding("warning", f"{role} is a superuser; a relay needs rows only", why, fix)
+        yield Finding(
+            "warning", f"{role} is a superuser; a relay only needs access to rows", why, fix
+        )
     elif may_administer:
-        what = f"{role} may create roles or databases, or see past row security"
+        what = f"{role} may create roles or databases, or bypass row security"
         yield Finding("warning", what, why, fix)
     elif owner:
         yield Finding(
-            "info", f"{role} owns the tables: right for migrations, more than a relay needs",
+            "info", f"{role} owns the tables: migrations need that, a relay does not",
             "it can drop them", fix,
         )  # fmt: skip
     if everybody:
         yield Finding(
-            "warning", f"everybody (PUBLIC) has {everybody} on the outbox table",
-            "who can change events can lose or forge them; who can read them sees all payloads",
+            "warning", f"PUBLIC has {everybody} on the outbox table",
+            "any role can change, delete or forge events, or read their payloads",
             "REVOKE ALL ON TABLE … FROM PUBLIC",
         )  # fmt: skip

@@ -60,12 +60,12 @@ def _translate(error: psycopg.Error, *, broken: bool, undone: bool) -> PostroomE
     said = first_line(error)
     state = error.sqlstate or ""
     if isinstance(error, _MISSING):
-        return SchemaError(f"{said}. Are the tables there? Create them with: postroom migrate")
+        return SchemaError(f"{said}. Do the tables exist? Create them with: postroom migrate")
     if isinstance(error, errors.InsufficientPrivilege):
         return StoreError(f"{said}. {needed_grant(error)}")
     if broken:
         kind = StoreRetryableError if undone else StoreUnknownError
-        return kind(f"the connection to PostgreSQL went away: {said}")
+        return kind(f"the connection to PostgreSQL was lost: {said}")
     # An ERROR on a connection that lives on: the server has rolled back.
     if state in _LOCKED:
         return StoreLockedError(f"PostgreSQL: {said}")

@@ -25,12 +25,12 @@ from postroom.stores.postgres.errors import is_fatal, translate
 
 _IDLE_SECONDS = 60.0
 _ENDED = (
-    "the handler ended its transaction itself; leave commit and rollback to postroom, or its "
-    "effects and the record of them part"
+    "the handler ended its own transaction. Let postroom commit or roll it back; otherwise the "
+    "effects and the inbox row can be committed separately"
 )
 _FAILED = (
     "a statement of the handler failed and the handler went on: PostgreSQL has rolled back its "
-    "transaction. Let the error out, or use a savepoint: async with tx.transaction()"
+    "transaction. Let the error propagate, or use a savepoint: async with tx.transaction()"
 )
 
 

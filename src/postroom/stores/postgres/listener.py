@@ -118,7 +118,7 @@ class Listener:
         if not self._is_deaf:
             self._is_deaf = True
             _log.warning(
-                "LISTEN on %s failed, commits of other processes are found by polling: %s",
+                "LISTEN on %s failed, postroom polls for commits of other processes: %s",
                 self._channel,
                 first_line(error),
             )

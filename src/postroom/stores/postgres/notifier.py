@@ -85,12 +85,12 @@ class PostgresNotifier:
                     connection = connection or self._connector.connect_sync()
                     connection.execute(_NOTIFY, (self._channel,))
                     if told:
-                        _log.info("relays elsewhere are woken again")
+                        _log.info("notifying other relays works again")
                     told = False
                     pauses.reset()
             except Exception as error:
                 if not told:
-                    _log.warning("relays elsewhere are not woken; they poll: %s", first_line(error))
+                    _log.warning("cannot notify other relays; they poll: %s", first_line(error))
                 told = True
                 if connection is not None:
                     with suppress(psycopg.Error):

@@ -143,7 +143,7 @@ async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> N
     async with db.change() as session:
         chosen = await _choose(session, [event_id], over=False)
         if not chosen:
-            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+            raise NotFoundError(f"cannot skip: there is no unfinished event with id {event_id!r}")
         (event,) = chosen
         (row,) = await session.rows("get", id=event_id)
         refuse_to_skip(event_id, (*row, None))

@@ -54,7 +54,9 @@ class Options:
         try:
             conninfo_to_dict(self.conninfo)
         except psycopg.Error:
-            problem = ConfigError("not a libpq connection string (it is not shown: secrets)")
+            problem = ConfigError(
+                "not a libpq connection string (not shown, it may contain secrets)"
+            )
         else:
             return
         raise problem

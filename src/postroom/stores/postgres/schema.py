@@ -71,15 +71,15 @@ async def check(connection: AsyncConnection[Any], options: Options, url: str) ->
     there, newest = await version(connection, options), load_migrations(options.prefix)[-1].version
     refuse_newer(there, newest)
     if there < newest:
-        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        found = f"have version {there}; version {newest} is required" if there else "are missing"
         raise SchemaError(
             f"the tables {options.tables}… {found}; run: postroom migrate --store {url}"
         )
     rows = await connection.execute("SELECT pg_is_in_recovery()")
     if (await rows.fetchone()) == (True,):
         raise StoreError(
-            "this PostgreSQL server is a read replica: events cannot be settled there. Connect to "
-            "the primary, as with several hosts and target_session_attrs=read-write"
+            "this PostgreSQL server is a read replica, where events cannot be settled. Connect to "
+            "the primary, for example with several hosts and target_session_attrs=read-write"
         )
     await _warn_of_sequence(connection, options)
 
@@ -91,13 +91,13 @@ async def _warn_of_sequence(connection: AsyncConnection[Any], options: Options) 
         rows = await connection.execute(look.encode())
         found = await rows.fetchone()
     except psycopg.Error as error:
-        _log.debug("the sequence of the outbox cannot be looked at: %s", error)
+        _log.debug("cannot check the outbox's sequence: %s", error)
         return
     if found is not None and None not in found[2:] and found[2] < found[3]:
         _log.error(
-            "the sequence of the outbox is at %s, behind its highest event, %s: add() fails with "
-            "NumberTakenError. Repair it: SELECT setval(pg_get_serial_sequence('%soutbox', 'seq'), "
-            "(SELECT max(seq) FROM %soutbox))",
+            "the outbox's sequence is at %s, behind its highest event, %s: add() fails with "
+  "NumberTakenError. Repair it: SELECT setval(pg_get_serial_sequence('%soutbox', 'seq'), "
+  "(SELECT max(seq) FROM %soutbox))",
             found[2], found[3], options.tables, options.tables,
         )  # fmt: skip
 
@@ -106,7 +106,7 @@ def refuse_newer(there: int, newest: int) -> None:
     """Raise SchemaError if the tables were made by a later version of this code."""
     if there > newest:
         raise SchemaError(
-            f"the tables are of version {there}, made by a newer postroom; this one knows "
+            f"the tables have version {there}, created by a newer postroom; this one knows "
             f"{newest}. Upgrade postroom here; nothing was changed"
         )
 
@@ -133,13 +133,13 @@ async def _there(connection: AsyncConnection[Any], look: str, name: str) -> bool
 async def _check_server(connection: psycopg.AsyncConnection[Any]) -> None:
     if connection.info.server_version < _OLDEST_SERVER:
         raise SchemaError(
-            "this PostgreSQL server is too old; 14 or newer is needed, and it is "
+            "this PostgreSQL server is too old; 14 or newer is required, and it is "
             f"{connection.info.server_version // 10_000}"
         )
     rows = await connection.execute("SHOW server_encoding")
     row = await rows.fetchone()
     if row != ("UTF8",):
         raise SchemaError(
-            f"the database is encoded in {row and row[0]}: payloads would not come back byte for "
-            "byte. Use a UTF-8 database"
+            f"the database's encoding is {row and row[0]}, which does not preserve payloads "
+            "byte for byte. Use a UTF-8 database"
         )

@@ -37,8 +37,8 @@ def check_journal(db: Database) -> list[Finding]:
         Finding(
             "error",
             f"the journal mode is {mode}, not WAL",
-            "a reader stops every writer: leases are not renewed, and lanes change hands",
-            "postroom migrate, while nobody else has the file open",
+            "a reader blocks every writer: leases are not renewed, and lanes change owners",
+            "run `postroom migrate` while no other process has the file open",
         )
     ]
 
@@ -51,7 +51,7 @@ def check_indexes(db: Database, prefix: str) -> list[Finding]:
         Finding(
             "error",
             f"the index {prefix}{name} is missing",
-            "reads, settles or looks walk the whole table instead, or fail",
+            "reads, settles or searches scan the whole table, or fail",
             f"sqlite3 FILE, and the line of {prefix}{name} in `postroom migrate sql --from 0`",
         )
         for name in INDEXES
@@ -69,7 +69,7 @@ def check_wal(path: Path) -> list[Finding]:
         Finding(
             "warning",
             f"the write-ahead log has grown to {size:,} bytes",
-            "some process has had a transaction open for long; reads become slow, the disk fills",
+            "a process has kept a transaction open; reads become slow, and the disk fills up",
             f"find it (fuser {path}) and let it end its transactions",
         )
     ]

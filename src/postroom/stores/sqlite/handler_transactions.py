@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _ENDED = (
-    "the handler ended its transaction itself; leave commit and rollback to postroom, or its "
-    "effects and the record of them part"
+    "the handler ended its own transaction. Let postroom commit or roll it back; otherwise the "
+    "effects and the inbox row can be committed separately"
 )
 
 
@@ -209,4 +209,4 @@ async def _to_the_end(call: Awaitable[T]) -> T:
 def _commit_error(error: sqlite3.Error) -> StoreError:
     if is_busy(error):
         return translate(error)
-    return StoreUnknownError(f"SQLite could not say whether it committed: {error}")
+    return StoreUnknownError(f"SQLite did not report whether it committed: {error}")

@@ -142,7 +142,7 @@ def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
     with db.change() as now:
         chosen = _choose(db, [event_id], over=False, now=now)
         if not chosen:
-            raise NotFoundError(f"no unfinished event with id {event_id!r} to skip")
+            raise NotFoundError(f"cannot skip: there is no unfinished event with id {event_id!r}")
         (event,) = chosen
         refuse_to_skip(event_id, (*db.rows("get", id=event_id)[0], None))
         payload = encode_json({"skipped": event.id, "reason": reason})

@@ -42,14 +42,14 @@ def check(connection: sqlite3.Connection, prefix: str, url: str) -> None:
     there, newest = version(connection, prefix), load_migrations(prefix)[-1].version
     _refuse_newer(there, newest)
     if there < newest:
-        found = f"are of version {there}, and {newest} is needed" if there else "are missing"
+        found = f"have version {there}; version {newest} is required" if there else "are missing"
         raise SchemaError(f"the tables {prefix}… {found}; run: postroom migrate --store {url}")
 
 
 def _refuse_newer(there: int, newest: int) -> None:
     if there > newest:
         raise SchemaError(
-            f"the tables are of version {there}, made by a newer postroom; this one knows "
+            f"the tables have version {there}, created by a newer postroom; this one knows "
             f"{newest}. Upgrade postroom here; nothing was changed"
         )
 
@@ -69,12 +69,12 @@ def version(connection: sqlite3.Connection, prefix: str) -> int:
 
 def _check_sqlite(connection: sqlite3.Connection) -> None:
     if sqlite3.sqlite_version_info < _OLDEST_SQLITE:
-        raise SchemaError(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is needed")
+        raise SchemaError(f"SQLite {sqlite3.sqlite_version} is too old; 3.35 or newer is required")
     (encoding,) = connection.execute("PRAGMA encoding").fetchone()
     if encoding != "UTF-8":
         raise SchemaError(
-            f"the database is encoded in {encoding}: payloads would not come back byte for byte. "
-            "Use a UTF-8 database"
+            f"the database's encoding is {encoding}, which does not preserve payloads byte "
+            "for byte. Use a UTF-8 database"
         )
 
 

@@ -77,11 +77,13 @@ class SqliteStore(ContextManager):
         synchronous: str = "normal",
     ) -> None:
         if str(path) in ("", ":memory:"):
-            raise ConfigError("an SQLite store needs a file; in memory there is MemoryStore")
+            raise ConfigError(
+                "an SQLite store needs a file; use MemoryStore for an in-memory store"
+            )
         if not busy_seconds >= 0:
             raise ConfigError(f"busy_seconds must be 0 or more, not {busy_seconds!r}")
         if synchronous.lower() not in _SYNCHRONOUS:
-            raise ConfigError(f"synchronous is normal, full or extra, not {synchronous!r}")
+            raise ConfigError(f"synchronous must be normal, full or extra, not {synchronous!r}")
         self.path = Path(path).absolute()
         self.prefix = check_prefix(prefix)
         self.tables = Tables(prefix)
@@ -111,7 +113,9 @@ class SqliteStore(ContextManager):
         if self._writer is not None:
             return
         if not self.path.exists():
-            raise SchemaError(f"there is no {self.path}; run: postroom migrate --store {self.url}")
+            raise SchemaError(
+                f"{self.path} does not exist; run: postroom migrate --store {self.url}"
+            )
         self._writer = DatabaseThread("writer", self._connect)
         self._reader = DatabaseThread("reader", partial(self._connect, read_only=True))
         self._looker = DatabaseThread("looker", partial(self._connect, read_only=True))
@@ -132,7 +136,9 @@ class SqliteStore(ContextManager):
 
     async def migrate(self) -> int:
         if not self.path.parent.is_dir():
-            raise StoreError(f"there is no folder {self.path.parent} to make {self.path.name} in")
+            raise StoreError(
+                f"the folder {self.path.parent} does not exist; create it for {self.path.name}"
+            )
         thread = DatabaseThread("migrate", partial(self._connect, create=True))
         try:
             return await thread.call(lambda db: schema.migrate(db, self.prefix, _MIGRATE_SECONDS))

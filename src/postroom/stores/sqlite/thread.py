@@ -48,10 +48,10 @@ class OpenFile:
         """Raise StoreError if the path no longer leads to the file that was opened."""
         if self.is_replaced:
             now = self._identity()
-            what = "was deleted or moved away" if now is None else "was replaced by another file"
+            what = "was deleted or moved" if now is None else "was replaced by another file"
             raise StoreError(
-                f"{self._path} {what} while it was open; its connections are opened again. Stop "
-                "relays and writers before a file is restored"
+                f"{self._path} {what} while it was open; its connections are reopened. Stop "
+                "relays and writers before restoring a file"
             )
 
 
@@ -108,7 +108,7 @@ class Database:
             if is_busy(error):
                 raise
             raise StoreUnknownError(
-                f"SQLite could not say whether it committed: {error}"
+                f"SQLite did not report whether it committed: {error}"
             ) from error
 
     @contextmanager
