@@ -6,12 +6,15 @@ record; what it does not report by the time `publish` ends counts as unknown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import abstractmethod
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from postroom.model.diagnostics import Finding
 from postroom.record import Record
+from postroom.store import Store
 from postroom.transaction import Proof
 
 
@@ -52,6 +55,7 @@ class BrokerCapabilities:
     marks_start: bool = False  # asks `begin` before each record: attempts are counted at the start
     max_bytes: int | None = None  # no larger payload can go
     transactional: bool = False  # a batch goes whole or not at all
+    keeps_inbox: bool = False  # remembers what it has handled: `forget_accepted` prunes that
 
 
 class Reporter(Protocol):
@@ -75,20 +79,50 @@ class Reporter(Protocol):
 
 
 class Broker(Protocol):
-    """A destination for records."""
+    """A destination for records.
+
+    A broker inherits from this class and writes the abstract methods. The others have a default
+    that suits a destination which needs nothing of the store and remembers nothing.
+    """
 
     @property
+    @abstractmethod
     def capabilities(self) -> BrokerCapabilities: ...
 
+    def bind(self, store: Store, lease_seconds: float, *, stream: str) -> Broker:  # noqa: ARG002
+        """Return the destination as a relay of this store and stream uses it.
+
+        Called with the open store before `open`. By default the broker itself: only a destination
+        that works in the store's transactions, as handlers do, returns something else.
+        """
+        return self
+
+    @abstractmethod
     async def open(self) -> None:
-        """Get ready. A broker that is away is no error here; publishing reports the outage."""
+        """Get ready. A broker that is unreachable is not an error; publishing reports the outage.
 
+        ConfigError is raised for what waiting does not mend.
+        """
+
+    @abstractmethod
     async def close(self) -> None:
-        """Let go of everything; twice is safe."""
+        """Release everything; twice is safe."""
 
+    @abstractmethod
     async def health(self) -> None:
         """Return if the destination answers; raise an OSError otherwise (S4.4)."""
 
+    async def check(self, topics: Collection[str]) -> list[Finding]:  # noqa: ARG002
+        """Return what `postroom doctor` should report; changes nothing at the destination.
+
+        `topics` are topics of events in the outbox. The broker is not open yet; the caller closes
+        it afterwards. Raises if the destination is unreachable. By default only that is checked.
+        """
+        await self.open()
+        await self.health()
+        return []
+
+    @abstractmethod
     async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
         """Send a batch. Each key's run goes in order and stops at its first event that is not
         confirmed; the rest of that run is reported unsent (or unknown, if it may have left).
@@ -96,7 +130,15 @@ class Broker(Protocol):
         same key.
         """
 
+    @abstractmethod
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
         """Send one suspect so that nothing else can share its fate: no common batch, no common
         channel, no other handler running.
         """
+
+    async def forget_accepted(self, older_than_seconds: float) -> int:  # noqa: ARG002
+        """Forget messages that were handled longer ago than that; returns how many.
+
+        Only called with the capability `keeps_inbox`.
+        """
+        return 0

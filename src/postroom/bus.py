@@ -14,7 +14,15 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.broker import (
+    CONFIRMED,
+    UNSENT,
+    Broker,
+    BrokerCapabilities,
+    Outcome,
+    Reporter,
+    Verdict,
+)
 from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
 from postroom.engine.consumer.messages import to_message, to_record
 from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
@@ -195,7 +203,7 @@ class Bus:
         return Relay(store, broker, observers=self._observers, **self._settings, **more)
 
 
-class _Post:
+class _Post(Broker):
     """The destination of every module's outbox: the backlogs of those who want the event."""
 
     capabilities = BrokerCapabilities()

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from postroom.model.diagnostics import Finding
 from postroom.model.incoming import Incoming
 
 
@@ -117,3 +118,10 @@ class Source(Protocol):
 
     async def health(self) -> None:
         """Return if the broker answers; raise what is wrong otherwise."""
+
+    async def check(self) -> list[Finding]:
+        """Return what `postroom doctor` should report; consumes nothing and changes nothing.
+
+        The source is not open. Raises if the broker is unreachable. A source that can tell sets
+        `capabilities.redelivers_seconds`: the doctor compares it with how long an inbox remembers.
+        """

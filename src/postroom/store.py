@@ -18,6 +18,7 @@ from itertools import chain
 from typing import Any, NamedTuple, Protocol
 
 from postroom.model.dead_letters import DeadCause
+from postroom.model.diagnostics import Finding
 from postroom.record import Record, State, short_error
 from postroom.transaction import Claim, Proof
 
@@ -33,6 +34,7 @@ class Capabilities:
     server_clock: bool = True  # leases are judged by a clock that all relays share
     notify: bool = True  # `wait_for_change` hears of commits in other processes
     shared: bool = True  # several processes can open it
+    adopts: bool = False  # takes over the tables of other programs: it is an AdoptingStore
 
 
 class Tables(NamedTuple):
@@ -343,6 +345,10 @@ class Store(Protocol):
     def tables(self) -> Tables:
         """The names of its tables: what is written beside it, inbox and counters, goes there."""
 
+    @property
+    def url(self) -> str:
+        """Where the store is, without secrets: for messages."""
+
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
         """Connect. Raises SchemaError when the tables are missing or newer than this code."""
@@ -364,6 +370,9 @@ class Store(Protocol):
 
     async def identity(self) -> str:
         """Return the outbox' own id, made once with its tables (W9)."""
+
+    async def check(self) -> list[Finding]:
+        """Return what `postroom doctor` should report about the open store; changes nothing."""
 
     # -- lanes (L) ----------------------------------------------------------------------------
     async def heartbeat(
@@ -495,6 +504,12 @@ class Store(Protocol):
         gives it a new number and a place at the end.
         """
 
+    def complaints(self) -> Sequence[tuple[str, str]]:
+        """Return what the store set aside since the last call, each with the reason.
+
+        The relay raises an alarm for each. A store that sets nothing aside returns nothing.
+        """
+
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         """Return True as soon as something may have been committed, False after the time."""
@@ -504,3 +519,34 @@ class Store(Protocol):
 
     def sync_transaction(self) -> AbstractContextManager[Any]:
         """Open the same for a handler that runs in a thread."""
+
+    async def forget_accepted(
+        self, consumer: str, older_than_seconds: float, kept_by: Sequence[str]
+    ) -> int:
+        """Delete inbox rows of this consumer that are older than that; returns how many.
+
+        Rows of messages that are unfinished or dead in this store stay, also of those that the
+        consumers `kept_by` keep in their durable inboxes: they may come again.
+        `postroom.transactions.acceptances.forget_old` does it for any store.
+        """
+
+
+class Adopted(NamedTuple):
+    """How many rows of a table were moved, and how many are left in it."""
+
+    moved: int
+    left: int
+
+
+class AdoptingStore(Store, Protocol):
+    """A store with the capability `adopts`: `postroom migrate adopt` asks for it."""
+
+    async def adopt(
+        self, table: str, *, on_moved: Callable[[int], object], **options: Any
+    ) -> Adopted:
+        """Move the rows of another program's outbox table into this outbox.
+
+        The options of the command line are `topic`, `statuses` and `force`. `on_moved` is called
+        after each step with the number of rows that it moved; what it raises ends the work between
+        two steps. Raises StoreError, with nothing lost, for a row that does not fit.
+        """

@@ -43,7 +43,12 @@ def test_sqlite():
 def test_mysql():
     """It has no way to tell of commits: relays are kicked, or poll."""
     assert MysqlStore.capabilities == Capabilities(
-        transactions=True, concurrent_writers=True, server_clock=True, notify=False, shared=True
+        transactions=True,
+        concurrent_writers=True,
+        server_clock=True,
+        notify=False,
+        shared=True,
+        adopts=True,
     )
     assert left_out(Mysql) == {
         "test_a_commit_elsewhere_ends_the_wait",

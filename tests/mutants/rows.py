@@ -55,21 +55,14 @@ def _session_bind_unseen():
 
 
 def _notes_asked_for_again():
-    from postroom.engine.relay import inbox_pruner
+    from postroom.transactions.acceptances import Acceptances
 
-    forget = inbox_pruner.forget
+    done_before = Acceptances.done_before
 
-    async def once_more(consumer, seconds, notes, store, kept_by):
-        async def from_the_beginning(method, *values):
-            return (
-                await notes(method, *values[:-1], 0)
-                if method == "done_before"
-                else await notes(method, *values)
-            )
+    async def from_the_beginning(self, consumer, seconds, limit, skip):
+        return await done_before(self, consumer, seconds, limit, 0)
 
-        return await forget(consumer, seconds, from_the_beginning, store, kept_by)
-
-    inbox_pruner.forget = once_more
+    Acceptances.done_before = from_the_beginning
 
 
 def _any_lane_is_one():

@@ -43,12 +43,12 @@ def _forget_all():
 
 
 def _forget_dead():
-    from postroom.engine.relay import inbox_pruner
+    from postroom.transactions import acceptances
 
     async def nothing(ids, store, kept_by):
         return set()
 
-    inbox_pruner._may_come_again = nothing
+    acceptances._may_come_again = nothing
 
 
 def _strangers_are_kept():

@@ -9,12 +9,12 @@ import asyncio
 import os
 from pathlib import Path
 
-from postroom.broker import BrokerCapabilities
+from postroom.broker import Broker, BrokerCapabilities
 from postroom.engine.relay.relay import Relay
 from postroom.observer import LanesChanged
 
 
-class TapBroker:
+class TapBroker(Broker):
     """Appends to the tap; `gate` is a file without which nothing is confirmed."""
 
     capabilities = BrokerCapabilities()

@@ -71,7 +71,7 @@ async def test_a_topic_that_keeps_more_than_the_inbox_remembers(kafka_url):
     url = f"{kafka_url}?topic={week}&group=g"
     assert await of_source(url) == []
     assert await of_source(url, dedup_seconds=86_400.0) == [
-        ("warning", f"'{week}' keeps messages for 7.0 days, and the inbox remembers them for 1.0")
+        ("warning", f"{url} keeps messages for 7.0 days, and the inbox remembers them for 1.0")
     ]
     ((level, what),) = await of_source(f"{kafka_url}?topic={fresh('none')}&group=g")
     assert (level, "cannot be consumed" in what) == ("warning", True)

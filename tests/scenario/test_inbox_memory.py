@@ -10,8 +10,6 @@ import pytest
 from postroom import Consumer, Handlers, Inbox, Reject, Relay, transactions
 from postroom.cli import prune
 from postroom.engine.consumer.dedup_window import warn_of_a_short_memory
-from postroom.engine.relay import inbox_pruner
-from postroom.engine.relay.inbox_pruner import forget, notes_in
 from postroom.event import Event
 from postroom.model.envelope import ID, TYPE
 from postroom.model.incoming import Incoming
@@ -22,6 +20,8 @@ from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from postroom.transaction import Acceptance
+from postroom.transactions import acceptances
+from postroom.transactions.acceptances import Acceptances, forget_old
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.kafka_place import make_topic
 from tests.scenario.place import until
@@ -40,8 +40,7 @@ async def accept(store, *ids, consumer="payments/charge"):
 
 
 async def forgets(store, seconds, consumer="payments/charge"):
-    notes = notes_in(store.transaction, store.tables.qualified)
-    return await forget(consumer, seconds, notes, store, ["payments"])
+    return await store.forget_accepted(consumer, seconds, ["payments"])
 
 
 def message(event_id, event_type="order.created"):
@@ -50,7 +49,7 @@ def message(event_id, event_type="order.created"):
 
 @pytest.mark.promise("I1")
 async def test_what_was_done_long_ago_is_forgotten_step_by_step(store, monkeypatch):
-    monkeypatch.setattr(inbox_pruner, "STEP", 2)
+    monkeypatch.setattr(acceptances, "STEP", 2)
     assert await accept(store, "m-1", "m-2", "m-3") == [True, True, True]
     assert await forgets(store, 3_600) == 0
     assert await accept(store, "m-1") == [False]
@@ -73,7 +72,7 @@ async def test_a_consumer_forgets_its_own_notes_only(store):
 @pytest.mark.promise("I1", "G6")
 async def test_notes_of_what_may_come_again_stay(store, monkeypatch):
     """R-B3: dead letters and kept messages, also behind a page of them that stay."""
-    monkeypatch.setattr(inbox_pruner, "STEP", 2)
+    monkeypatch.setattr(acceptances, "STEP", 2)
     outbox = Outbox().within(store.tables)
     long_id = "x" * 200
     queue = MemoryQueue()
@@ -229,21 +228,20 @@ async def test_notes_that_stay_although_they_should_go_are_told_and_passed(
     monkeypatch, caplog, step
 ):
     """F1: whatever the reason, the next page is asked for behind them: no endless loop."""
-    monkeypatch.setattr(inbox_pruner, "STEP", step)
+    monkeypatch.setattr(acceptances, "STEP", step)
     store, stubborn = MemoryStore(), "m-2"
     await accept(store, "m-1", stubborn, "m-3")
-    inner = notes_in(store.transaction, "postroom_")
 
-    async def notes(method, consumer, *values):
-        if method == "forget":
-            values = ([each for each in values[0] if each != stubborn],)
-        return await inner(method, consumer, *values)
+    class Stubborn(Acceptances):
+        async def forget(self, consumer, ids):
+            return await super().forget(consumer, [each for each in ids if each != stubborn])
 
+    rows = Stubborn.in_transactions(store.transaction, "postroom_")
     async with asyncio.timeout(10):
-        assert await forget("payments/charge", -1, notes, store, ()) == 2
+        assert await forget_old(rows, "payments/charge", -1, store, ()) == 2
     assert await accept(store, "m-1", stubborn, "m-3") == [True, False, True]
     (line,) = [record.message for record in caplog.records]
-    assert line.startswith("1 old notes of payments/charge in the inbox cannot be forgotten")
+    assert line.startswith("1 old rows of payments/charge in the inbox cannot be forgotten")
 
 
 @pytest.mark.promise("G6")

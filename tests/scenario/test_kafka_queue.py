@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from postroom.broker import UNSENT, BrokerCapabilities, Verdict
+from postroom.broker import UNSENT, Broker, BrokerCapabilities, Verdict
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.sessions import Caution
@@ -139,7 +139,7 @@ async def test_a_row_that_no_message_can_hold_is_buried_and_the_relay_is_drained
     await place.close()
 
 
-class Idle:
+class Idle(Broker):
     """A destination that sends nothing, and gives no reason."""
 
     capabilities = BrokerCapabilities()

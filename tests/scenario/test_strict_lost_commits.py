@@ -9,7 +9,7 @@ import psycopg
 import pytest
 
 from postroom import Consumer, Handlers, Relay
-from postroom.broker import BrokerCapabilities
+from postroom.broker import Broker, BrokerCapabilities
 from postroom.engine.consumer.messages import to_message
 from postroom.outbox import Outbox
 from postroom.sources.memory import MemoryQueue, MemorySource
@@ -22,7 +22,7 @@ from tests.scenario.postgres_place import opened, own_schema, writing
 DECISION = Path(__file__).parents[2] / "docs/decisions/0016-strict-numbers-after-lost-commits.md"
 
 
-class Wire:
+class Wire(Broker):
     """A broker whose messages a consumer in this process receives."""
 
     capabilities = BrokerCapabilities()

@@ -3,7 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Verdict
+from postroom.broker import CONFIRMED, UNSENT, Broker, BrokerCapabilities, Outcome, Verdict
 from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
 from postroom.errors import (
     StoreLockedError,
@@ -120,7 +120,7 @@ class SimStore:
         return args
 
 
-class SimBroker:
+class SimBroker(Broker):
     """The broker as one relay reaches it; all arrivals go into the world's one log."""
 
     def __init__(self, world, process):

@@ -6,7 +6,7 @@ import asyncio
 from contextlib import asynccontextmanager, contextmanager
 
 from postroom.engine.handlers.handlers import Handlers
-from postroom.store import Tables
+from postroom.store import Capabilities, Tables
 from postroom.testing.broker_tools import RecordingReporter, make_record
 from postroom.transaction import Acceptance, Standing
 
@@ -17,6 +17,7 @@ class Database:
     """Rows that are there once their transaction has committed, and faults on demand."""
 
     tables = Tables()
+    capabilities = Capabilities()
 
     def __init__(self):
         self.rows = []

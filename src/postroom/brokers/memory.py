@@ -6,7 +6,15 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.broker import (
+    CONFIRMED,
+    UNSENT,
+    Broker,
+    BrokerCapabilities,
+    Outcome,
+    Reporter,
+    Verdict,
+)
 from postroom.errors import ConfigError
 from postroom.model.url import Url, whole_number
 from postroom.record import Record
@@ -40,7 +48,7 @@ class Hold:
             await self._released.wait()
 
 
-class MemoryBroker:
+class MemoryBroker(Broker):
     """A log of topics in memory, for tests and examples.
 
     messages    all that arrived, in order of arrival; repeats are there as often as they came
@@ -171,7 +179,7 @@ class MemoryBroker:
         return CONFIRMED
 
 
-class NullBroker:
+class NullBroker(Broker):
     """Confirms everything and keeps nothing: what is left is the cost of the relay itself."""
 
     def __init__(self) -> None:

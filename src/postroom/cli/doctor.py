@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from postroom.cli.configuration import RelayPlan, Setting
-from postroom.cli.doctor_brokers import check_broker, check_source, checks_of, refuse_code
+from postroom.cli.doctor_brokers import check_broker, check_source, refuse_code
 from postroom.cli.exit_codes import ExitCode, one_line
 from postroom.cli.options import (
     json_option,
@@ -77,7 +77,7 @@ async def _examine(
     if not found:
         try:
             await store.open()
-            found += await check_store(store)
+            found += await store.check()
             found += [finding async for finding in check_relays(store, plans)]
             topics = {p.settings.stream: await _topics(store, p.settings.stream) for p in plans}
         finally:
@@ -118,15 +118,6 @@ async def check_schema(store: Store, url: Url) -> AsyncIterator[Finding]:
             "no relay of this version starts",
             "install the newer postroom here too",
         )
-
-
-async def check_store(store: Store) -> list[Finding]:
-    """Ask what is particular to this kind of database; a store's package may have `checks`."""
-    checks = checks_of(store)
-    if checks is None:
-        return []
-    rights = getattr(checks, "examine_rights", None)
-    return [*await checks.examine(store), *(await rights(store) if rights else ())]
 
 
 async def check_relays(store: Store, plans: list[RelayPlan]) -> AsyncIterator[Finding]:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
 
 from postroom.broker import Broker
 from postroom.cli.configuration import Setting
@@ -23,23 +20,9 @@ from postroom.record import short_error
 from postroom.registry import load_broker, load_source
 from postroom.settings import RelaySettings
 
-if TYPE_CHECKING:
-    from postroom.sources.rabbitmq.source import RabbitSource
-
 _PATIENCE_SECONDS = 15.0
 _DAY = 86_400
 _RUNS_CODE = re.compile(r"^plugin\.|^ssl\.(engine|providers)|\.cmd$", re.IGNORECASE)
-
-
-def checks_of(thing: object) -> ModuleType | None:
-    """Return the module `checks` beside the class of a store or broker, if it has one."""
-    package = type(thing).__module__.rpartition(".")[0]
-    try:
-        return importlib.import_module(f"{package}.checks")
-    except ModuleNotFoundError as error:
-        if error.name != f"{package}.checks":
-            raise
-        return None
 
 
 def refuse_code(setting: Setting, unnamed_file: Path | None) -> Finding | None:
@@ -74,15 +57,10 @@ async def check_broker(
     except ConfigError as error:
         why = "no relay starts with this destination"
         return [Finding("error", f"{url}: {error}", why, "correct the URL")]
-    checks = checks_of(broker)
     found = list(_judge_limit(broker, url))
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            if checks is not None:
-                found += await checks.examine(broker, topics)
-            else:
-                await broker.open()
-                await broker.health()
+            found += await broker.check(topics)
     except Exception as error:
         return [_away(url, error, f"events of stream {settings.stream} wait until it is back")]
     finally:
@@ -114,28 +92,16 @@ async def check_source(section: Mapping[str, Setting]) -> list[Finding]:
     url: Url = section["source"].value
     keeps: float = section["dedup_seconds"].value
     try:
-        source: Any = load_source(url)
+        source = load_source(url)
     except ConfigError as error:
         why = "no consumer starts with this source"
         return [Finding("error", f"{url}: {error}", why, "correct the URL")]
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            if url.scheme == "kafka":
-                return await _check_topics(source, keeps)
-            if url.scheme in ("amqp", "amqps"):
-                return await _check_queue(source)
-            return []
+            found = await source.check()
     except Exception as error:
         return [_away(url, error, "its messages wait there until it is back")]
-
-
-async def _check_topics(source: Any, keeps: float) -> list[Finding]:
-    from postroom.sources.kafka.source import retention_seconds
-
-    await source.health()
-    topics = source.options.topic
-    there = await asyncio.to_thread(retention_seconds, source.options.client(), topics)
-    return list(judge_memory(", ".join(map(repr, topics)), there, keeps))
+    return [*found, *judge_memory(str(url), source.capabilities.redelivers_seconds, keeps)]
 
 
 def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator[Finding]:
@@ -151,23 +117,3 @@ def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator
             if for_ever
             else f"dedup_seconds = {redelivers + _DAY:.0f} in its [[consumer]] section",
         )
-
-
-async def _check_queue(source: RabbitSource) -> list[Finding]:
-    from postroom.brokers.rabbitmq.checks import examine_queue
-    from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address
-
-    queue, options = source.options.queue, source.options.link
-    errors: list[str] = []
-    for host in source._hosts:
-        try:
-            where = address(source._url, host, options, "postroom doctor")
-            link = await RabbitConnection.connect(where, options, source._tls)
-        except UnreachableError as error:
-            errors.append(str(error))
-            continue
-        try:
-            return await examine_queue(link, queue, options)
-        finally:
-            await link.close()
-    raise UnreachableError("; ".join(errors))

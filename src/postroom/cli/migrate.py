@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import click
 
@@ -12,7 +12,7 @@ from postroom.cli.options import json_option, print_json, reaching, shared_store
 from postroom.cli.progress import gently, progress
 from postroom.errors import ConfigError
 from postroom.model.url import Url
-from postroom.store import Store
+from postroom.store import AdoptingStore, Store
 
 
 @click.command()
@@ -127,12 +127,9 @@ def _status_of(text: str) -> tuple[str, str]:
 
 
 async def _adopt(store: Store, table: str, options: dict[str, Any], *, as_json: bool) -> int:
-    if not str(getattr(store, "url", "")).startswith("mysql:"):
-        raise ConfigError("a table can be adopted on MySQL and MariaDB")
-    from postroom.stores.mysql.adopt import adopt
-    from postroom.stores.mysql.store import MysqlStore
-
-    assert isinstance(store, MysqlStore)
+    if not store.capabilities.adopts:
+        raise ConfigError(f"{store.url} cannot adopt tables; MySQL and MariaDB can")
+    adopting = cast("AdoptingStore", store)
     await store.open()
     try:
         async with gently() as stop:
@@ -143,7 +140,7 @@ async def _adopt(store: Store, table: str, options: dict[str, Any], *, as_json: 
                     if stop.asked:
                         raise KeyboardInterrupt
 
-                moved, left = await adopt(store, table, on_moved=on_moved, **options)
+                moved, left = await adopting.adopt(table, on_moved=on_moved, **options)
     finally:
         await store.close()
     if as_json:

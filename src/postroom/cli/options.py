@@ -173,7 +173,7 @@ def reaching(store: Store) -> Iterator[None]:
     try:
         yield
     except StoreError as error:
-        url = str(getattr(store, "url", "the store"))
+        url = store.url
         if url.startswith("sqlite:"):  # a file: the error says what is wrong with it
             raise
         raise StoreError(

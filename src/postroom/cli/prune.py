@@ -20,7 +20,6 @@ from postroom.cli.options import (
     whoami,
 )
 from postroom.cli.progress import gently, progress
-from postroom.engine.relay.inbox_pruner import forget, notes_in, notes_in_thread
 from postroom.event import INBOX_STREAM_PREFIX
 from postroom.model.url import Url
 from postroom.record import State
@@ -72,17 +71,12 @@ def prune(
 
 async def _forget(url: Url, older_than: float, inbox: str, by: str | None, *, as_json: bool) -> int:
     async with opened(shared_store(url)) as store:
-        prefix = store.tables.qualified
-        if store.capabilities.concurrent_writers:
-            notes = notes_in(store.transaction, prefix)
-        else:  # SQLite: without its driver for async handlers
-            notes = notes_in_thread(store.sync_transaction, prefix)
         kept_by = [
             s.removeprefix(INBOX_STREAM_PREFIX)
             for s in await store.streams()
             if s.startswith(INBOX_STREAM_PREFIX)
         ]
-        removed = await forget(inbox, older_than, notes, store, kept_by)
+        removed = await store.forget_accepted(inbox, older_than, kept_by)
         if removed:
             about = f"inbox rows of {inbox}, done for more than {older_than:g} s"
             await store.record_audit(AuditEntry(whoami(by), "prune", removed, about))

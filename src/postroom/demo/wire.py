@@ -21,7 +21,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, Self
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.broker import (
+    CONFIRMED,
+    UNSENT,
+    Broker,
+    BrokerCapabilities,
+    Outcome,
+    Reporter,
+    Verdict,
+)
 from postroom.record import Record
 
 CONNECT_SECONDS = 5.0
@@ -160,7 +168,7 @@ class Link:
         await asyncio.wait({self._listening})
 
 
-class WireBroker:
+class WireBroker(Broker):
     """Sends records to a receiver at `host:port`; it is known there as `name`."""
 
     capabilities = BrokerCapabilities()

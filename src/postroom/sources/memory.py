@@ -6,8 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from postroom.broker import BrokerCapabilities, Reporter
+from postroom.broker import Broker, BrokerCapabilities, Reporter
 from postroom.engine.consumer.messages import to_message
+from postroom.model.diagnostics import Finding
 from postroom.model.foreign_messages import translate
 from postroom.model.incoming import Incoming
 from postroom.record import Record
@@ -52,7 +53,7 @@ class MemoryQueue:
         return not self.waiting and not self.unacked
 
 
-class QueueBroker:
+class QueueBroker(Broker):
     """A destination for a relay: what it sends is in the queue."""
 
     capabilities = BrokerCapabilities()
@@ -103,6 +104,9 @@ class MemorySource:
 
     async def health(self) -> None:
         """Return: it is always there."""
+
+    async def check(self) -> list[Finding]:
+        return []
 
     def lose_all(self) -> None:
         """Behave as a broker whose connection was cut: all that is in hand comes again."""

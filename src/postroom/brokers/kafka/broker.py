@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
-from postroom.broker import UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.broker import UNSENT, Broker, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.brokers.kafka import verdicts
 from postroom.brokers.kafka.lane_producers import LaneProducers
 from postroom.brokers.kafka.log import LogLines
@@ -16,6 +16,7 @@ from postroom.brokers.kafka.sessions import Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import Topics, TopicState, UnreachableError
 from postroom.brokers.kafka.verdicts import Loss
+from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.record import Record
 
@@ -25,7 +26,7 @@ Verdicts = Callable[[Loss, str, str], Outcome]
 LISTEN_SECONDS = 5.0
 
 
-class KafkaBroker:
+class KafkaBroker(Broker):
     """Sends events to Kafka: idempotent, acks=all, gapless, in order by key.
 
     servers             host:port, several with commas between them
@@ -115,6 +116,11 @@ class KafkaBroker:
 
     async def health(self) -> None:
         await self._there().topics.ask()
+
+    async def check(self, topics: Collection[str]) -> list[Finding]:
+        from postroom.brokers.kafka.checks import examine
+
+        return await examine(self.settings, topics)
 
     # -- publishing ---------------------------------------------------------------------------
     async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError
-from confluent_kafka.admin import ConfigResource  # type: ignore[attr-defined]
 
-from postroom.brokers.kafka.broker import KafkaBroker
+from postroom.brokers.kafka.log import LogLines
+from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.topics import Topics
 from postroom.model.codec import MAX_PAYLOAD_BYTES
 from postroom.model.diagnostics import Finding
@@ -33,44 +33,34 @@ class Topic(NamedTuple):
     config: Mapping[str, str] = {}
 
 
-async def examine(broker: KafkaBroker, topics: Collection[str]) -> list[Finding]:
-    """Look at the topics that events go to. Raises AwayError if the cluster does not answer."""
-    settings = broker.settings
-    onlooker = KafkaBroker.__new__(KafkaBroker)
-    onlooker._set_up(replace(settings, create_topics=False, partitions=None, replication=None))
-    names = {settings.topic} if settings.topic else set(topics)
-    await onlooker.open()
+async def examine(settings: KafkaSettings, topics: Collection[str]) -> list[Finding]:
+    """Look at the topics that events go to. Raises UnreachableError without an answer."""
+    looking = replace(settings, create_topics=False, partitions=None, replication=None)
+    names = sorted({settings.topic} if settings.topic else set(topics))
+    cluster = Topics(looking, LogLines(looking))
     try:
-        await onlooker.health()
-        seen = await _look(onlooker._there().topics, sorted(names))
+        await cluster.ask()
+        seen = await _look(cluster, names)
     finally:
-        await onlooker.close()
+        await cluster.close()
     found = list(judge_keys(settings.key))
-    for name in sorted(names):
+    for name in names:
         found += judge_topic(name, seen[name], creates=settings.create_topics)
     return found
 
 
-async def _look(topics: Topics, names: list[str]) -> dict[str, Topic]:
+async def _look(cluster: Topics, names: list[str]) -> dict[str, Topic]:
     if not names:
         return {}
-    standings = await topics.look(names)
-    seen = {name: Topic(standings[name].trouble) for name in names}
+    states = await cluster.look(names)
+    seen = {name: Topic(states[name].trouble) for name in names}
     there = [name for name in names if not seen[name].trouble]
-    for name, described in (await topics._describe(there)).items() if there else ():
+    for name, described in (await cluster.describe(there)).items() if there else ():
         if not isinstance(described, KafkaError):
             fewest = min(len(partition.replicas) for partition in described.partitions)
             seen[name] = seen[name]._replace(replicas=fewest)
-    asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in there]
-    if asked:
-        client, patience = topics._client(), topics._patience
-        answers = await topics._answers(
-            lambda: client.describe_configs(asked, request_timeout=patience)
-        )
-        for resource, entries in answers.items():
-            if not isinstance(entries, KafkaError):
-                config = {name: entry.value for name, entry in entries.items()}
-                seen[resource.name] = seen[resource.name]._replace(config=config)
+    for name, config in (await cluster.configs(there)).items():
+        seen[name] = seen[name]._replace(config=config)
     return seen
 
 

@@ -153,6 +153,27 @@ class Topics:
             found[place] = f"the leader of partition {place[1]} of {place[0]!r} does not answer"
         return found
 
+    async def describe(self, names: Collection[str]) -> dict[str, Any]:
+        """Return the description of each topic, or the KafkaError that is the answer to it."""
+        wanted = TopicCollection(list(names))
+        return await self._answers(
+            lambda: self._client().describe_topics(wanted, request_timeout=self._patience)
+        )
+
+    async def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
+        """Return the settings of topics, where we are allowed to see them."""
+        if not names:
+            return {}
+        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
+        found = await self._answers(
+            lambda: self._client().describe_configs(wanted, request_timeout=self._patience)
+        )
+        return {
+            topic.name: {name: entry.value for name, entry in entries.items()}
+            for topic, entries in found.items()
+            if not isinstance(entries, KafkaError)
+        }
+
     # -- inside -------------------------------------------------------------------------------
     @property
     def _patience(self) -> float:
@@ -212,14 +233,8 @@ class Topics:
                 reason = "no answer"
         return found, reason
 
-    async def _describe(self, names: Collection[str]) -> dict[str, Any]:
-        wanted = TopicCollection(list(names))
-        return await self._answers(
-            lambda: self._client().describe_topics(wanted, request_timeout=self._patience)
-        )
-
     async def _refresh(self, names: Collection[str]) -> dict[str, Any]:
-        found = await self._describe(names)
+        found = await self.describe(names)
         missing = [n for n, topic in found.items() if _is(topic, KafkaError.UNKNOWN_TOPIC_OR_PART)]
         if missing and self._settings.create_topics:
             found |= await self._create(missing)
@@ -252,7 +267,7 @@ class Topics:
         found: dict[str, Any] = dict(failed)
         deadline = monotonic() + self._patience
         while fresh:
-            found |= await self._describe(fresh)
+            found |= await self.describe(fresh)
             fresh = [n for n in fresh if isinstance(found[n], KafkaError)]
             if not fresh or monotonic() > deadline:
                 break
@@ -261,19 +276,9 @@ class Topics:
 
     async def _configured(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
         """Return max.message.bytes and min.insync.replicas, where we are allowed to see them."""
-        if not names:
-            return {}
-        wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
-        found = await self._answers(
-            lambda: self._client().describe_configs(wanted, request_timeout=self._patience)
-        )
         return {
-            topic.name: (
-                int(entries["max.message.bytes"].value),
-                int(entries["min.insync.replicas"].value),
-            )
-            for topic, entries in found.items()
-            if not isinstance(entries, KafkaError)
+            name: (int(config["max.message.bytes"]), int(config["min.insync.replicas"]))
+            for name, config in (await self.configs(names)).items()
         }
 
     async def _silent(self, places: Collection[tuple[str, int]]) -> list[tuple[str, int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
 from typing import Any
 
 from aiormq.exceptions import (
@@ -14,7 +14,15 @@ from aiormq.exceptions import (
     ChannelPreconditionFailed,
 )
 
-from postroom.broker import CONFIRMED, UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.broker import (
+    CONFIRMED,
+    UNSENT,
+    Broker,
+    BrokerCapabilities,
+    Outcome,
+    Reporter,
+    Verdict,
+)
 from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel
 from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address
@@ -22,6 +30,7 @@ from postroom.brokers.rabbitmq.message import Message, Writer
 from postroom.brokers.rabbitmq.publish_call import BLOCKED, PublishCall, shown
 from postroom.brokers.rabbitmq.settings import RabbitSettings, read_settings
 from postroom.errors import ConfigError
+from postroom.model.diagnostics import Finding
 from postroom.model.url import Host, Url
 from postroom.record import Record, short_error
 
@@ -36,7 +45,7 @@ _CLOSED: Mapping[type, Verdict] = {
 Step = Callable[[RabbitConnection, RabbitSettings, str], Awaitable[None]]
 
 
-class RabbitBroker:
+class RabbitBroker(Broker):
     """Publishes with confirms, persistent and mandatory, one message of a key in flight.
 
     Options are those of RabbitOptions, given whole, by name, or in the URL:
@@ -100,6 +109,11 @@ class RabbitBroker:
         except UnreachableError:
             self._drop(link)
             raise
+
+    async def check(self, topics: Collection[str]) -> list[Finding]:  # noqa: ARG002
+        from postroom.brokers.rabbitmq.checks import examine
+
+        return await examine(self._url, self.options)
 
     # -- publishing ---------------------------------------------------------------------------
     async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:

@@ -8,14 +8,19 @@ are learned one after the other, and nothing is ever created.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiormq.exceptions import ChannelClosed, ChannelNotFoundEntity
 
-from postroom.brokers.rabbitmq.broker import RabbitBroker
-from postroom.brokers.rabbitmq.connection import RabbitConnection, within
+from postroom.brokers.rabbitmq import topology
+from postroom.brokers.rabbitmq.connection import (
+    RabbitConnection,
+    UnreachableError,
+    connect_first,
+    within,
+)
+from postroom.brokers.rabbitmq.publish_call import BLOCKED
 from postroom.brokers.rabbitmq.settings import RabbitSettings
 from postroom.brokers.rabbitmq.topology import (
     KIND,
@@ -26,10 +31,11 @@ from postroom.brokers.rabbitmq.topology import (
     queue_arguments,
     refused,
 )
-from postroom.errors import ConfigError
 from postroom.model.diagnostics import Finding
+from postroom.model.url import Url
 from postroom.record import short_error
 
+NAME = "postroom doctor"
 _NO_VALUE = "postroom-doctor"  # which no queue has
 _MOST_PROPERTIES = 30
 _DEFAULT_LIMIT, _LIMITS_BY_DEFAULT = 20, 4  # deliveries, and RabbitMQ's version
@@ -44,39 +50,40 @@ _DROPS = {
 _ASKED = (SINGLE, "x-overflow", "x-dead-letter-exchange", *_DROPS)
 
 
-async def examine(broker: RabbitBroker, topics: Collection[str]) -> list[Finding]:  # noqa: ARG001
+async def examine(url: Url, options: RabbitSettings) -> list[Finding]:
     """Return what is odd about exchange and queue; nothing is declared.
 
-    Raises AwayError if RabbitMQ does not answer.
+    Raises UnreachableError if RabbitMQ does not answer.
     """
-    options = broker.options
-    onlooker = RabbitBroker(broker._url)
-    onlooker.options = replace(options, declare=False, bindings=None)
+    link = await connect_first(url, options, NAME)
     try:
-        await onlooker.open()
-        await onlooker.health()
+        if link.is_blocked():
+            raise UnreachableError(BLOCKED)
+        await link.ready()
+        await topology.check(link, options, options.exchange)
         if options.queue is None:
             return []
-        link = await onlooker._linked()
-        found, version = await _properties(link, options.queue), link.major_version
-    except ConfigError as error:
+        found = await _properties(link, options.queue)
+    except ChannelClosed as error:
         return [] if options.declare else [_missing(str(error))]
     finally:
-        await onlooker.close()
+        await link.close()
     if found is None:
         return []
     return [
         *judge_queue(options.queue, found),
-        *judge_limit(options.queue, found, version),
+        *judge_limit(options.queue, found, link.major_version),
         *judge_declared(options.queue, found, options),
     ]
 
 
-async def examine_queue(
-    link: RabbitConnection, queue: str, options: RabbitSettings
-) -> list[Finding]:
-    """Return what is odd about a queue that is consumed."""
-    found = await _properties(link, queue)
+async def examine_queue(url: Url, options: RabbitSettings, queue: str) -> list[Finding]:
+    """Return what is odd about a queue that is consumed; nothing is declared or consumed."""
+    link = await connect_first(url, options, NAME)
+    try:
+        found = await _properties(link, queue)
+    finally:
+        await link.close()
     if found is None:
         return [] if options.declare else [_missing(f"the queue {queue!r} does not exist")]
     return [

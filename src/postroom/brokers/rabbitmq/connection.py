@@ -268,6 +268,18 @@ async def within(seconds: float, doing: str) -> AsyncIterator[None]:
         raise UnreachableError(f"{doing}: {short_error(error)}") from error
 
 
+async def connect_first(url: Url, options: RabbitSettings, name: str) -> RabbitConnection:
+    """Connect to the first host of a URL that answers. Raises UnreachableError."""
+    tls = options.tls() if url.scheme == "amqps" else None
+    errors: list[str] = []
+    for host in url.hosts or (Host("localhost"),):
+        try:
+            return await RabbitConnection.connect(address(url, host, options, name), options, tls)
+        except UnreachableError as error:
+            errors.append(str(error))
+    raise UnreachableError("; ".join(errors))
+
+
 def address(url: Url, host: Host, options: RabbitSettings, name: str) -> URL:
     """Return the address of a host as aiormq wants it; a connection is known to people by name."""
     return URL.build(

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from postroom import notifier, transactions
-from postroom.broker import UNSENT, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.broker import UNSENT, Broker, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.engine.consumer.messages import restore, to_row
 from postroom.engine.consumer.size_limit import BODY_BYTES
-from postroom.engine.handlers.handlers import Handlers, TransactionSource
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import EventError
 from postroom.event import INBOX_STREAM_PREFIX
 from postroom.model.incoming import Incoming
@@ -108,7 +108,7 @@ class DurableInbox:
                 )
 
 
-class StoredMessages:
+class StoredMessages(Broker):
     """Handlers as the destination of a backlog: each kept row is handed over as its message."""
 
     def __init__(self, handlers: Handlers) -> None:
@@ -118,12 +118,10 @@ class StoredMessages:
     def capabilities(self) -> BrokerCapabilities:
         return self._handlers.capabilities
 
-    def bind(
-        self, source: TransactionSource, lease_seconds: float, *, stream: str
-    ) -> StoredMessages:
+    def bind(self, store: Store, lease_seconds: float, *, stream: str) -> StoredMessages:
         """Bind the handlers; their name is not this stream's, but the consumer's."""
         name = stream.removeprefix(INBOX_STREAM_PREFIX)
-        return StoredMessages(self._handlers.bind(source, lease_seconds, name=name))
+        return StoredMessages(self._handlers.bind(store, lease_seconds, name=name))
 
     async def open(self) -> None:
         await self._handlers.open()

@@ -6,13 +6,14 @@ import asyncio
 import copy
 import math
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import chain
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from postroom.broker import (
     CONFIRMED,
     UNSENT,
+    Broker,
     BrokerCapabilities,
     Outcome,
     Reporter,
@@ -36,30 +37,19 @@ from postroom.engine.handlers.runs import (
 )
 from postroom.engine.handlers.runtime import HandlerRuntime
 from postroom.engine.handlers.tables import Given, refuse_other_names, tables_for
-from postroom.engine.relay.inbox_pruner import forget, notes_in, notes_in_thread
 from postroom.errors import ConfigError
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, inbox_name, short_error
-from postroom.store import Standing, Tables
+from postroom.store import Store, Tables
 from postroom.transaction import Acceptance, Proof
+from postroom.transactions.acceptances import Acceptances, forget_old
 
 SKIPPED_TYPE = "postroom.skipped"
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class TransactionSource(Protocol):
-    """What `bind` needs: a store, or anything else that opens transactions."""
-
-    @property
-    def tables(self) -> Tables: ...
-    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]: ...
-    async def holds(self, proofs: Sequence[Proof]) -> set[int]: ...
-    def transaction(self) -> AbstractAsyncContextManager[Any]: ...
-    def sync_transaction(self) -> AbstractContextManager[Any]: ...
-
-
-class Handlers:
+class Handlers(Broker):
     """Async and sync functions `(event, tx)`, by event type, as a destination for a relay.
 
     One with a third parameter is given a Context, through which the events it adds inherit the
@@ -147,7 +137,7 @@ class Handlers:
         self._by_type: dict[str, list[Handler]] = {}
         self._default: list[Handler] = []
         self._runtime = HandlerRuntime(concurrency, f"postroom-{name or 'handlers'}")
-        self._source: TransactionSource | None = None
+        self._store: Store | None = None
         self._turn: SharedLimiter | None = None
         self._limit = time_limit_seconds
         self._home = Home()
@@ -203,7 +193,7 @@ class Handlers:
 
     def bind(
         self,
-        source: TransactionSource,
+        store: Store,
         lease_seconds: float = math.inf,
         *,
         name: str | None = None,
@@ -218,18 +208,17 @@ class Handlers:
         """
         own = bool(self._transaction or self._sync_transaction)
         chosen = self._named or name or name_in_relay(stream, own_factory=own) or self.name
-        if self._source is source and (self.name, self._kept_by) == (chosen, name or chosen):
+        if self._store is store and (self.name, self._kept_by) == (chosen, name or chosen):
             return self
         for handler in chain(self._default, *self._by_type.values()):
             check_name("a handler's name", inbox_name(chosen, handler.name))
-        bound = self if self._source is None or self._closed else copy.copy(self)
+        bound = self if self._store is None or self._closed else copy.copy(self)
         if self._transaction is None and self._sync_transaction is None:
-            refuse_other_names(self._given, source.tables)
-        bound._source, bound.name, bound._kept_by = source, chosen, name or chosen
-        bound._set_scopes(source.tables)
+            refuse_other_names(self._given, store.tables)
+        bound._store, bound.name, bound._kept_by = store, chosen, name or chosen
+        bound._set_scopes(store.tables)
         bound._home = Home()
-        capabilities = getattr(source, "capabilities", None)
-        one_writer = not getattr(capabilities, "concurrent_writers", True)
+        one_writer = not store.capabilities.concurrent_writers
         uses_it = self._transaction is None or self._sync_transaction is None
         alone = one_writer and uses_it
         bound._turn = SharedLimiter(1) if alone else None
@@ -239,7 +228,7 @@ class Handlers:
     # -- the broker port ----------------------------------------------------------------------
     @property
     def capabilities(self) -> BrokerCapabilities:
-        return BrokerCapabilities(marks_start=True)
+        return BrokerCapabilities(marks_start=True, keeps_inbox=True)
 
     async def open(self) -> None:
         self._runtime.enter()
@@ -415,7 +404,7 @@ class Handlers:
             if own is False:
                 continue
             proof = proof_of(self._acceptance_or_gate(handler, record))
-            if own is None or await self._home.knows(handler.is_async, proof, self._source):
+            if own is None or await self._home.knows(handler.is_async, proof, self._store):
                 proofs.append(proof)
             elif not self._home.is_known(handler.is_async) and await self._is_gone(handler, proof):
                 return NOT_THERE
@@ -423,20 +412,19 @@ class Handlers:
 
     async def _is_gone(self, handler: Handler, proof: Proof) -> bool:
         """Say whether the transactions of a handler do not find what one of them has committed."""
-        if self._source is None or not isinstance(proof, Acceptance):
+        if self._store is None or not isinstance(proof, Acceptance):
             return False
         factory, sync_factory = self._factory(), self._sync_factory()
         try:
             if handler.is_async and factory:
-                found = await notes_in(factory, self._scope.prefix)("count_done", [proof])
+                rows = Acceptances.in_transactions(factory, self._scope.prefix)
             elif not handler.is_async and sync_factory:
-                notes = notes_in_thread(sync_factory, self._sync_scope.prefix)
-                found = await notes("count_done", [proof])
+                rows = Acceptances.in_threads(sync_factory, self._sync_scope.prefix)
             else:
                 return False
+            return not await rows.count_done([proof])
         except Exception:  # it is the user's, and cannot be asked now
             return False
-        return not found
 
     async def _begin(self, record: Record, reporter: Reporter) -> Outcome | None:
         """Have the attempt counted (H1); returns why the handler must not run, if it must not."""
@@ -481,41 +469,45 @@ class Handlers:
         )
 
     async def forget_accepted(self, older_than_seconds: float) -> int:
-        """Forget what these handlers did longer ago than that; returns how many notes went.
+        """Forget what these handlers did longer ago than that; returns how many rows went.
 
-        Notes of events that are unfinished or dead in the store stay. An error of one handler's
-        notes is raised after the others have had their turn.
+        Rows of events that are unfinished or dead in the store stay. An error with one handler's
+        rows is raised after the others have had their turn.
         """
         forgotten, failed = 0, None
-        if self._source is None or not self.name:
+        if self._store is None or not self.name:
             return forgotten
-        async_notes = sync_notes = None
-        if factory := self._factory():
-            async_notes = notes_in(factory, self._scope.prefix)
-        if sync_factory := self._sync_factory():
-            sync_notes = notes_in_thread(sync_factory, self._sync_scope.prefix)
         for handler in chain(self._default, *self._by_type.values()):
-            if notes := async_notes if handler.is_async else sync_notes:
-                name = inbox_name(self.name, handler.name)
-                try:
-                    async with self._turn_of_store():
-                        forgotten += await forget(
-                            name, older_than_seconds, notes, self._source, [self._kept_by]
-                        )
-                except Exception as error:  # also the driver's own
-                    failed = failed or error
+            try:
+                async with self._turn_of_store():
+                    forgotten += await self._forget(handler, older_than_seconds, self._store)
+            except Exception as error:  # also the driver's own
+                failed = failed or error
         if failed is not None:
             raise failed
         return forgotten
 
+    async def _forget(self, handler: Handler, older_than_seconds: float, store: Store) -> int:
+        """Forget in the database that the handler's transactions are in."""
+        name, kept_by = inbox_name(self.name, handler.name), [self._kept_by]
+        if handler.is_async and self._transaction:
+            own = Acceptances.in_transactions(self._transaction, self._scope.prefix)
+        elif not handler.is_async and self._sync_transaction:
+            own = Acceptances.in_threads(self._sync_transaction, self._sync_scope.prefix)
+        elif (self._transaction if handler.is_async else self._sync_transaction) is False:
+            return 0
+        else:
+            return await store.forget_accepted(name, older_than_seconds, kept_by)
+        return await forget_old(own, name, older_than_seconds, store, kept_by)
+
     def _factory(self) -> AsyncFactory | Literal[False] | None:
-        if self._transaction is None and self._source is not None:
-            return self._source.transaction
+        if self._transaction is None and self._store is not None:
+            return self._store.transaction
         return self._transaction
 
     def _sync_factory(self) -> SyncFactory | Literal[False] | None:
-        if self._sync_transaction is None and self._source is not None:
-            return self._source.sync_transaction
+        if self._sync_transaction is None and self._store is not None:
+            return self._store.sync_transaction
         return self._sync_transaction
 
     def _job(self, record: Record) -> Job:

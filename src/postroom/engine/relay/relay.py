@@ -196,15 +196,16 @@ class Relay:
     async def _open(self) -> RelayContext:
         self._opened = [self.store]
         await open_shared(self.store)
-        if (bind := getattr(self.broker, "bind", None)) is not None:
-            # Handlers run in the store's transactions, unless they were given others.
-            self.broker = bind(self.store, self.settings.lease_seconds, stream=self.settings.stream)
+        # Handlers run in the store's transactions, unless they were given others.
+        bound = self.broker.bind(
+            self.store, self.settings.lease_seconds, stream=self.settings.stream
+        )
         outbox_id = await self.store.identity()
-        context = self._build()
+        context = self._build(bound)
         context.outbox_id = outbox_id
-        self._opened.append(self.broker)
+        self._opened.append(bound)
         try:
-            await open_shared(self.broker)
+            await open_shared(bound)
         except Exception as error:
             context.outage(short_error(error))
         return context
@@ -222,19 +223,19 @@ class Relay:
 
         self._unsubscribe = notifier.subscribe(context.stream, kicked_from_anywhere)
 
-    def _build(self) -> RelayContext:
+    def _build(self, broker: Broker) -> RelayContext:
         settings = self.settings
         owner = self._owner or str(uuid4())
         context = RelayContext(
             self.store,
-            self.broker,
+            broker,
             settings,
             LaneKeeper(owner, settings.lease_seconds),
             Breaker(settings.outage_seconds, settings.max_outage_seconds),
             self._clock,
             self._observers,
         )
-        marks_start = self.broker.capabilities.marks_start
+        marks_start = broker.capabilities.marks_start
         policy = FailurePolicy(
             settings.retry,
             counts_at_start=marks_start,
@@ -259,8 +260,8 @@ class Relay:
             self._services.append(Watcher(context))
         if settings.keep_done_seconds > 0:
             self._services.append(Pruner(context))
-        if (forget_accepted := getattr(self.broker, "forget_accepted", None)) is not None:
-            self._services.append(InboxPruner(context, forget_accepted))
+        if broker.capabilities.keeps_inbox:
+            self._services.append(InboxPruner(context, broker.forget_accepted))
         self._context = context
         return context
 
@@ -301,7 +302,7 @@ class Relay:
                 raise
             except StoreError as error:
                 if not told:
-                    context, self._context, told = self._build(), None, True
+                    context, self._context, told = self._build(self.broker), None, True
                     context.trouble("opening the store (will go on trying)", error)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(pause):

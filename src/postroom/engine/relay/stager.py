@@ -54,7 +54,7 @@ class Stager(Service):
             return None
         staged = await context.store.stage(context.stream, lanes, _STEP)
         context.events_seen = staged.ready
-        for about, error in getattr(context.store, "complaints", tuple)():
+        for about, error in context.store.complaints():
             context.tell(Alarm(context.stream, about, error))
         if staged.moved or staged.ready:
             context.tell(Woken(context.stream, "poll"))

@@ -18,6 +18,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from postroom.errors import ConfigError
+from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.record import short_error
 from postroom.source import Connection, SourceCapabilities
@@ -58,8 +59,7 @@ class KafkaSource:
         if self._thread is not None:
             return
         await asyncio.to_thread(self._check_topics)
-        kept = await asyncio.to_thread(retention_seconds, self.options.client(), self.options.topic)
-        self.capabilities = SourceCapabilities(offsets=True, redelivers_seconds=kept)
+        await self._learn_retention()
         self._arrivals = Arrivals()
         self._news = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -101,6 +101,15 @@ class KafkaSource:
             await asyncio.to_thread(self._check_topics, must_answer=True)
         except ConfigError as error:
             raise ConnectionError(str(error)) from error
+
+    async def check(self) -> list[Finding]:
+        await self.health()
+        await self._learn_retention()
+        return []
+
+    async def _learn_retention(self) -> None:
+        kept = await asyncio.to_thread(retention_seconds, self.options.client(), self.options.topic)
+        self.capabilities = SourceCapabilities(offsets=True, redelivers_seconds=kept)
 
     def _check_topics(self, *, must_answer: bool = False) -> None:
         """Raise ConfigError for topics that are not there; a cluster that is away is no error."""

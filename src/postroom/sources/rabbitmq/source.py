@@ -26,6 +26,7 @@ from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableEr
 from postroom.brokers.rabbitmq.content_header import Content
 from postroom.brokers.rabbitmq.settings import RabbitSettings
 from postroom.errors import ConfigError
+from postroom.model.diagnostics import Finding
 from postroom.model.foreign_messages import Names
 from postroom.model.incoming import Incoming
 from postroom.model.suggest import unknown
@@ -160,6 +161,11 @@ class RabbitSource:
         if self._link is None or self._link.is_broken:
             raise UnreachableError("not connected to RabbitMQ")
         await self._link.ready()
+
+    async def check(self) -> list[Finding]:
+        from postroom.brokers.rabbitmq.checks import examine_queue
+
+        return await examine_queue(self._url, self.options.link, self.options.queue)
 
     # -- receiving ----------------------------------------------------------------------------
     async def receive(self) -> Sequence[_Delivery]:

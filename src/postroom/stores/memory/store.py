@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from postroom.errors import ConfigError, TransactionError
 from postroom.model.clock import host_microseconds
+from postroom.model.diagnostics import Finding
 from postroom.record import Record, Stage, State
 from postroom.store import (
     Capabilities,
@@ -29,6 +30,7 @@ from postroom.stores.memory.tables import LeaseRow, MemberRow, Stored
 from postroom.stores.memory.transaction import MemoryTransaction
 from postroom.stores.opening import ContextManager
 from postroom.transaction import Proof, by_place
+from postroom.transactions.acceptances import Acceptances, forget_old
 
 _SECOND = 1_000_000
 
@@ -38,6 +40,7 @@ class MemoryStore(ContextManager, Oversight):
 
     capabilities = Capabilities(shared=False)
     tables = Tables()
+    url = "memory:"
 
     def __init__(self, now_us: Callable[[], int] = host_microseconds) -> None:
         super().__init__(now_us)
@@ -333,6 +336,18 @@ class MemoryStore(ContextManager, Oversight):
         raise TransactionError(
             "the memory store has no transactions for threads; use async handlers with it"
         )
+
+    async def forget_accepted(
+        self, consumer: str, older_than_seconds: float, kept_by: Sequence[str]
+    ) -> int:
+        rows = Acceptances.in_transactions(self.transaction, self.tables.qualified)
+        return await forget_old(rows, consumer, older_than_seconds, self, kept_by)
+
+    async def check(self) -> list[Finding]:
+        return []
+
+    def complaints(self) -> list[tuple[str, str]]:
+        return []
 
 
 def _is_live(row: LeaseRow | MemberRow, now: int) -> bool:

@@ -12,6 +12,7 @@ from pymongo.errors import PyMongoError
 
 from postroom.errors import ConfigError, StoreError, TransactionError
 from postroom.model.dead_letters import DeadCause
+from postroom.model.diagnostics import Finding
 from postroom.model.url import Url, boolean
 from postroom.record import Record, short_error
 from postroom.store import (
@@ -43,6 +44,7 @@ from postroom.stores.mongo.options import MongoOptions, names, read_options
 from postroom.stores.mongo.uncollected import with_embedded
 from postroom.stores.opening import ContextManager
 from postroom.transaction import Proof
+from postroom.transactions.acceptances import Acceptances, forget_old
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 REPLICA_SET = Capabilities()
@@ -340,6 +342,17 @@ class MongoStore(ContextManager):
                 "Handlers(sync_transaction=False) with idempotent effects"
             )
         return self._sync.transaction()
+
+    async def forget_accepted(
+        self, consumer: str, older_than_seconds: float, kept_by: Sequence[str]
+    ) -> int:
+        rows = Acceptances.in_transactions(self.transaction, self.tables.qualified)
+        return await forget_old(rows, consumer, older_than_seconds, self, kept_by)
+
+    async def check(self) -> list[Finding]:
+        from postroom.stores.mongo import checks
+
+        return [*await checks.examine(self), *await checks.examine_rights(self)]
 
     # -- connections --------------------------------------------------------------------------
     @property

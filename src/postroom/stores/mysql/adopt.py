@@ -32,6 +32,7 @@ from postroom.event import (
     MAX_TOPIC_BYTES,
     check_text,
 )
+from postroom.store import Adopted
 from postroom.stores.mysql.leases import leases
 from postroom.stores.mysql.statements import load_queries
 
@@ -45,13 +46,6 @@ _STATUS = "CAST(COALESCE(CONVERT(t.status USING utf8mb4), 'NULL') AS BINARY)"
 _STATES = ("pending", "failed", "done", "dead")
 _MEANINGS = {"pending": "pending", "sending": "pending", "sent": "done", "failed": "failed"}
 _NOBODY = "\x00"  # no status: a list in SQL has at least one value
-
-
-class Adopted(NamedTuple):
-    """How many rows were moved, and how many are left: sent ones if so asked, or known ids."""
-
-    moved: int
-    left: int
 
 
 class Adoption(NamedTuple):

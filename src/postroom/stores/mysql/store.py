@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import ConfigError, StoreError
 from postroom.model.dead_letters import DeadCause
+from postroom.model.diagnostics import Finding
 from postroom.model.url import Url, one_of, seconds, whole_number
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
+    Adopted,
     AuditEntry,
     Capabilities,
     Details,
@@ -37,6 +39,7 @@ from postroom.stores.mysql.statements import load_migrations, load_queries
 from postroom.stores.opening import ContextManager
 from postroom.stores.sql_files import script_after
 from postroom.transaction import Proof
+from postroom.transactions.acceptances import Acceptances, forget_old
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 if TYPE_CHECKING:
@@ -71,7 +74,7 @@ class MysqlStore(ContextManager):
     """
 
     capabilities = Capabilities(
-        transactions=True, concurrent_writers=True, server_clock=True, notify=False, shared=True
+        transactions=True, concurrent_writers=True, server_clock=True, notify=False, adopts=True
     )
 
     def __init__(
@@ -334,6 +337,28 @@ class MysqlStore(ContextManager):
     def sync_transaction(self) -> AbstractContextManager[Any]:
         """Open the same on a PyMySQL connection, for a handler in a thread."""
         return _opened(self._handler_transactions).sync_transaction()
+
+    async def forget_accepted(
+        self, consumer: str, older_than_seconds: float, kept_by: Sequence[str]
+    ) -> int:
+        rows = Acceptances.in_transactions(self.transaction, self.tables.qualified)
+        return await forget_old(rows, consumer, older_than_seconds, self, kept_by)
+
+    async def check(self) -> list[Finding]:
+        from postroom.stores.mysql import checks
+
+        return [*await checks.examine(self), *await checks.examine_rights(self)]
+
+    async def adopt(
+        self, table: str, *, on_moved: Callable[[int], object] = lambda _: None, **options: Any
+    ) -> Adopted:
+        """Move the rows of another program's table into the outbox; options as in Adoption."""
+        from postroom.stores.mysql.adopt import adopt
+
+        return await adopt(self, table, on_moved=on_moved, **options)
+
+    def complaints(self) -> list[tuple[str, str]]:
+        return []
 
     # -- connections --------------------------------------------------------------------------
     @property

@@ -12,6 +12,7 @@ from psycopg import AsyncConnection, Connection
 
 from postroom.errors import StoreError
 from postroom.model.dead_letters import DeadCause
+from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.record import Record, short_error
 from postroom.store import (
@@ -43,6 +44,7 @@ from postroom.stores.postgres.notifier import PostgresNotifier
 from postroom.stores.postgres.options import Options
 from postroom.stores.postgres.statements import load_migrations, load_queries, migration_sql
 from postroom.transaction import Proof
+from postroom.transactions.acceptances import Acceptances, forget_old
 
 _MIGRATE_SECONDS = 600
 
@@ -245,6 +247,20 @@ class PostgresStore(ContextManager):
     def sync_transaction(self) -> AbstractContextManager[Connection[Any]]:
         """Open the same on a psycopg connection without a loop, for a handler in a thread."""
         return self._guarded.sync_transaction()
+
+    async def forget_accepted(
+        self, consumer: str, older_than_seconds: float, kept_by: Sequence[str]
+    ) -> int:
+        rows = Acceptances.in_transactions(self.transaction, self.tables.qualified)
+        return await forget_old(rows, consumer, older_than_seconds, self, kept_by)
+
+    async def check(self) -> list[Finding]:
+        from postroom.stores.postgres import checks
+
+        return [*await checks.examine(self), *await checks.examine_rights(self)]
+
+    def complaints(self) -> list[tuple[str, str]]:
+        return []
 
     def _added(self) -> None:
         if self.options.notify:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.model.dead_letters import DeadCause
+from postroom.model.diagnostics import Finding
 from postroom.model.url import Url, one_of, seconds
 from postroom.record import Record, short_error
 from postroom.store import (
@@ -38,6 +39,7 @@ from postroom.stores.sqlite.handler_transactions import HandlerTransactions
 from postroom.stores.sqlite.statements import load_migrations, load_queries
 from postroom.stores.sqlite.thread import Database, DatabaseThread, OpenFile
 from postroom.transaction import Proof
+from postroom.transactions.acceptances import Acceptances, forget_old
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 if TYPE_CHECKING:
@@ -298,6 +300,21 @@ class SqliteStore(ContextManager):
     def sync_transaction(self) -> AbstractContextManager[sqlite3.Connection]:
         """Open the same on a sqlite3 connection, for a handler in a thread."""
         return self._handler_transactions.sync_transaction()
+
+    async def forget_accepted(
+        self, consumer: str, older_than_seconds: float, kept_by: Sequence[str]
+    ) -> int:
+        # In threads: without the driver that async handlers need.
+        rows = Acceptances.in_threads(self.sync_transaction, self.tables.qualified)
+        return await forget_old(rows, consumer, older_than_seconds, self, kept_by)
+
+    async def check(self) -> list[Finding]:
+        from postroom.stores.sqlite import checks
+
+        return await checks.examine(self)
+
+    def complaints(self) -> list[tuple[str, str]]:
+        return []
 
     # -- connections --------------------------------------------------------------------------
     async def ask(self, request: Callable[[Database], T]) -> T:

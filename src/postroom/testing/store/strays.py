@@ -11,8 +11,6 @@ from typing import Any, ClassVar
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.relay import inbox_pruner
-from postroom.engine.relay.inbox_pruner import forget, notes_in
 from postroom.engine.relay.relay import Relay
 from postroom.inbox import Inbox
 from postroom.store import Member, Store
@@ -29,6 +27,7 @@ from postroom.testing.store.tools import (
 )
 from postroom.testing.store.unreadable_rows import Spoil
 from postroom.testing.transaction_tools import Note
+from postroom.transactions import acceptances
 
 Meddle = Callable[[Any], Awaitable[None]]
 """Changes something by hand, past everything that would refuse it."""
@@ -210,14 +209,14 @@ class StrayContract:
         monkeypatch: pytest.MonkeyPatch,
         step: int,
     ) -> None:
-        monkeypatch.setattr(inbox_pruner, "STEP", step)
+        monkeypatch.setattr(acceptances, "STEP", step)
         for odd in self.odd_notes:
             await meddle(odd)
         for name in ("m-1", "m-2", "m-3"):
             async with write(store) as tx:
                 assert await Inbox("payments").accept(tx, Note(name))
         async with patience():
-            await forget("payments", -60.0, notes_in(lambda: write(store), "postroom_"), store, ())
+            await store.forget_accepted("payments", -60.0, ())
         for name in ("m-1", "m-2", "m-3"):
             async with write(store) as tx:
                 assert await Inbox("payments").accept(tx, Note(name)), "it was forgotten"
