@@ -8,6 +8,7 @@ driver       what an adapter can do: run one statement, and tell whether it woul
 statements   the port `postroom.transaction` over any SQL driver
 dialects     which statements each database needs; `dialect_mysql` for MySQL and MariaDB
 queries      loads the SQL of `queries/` and puts it into the driver's parameter style
+acceptances  reads and prunes inbox rows, in transactions of their own
 steps        runs one body of code for sync and async drivers
 errors       what an error of a driver means; `conflicts` recognizes those worth a retry
 client_encoding   refuses a PostgreSQL connection whose encoding would change the text
