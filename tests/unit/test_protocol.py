@@ -6,6 +6,7 @@ import ast
 import io
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,7 @@ def files() -> list[Path]:
     ]
 
 
+@cache
 def cited() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for path in files():

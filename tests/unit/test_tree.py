@@ -48,3 +48,115 @@ def test_the_doc_of_a_package_names_no_module_that_is_not_there(package):
 def test_the_lists_are_found():
     assert {"heartbeat", "stager", "worker"} <= listed_in(doc_of("engine/relay"))
     assert "django" in listed_in(doc_of("transactions"))
+
+
+# -- the tree in CONTRIBUTING -----------------------------------------------------------------
+def tree_of(page: str) -> dict[str, str]:
+    """Return the paths of a tree in a block of text, each with its phrase."""
+    (block,) = re.findall(r"```text\nsrc/postroom/\n(.*?)```", page, re.DOTALL)
+    found: dict[str, str] = {"src/postroom/": "the package"}
+    above = ["src/postroom/"]
+    for line in filter(None, block.splitlines()):
+        name, _, phrase = line.strip().partition(" ")
+        depth = (len(line) - len(line.lstrip())) // 2
+        above[depth:] = [(above[depth - 1] if depth else "") + name]
+        found[above[-1]] = phrase.strip()
+    return found
+
+
+def folders(place: str, depth: int) -> set[str]:
+    """Return the folders with code or pages below a place."""
+    kinds = {".py", ".md", ".pml", ".yaml", ".yml", ".service", ".json"}
+    files = [f for f in (ROOT / place).rglob("*") if f.suffix in kinds and f.is_file()]
+    parts = [file.relative_to(ROOT / place).parts[:-1][:depth] for file in files]
+    return {place + "/".join(p[: n + 1]) + "/" for p in parts for n in range(len(p))}
+
+
+def test_the_tree_shows_all_modules_and_packages():
+    there = {f"src/postroom/{f.name}" for f in SRC.iterdir() if f.suffix in {".py", ".typed"}}
+    there |= {f"src/postroom/{package}/" for package in DOCUMENTED}
+    there |= {"src/postroom/", "tests/", "bench/", "spec/", "docs/", "examples/", "deploy/"}
+    for place in ("tests/", "bench/", "docs/"):
+        there |= folders(place, 1)
+    there -= {"docs/explanation/performance/"}
+    tree = tree_of((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert set(tree) == there
+    assert [path for path, phrase in tree.items() if not phrase] == ["tests/", "docs/"]
+
+
+# -- paths on pages ---------------------------------------------------------------------------
+PAGES = sorted(
+    path
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+    if path.name != "CHANGELOG.md"  # it may speak of what was
+)
+FOLDERS = ("tests", "docs", "bench", "spec", "examples", "deploy", "src")
+WORDS = re.compile(r"(?<!`)`([^`\s]+)`(?!`)")
+FILE = re.compile(r"[\w./-]+/[\w.-]*|\w+\.(?:py|sql|pml)")
+KINDS = ("*.py", "*.sql", "*.pml")
+ALL = {
+    path.name
+    for kind in KINDS
+    for folder in ("src", "tests", "bench", "spec", "examples")
+    for path in (ROOT / folder).rglob(kind)
+}
+
+
+def is_module(name: str) -> bool:
+    """Say whether `postroom.a.b.Name` is there; names outside of our packages are not asked."""
+    parts = name.split(".")[1:]
+    place = SRC
+    while parts and (place / parts[0]).is_dir():
+        place /= parts.pop(0)
+    if parts and (place / f"{parts[0]}.py").is_file():
+        place /= f"{parts.pop(0)}.py"
+    text = (place if place.is_file() else place / "__init__.py").read_text()
+    return not parts or re.search(rf"\b{parts[0]}\b", text) is not None
+
+
+def is_there(word: str) -> bool:
+    """Say whether a path is there: from the root, in the package, or among the tests."""
+    if "/" not in word:
+        return word in ALL
+    return any((place / word).exists() for place in (ROOT, SRC, ROOT / "tests"))
+
+
+def wrong_on(page: Path) -> set[str]:
+    wrong = set()
+    explains = "explanation" in page.parts or page.name == "CONTRIBUTING.md"
+    for word in WORDS.findall(page.read_text(encoding="utf-8")):
+        if word.startswith("postroom.") and re.fullmatch(r"[\w.]+", word):
+            first = word.split(".")[1]
+            if first in children(SRC) and not is_module(word):
+                wrong.add(word)
+        elif FILE.fullmatch(word):
+            first = word.split("/")[0]
+            ours = first in FOLDERS or first in children(SRC)
+            if (ours if "/" in word else explains) and not is_there(word):
+                wrong.add(word)
+    return wrong
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_files_and_modules_on_a_page_are_there(page):
+    assert wrong_on(page) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "wrong"),
+    [
+        ("`src/postroom/outbox.py`, `engine/relay/`, `unit/test_tree.py`, `codec.py`", set()),
+        (
+            "`src/postroom/office.py` `engine/tender.py`",
+            {"src/postroom/office.py", "engine/tender.py"},
+        ),
+        ("`office.py` `stores/…/events.py`", {"office.py"}),
+        ("`postroom.testing.broker.BrokerContract` `postroom.toml` `postroom.skipped`", set()),
+        ("`postroom.model.nothing`", {"postroom.model.nothing"}),
+    ],
+)
+def test_what_is_wrong_on_a_page(tmp_path, text, wrong):
+    page = tmp_path / "explanation" / "page.md"
+    page.parent.mkdir()
+    page.write_text(text, encoding="utf-8")
+    assert wrong_on(page) == wrong

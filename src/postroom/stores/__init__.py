@@ -11,7 +11,8 @@ handler_transactions  transactions for handlers, which handlers cannot commit th
 errors                what an error of the driver means: retryable, refused, or unknown
 checks                what `postroom doctor` asks of the server
 
-SQL is in `queries/` and `migrations/`, one statement a file; `sql_files` loads it. `membership`
+`opening` is `open_store`, and makes every store an async context manager. SQL is in `queries/` and
+`migrations/`, one statement a file; `sql_files` loads it. `membership`
 reads members and leases from rows; `lock_pauses` waits for locked rows. Every store passes
 `postroom.testing.store`.
 """
