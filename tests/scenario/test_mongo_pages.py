@@ -78,4 +78,6 @@ def test_the_reference_names_every_field_and_collection():
             assert f"`{index['name']}`" in section
     for word in ("status", "lease_owner", "lease_until", "attempts", "last_error", "created_at"):
         assert f"`{word}`" in section
-    assert "`next_retry_at`" in section
+    assert "`next_attempt_at`" in section
+    words = (ROOT / "docs/explanation/requirements.md").read_text()
+    assert "| `next_attempt_at` | | `next_retry_at` |" in words
