@@ -157,7 +157,7 @@ async def test_a_key_with_a_message_that_no_row_can_hold_waits_in_place():
 
     scene.queue.send(*(message("bad", n) for n in range(15)))
     async with scene.consumer(store, max_in_flight=20) as consumer:
-        consumer._context.backlog._insert = refuse
+        consumer._context.durable_inbox._insert = refuse
         await until(lambda: refused, 30)
         await until(lambda: any("no such value" in said for said in scene.alarms()), 30)
         scene.broken = False
@@ -179,7 +179,7 @@ async def test_a_key_that_is_kept_while_the_consumer_looks_is_not_passed():
 
     bench = SimpleNamespace(
         settings=ConsumerSettings(), stream="inbox.payments", stopping=asyncio.Event(),
-        backlog=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+        durable_inbox=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
     )  # fmt: skip
     detours = Detours(bench, 100, lambda key: 0)
     assert await detours.look() == {b"old", b"fresh"}
@@ -197,7 +197,7 @@ async def test_that_the_backlog_is_full_is_told_once_each_time():
 
     bench = SimpleNamespace(
         settings=ConsumerSettings(max_kept=3), stream="inbox.payments", stopping=asyncio.Event(),
-        backlog=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+        durable_inbox=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
         tell=told.append, pause=pause,
     )  # fmt: skip
     detours = Detours(bench, 100, lambda key: 0)

@@ -148,9 +148,7 @@ async def test_a_broker_that_cannot_be_reached_is_a_warning_until_it_is_back(wir
         await until(lambda: handled == ["m-1"])
         assert health.ready().facts["warnings"] == []
         assert consumer.connection.losses == 1
-    lines = [
-        r.getMessage() for r in caplog.records if r.name.startswith("postroom.engine.consumer")
-    ]
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("postroom.sources")]
     assert [line.partition(": ")[0] for line in lines] == [
         "the connection to RabbitMQ was lost", f"consuming '{wire.queue}' of RabbitMQ again",
     ]  # fmt: skip

@@ -99,7 +99,7 @@ async def test_odd_records_cost_only_themselves(kafka_url, store, handlers, hand
 CRASHING = """
 import asyncio, sys
 from postroom import Handlers
-from postroom.engine.consumer import Consumer, kafka_cluster
+from postroom.engine.consumer import Consumer
 from postroom.sources.kafka.source import KafkaSource
 from postroom.stores.memory import MemoryStore
 
