@@ -1,27 +1,27 @@
-"""Every error that postroom raises, in one place.
+"""All errors that postroom raises.
 
 PostroomError
-├── EventError(ValueError)            an event that cannot be stored; names the field and the limit
+├── EventError(ValueError)            an invalid event; names the field and the limit
 │   ├── PayloadError                  the payload cannot be encoded; names the path inside it
-│   └── CausationError                a causation path that bites its own tail or grows too long
-├── DuplicateEventError               an event with this id is in the outbox already
+│   └── CausationError                a causation path that contains a cycle or is too long
+├── DuplicateEventError               an event with this id is already in the outbox
 ├── TransactionError                  the caller's transaction cannot carry an event
-│   ├── AutocommitError               the statement would commit by itself
-│   ├── TransactionEndedError         it ended before its block did
-│   └── UnsupportedConnectionError(TypeError)   not an object that postroom can write through
-├── ConfigError(ValueError)           a setting, URL or option that makes no sense
+│   ├── AutocommitError               the connection is in autocommit mode
+│   ├── TransactionEndedError         the transaction ended before its block
+│   └── UnsupportedConnectionError(TypeError)   an object that postroom cannot write through
+├── ConfigError(ValueError)           an invalid setting, URL or option
 │   └── MissingExtraError             a driver is not installed; names the extra
 ├── SchemaError                       the tables are missing, or newer than this code
-├── StoreError                        the database refused or could not be asked
-│   ├── StoreRetryableError           nothing was changed; the same call may be repeated
-│   │   └── StoreLockedError          another transaction has locked what is needed
-│   ├── StoreRefusedError             nothing was changed: the database refuses these values
-│   ├── NumberTakenError              the sequence of the outbox is behind its table
-│   └── StoreUnknownError             the connection went away: what happened is unknown
+├── StoreError                        the database is unreachable or refused a statement
+│   ├── StoreRetryableError           nothing was changed; the call can be retried
+│   │   └── StoreLockedError          another transaction holds the needed locks
+│   ├── StoreRefusedError             nothing was changed: the database rejects these values
+│   ├── NumberTakenError              the outbox sequence is behind its table
+│   └── StoreUnknownError             the connection was lost: the outcome is unknown
 └── NotFoundError(LookupError)        no event with that id
 
-`Retry` and `Reject` are signals, not errors: a handler raises them to say what should happen to
-its event.
+`Retry` and `Reject` are signals, not errors: a handler raises them to decide what happens to its
+event.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SHOWN_CHARS = 100
 
 
 class PostroomError(Exception):
-    """The base of all errors that postroom raises. They survive pickling, attributes included."""
+    """Base class of all errors that postroom raises. Errors can be pickled with attributes."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__)
@@ -49,7 +49,7 @@ def _restore(
 
 
 class EventError(PostroomError, ValueError):
-    """An event that cannot be stored. `field` names what is wrong; `limit` the bound it broke."""
+    """An invalid event. `field` is the field's name, `limit` the limit it exceeds, if any."""
 
     def __init__(self, field: str, problem: str, *, limit: int | None = None) -> None:
         super().__init__(f"event.{field} {problem}")
@@ -58,7 +58,7 @@ class EventError(PostroomError, ValueError):
 
 
 class PayloadError(EventError):
-    """The payload cannot be encoded. `path` says where inside it, as in `$.items[2].price`."""
+    """The payload cannot be encoded. `path` is the place inside it, such as `$.items[2].price`."""
 
     def __init__(self, path: str, problem: str, *, limit: int | None = None) -> None:
         super().__init__("payload", f"at {path}: {problem}", limit=limit)
@@ -66,19 +66,18 @@ class PayloadError(EventError):
 
 
 class CausationError(EventError):
-    """The causation path would bite its own tail, or is too long: a loop between modules."""
+    """The causation path contains a cycle or is too long: modules cause each other's events."""
 
     def __init__(self, problem: str, *, limit: int | None = None) -> None:
         super().__init__("causation_path", problem, limit=limit)
 
 
 class DuplicateEventError(PostroomError):
-    """An event with this id is in the outbox already; nothing was added for it.
+    """An event with this id is already in the outbox; it was not added again.
 
     The caller's transaction is still usable. `ids` holds the candidates: the one id, or all ids of
-    an `add_many` when the database does not say which of them was there. `certain` is False where
-    the database user may not look: then it may also be that a number was taken, see
-    `NumberTakenError`.
+    an `add_many` if the database does not report which of them exists. `certain` is False if the
+    database user has no permission to check; the cause may then also be a `NumberTakenError`.
     """
 
     def __init__(self, ids: Iterable[str], *, certain: bool = True) -> None:
@@ -86,19 +85,18 @@ class DuplicateEventError(PostroomError):
         self.certain = certain
         which = "an event with id" if len(self.ids) == 1 else "at least one event of the ids"
         if certain:
-            told = (
-                f"{which} {_shown(self.ids)} is in the outbox already. If this is a repeat of the "
-                "same work, treat it as done; otherwise leave out `id` and let postroom make a new "
-                "one."
+            message = (
+                f"{which} {_shown(self.ids)} is already in the outbox. If this is a retry of the "
+                "same work, treat it as done; otherwise omit `id` to let postroom create one."
             )
         else:
-            told = (
-                f"{which} {_shown(self.ids)} was not added. Either it is in the outbox already, or "
-                "the sequence of the outbox is behind its table. This database user may not look "
-                "(it would need SELECT on the column id): find out with `postroom show` and "
-                "`postroom doctor` before you treat it as done."
+            message = (
+                f"{which} {_shown(self.ids)} was not added. Either it is already in the outbox, or "
+                "the outbox sequence is behind its table. This database user cannot check (it "
+                "needs SELECT on the column id): run `postroom show` and `postroom doctor` before "
+                "you treat it as done."
             )
-        super().__init__(told)
+        super().__init__(message)
 
 
 def _shown(ids: tuple[str, ...]) -> str:
@@ -110,28 +108,28 @@ class TransactionError(PostroomError):
 
 
 class AutocommitError(TransactionError):
-    """The statement would commit by itself, so the event would not share the caller's commit."""
+    """The connection is in autocommit mode: the event would not share the caller's commit."""
 
 
 class TransactionEndedError(TransactionError):
-    """The transaction ended before its block did: somebody committed it or rolled it back."""
+    """The transaction was committed or rolled back before its block ended."""
 
 
 class UnsupportedConnectionError(TransactionError, TypeError):
-    """The object handed to `add` or `accept` is none that postroom can write through."""
+    """The object passed to `add` or `accept` is not a connection that postroom supports."""
 
     def __init__(self, given: object, accepted: Iterable[str], hint: str = "") -> None:
         kind = type(given)
         self.accepted = tuple(accepted)
         super().__init__(
-            f"cannot write through {kind.__module__}.{kind.__qualname__}; accepted are: "
+            f"cannot write through {kind.__module__}.{kind.__qualname__}; supported: "
             + ", ".join(self.accepted)
             + (f". {hint}" if hint else "")
         )
 
 
 class ConfigError(PostroomError, ValueError):
-    """A setting, URL or option that makes no sense; the message says what would."""
+    """An invalid setting, URL or option; the message names the valid values."""
 
 
 class MissingExtraError(ConfigError):
@@ -147,42 +145,42 @@ class SchemaError(PostroomError):
 
 
 class StoreError(PostroomError):
-    """The database refused or could not be asked."""
+    """The database is unreachable or refused a statement."""
 
 
 class StoreRetryableError(StoreError):
-    """Nothing was changed (a deadlock, a busy database); the same call may be repeated."""
+    """Nothing was changed (deadlock, busy or unreachable database); the call can be retried."""
 
 
 class StoreLockedError(StoreRetryableError):
-    """Nothing was changed: another transaction has locked rows that are needed."""
+    """Nothing was changed: another transaction holds locks on the needed rows."""
 
 
 class StoreRefusedError(StoreError):
-    """Nothing was changed: the database refuses these values (a number out of range, a violated
-    constraint, a trigger that raises). The same call would be refused again.
+    """Nothing was changed: the database rejects these values (a number out of range, a violated
+    constraint, a trigger that raises). A retry would fail again.
     """
 
 
 class NumberTakenError(StoreError):
-    """The number for an event is another one's: the sequence of the outbox is behind its table.
+    """The next `seq` belongs to another event: the outbox sequence is behind its table.
 
-    So it is after a data-only restore, the promotion of a logical replica, or setval. None of
-    `ids` was added. The caller's transaction is usable, but must not be committed without them.
+    Causes are a data-only restore, the promotion of a logical replica, or setval. None of `ids`
+    was added. The caller's transaction is usable but must not be committed without them.
     """
 
     def __init__(self, ids: Iterable[str]) -> None:
         self.ids = tuple(ids)
         super().__init__(
-            f"not added: {_shown(self.ids)}. The outbox gave a number that another event has: its "
+            f"not added: {_shown(self.ids)}. The next seq belongs to another event: the outbox "
             "sequence is behind its table, as after a restore. Roll back, repair it with SELECT "
             "setval(pg_get_serial_sequence('postroom_outbox', 'seq'), (SELECT max(seq) FROM "
-            "postroom_outbox)), and repeat the work"
+            "postroom_outbox)), and retry the work"
         )
 
 
 class StoreUnknownError(StoreError):
-    """The connection went away in the middle: whether the change happened is unknown."""
+    """The connection was lost during the call: the outcome is unknown."""
 
 
 class NotFoundError(PostroomError, LookupError):
@@ -190,7 +188,7 @@ class NotFoundError(PostroomError, LookupError):
 
 
 class Retry(Exception):  # noqa: N818 - a signal, not an error
-    """Raised by a handler: try this event again, `after` a given time instead of the backoff."""
+    """Raised by a handler: retry this event, `after` the given time instead of the backoff."""
 
     def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
         super().__init__(reason)
@@ -198,13 +196,13 @@ class Retry(Exception):  # noqa: N818 - a signal, not an error
 
 
 class Reject(Exception):  # noqa: N818 - a signal, not an error
-    """Raised by a handler: this event can never be handled; make it a dead letter now."""
+    """Raised by a handler: this event can never be handled and becomes a dead letter now."""
 
 
 def shown(value: object) -> str:
-    """Return a value for an error's message: in one short piece, whatever it is."""
+    """Return the repr of a value, truncated, for an error's message."""
     try:
         text = repr(value)
-    except Exception:  # a whole number of too many digits, or an object of a user
+    except Exception:  # an integer with too many digits, or a user's __repr__ that raises
         return f"<{type(value).__name__}>"
     return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"

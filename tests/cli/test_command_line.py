@@ -70,8 +70,8 @@ def test_version(tmp_path, run):
         (["status", "--store", "app.db"], "not a URL"),
         (["status", "--store", "sqlitee:///x.db"], "did you mean 'sqlite'? Known: "),
         (["status", "--store", "sqlite:///x.db?prefx=a_"], "did you mean 'prefix'?"),
-        (["status", "--store", "memory:"], "lives within one process"),
-        (["status", "--store", "sqlite:///x.db", "--watch", "0"], "--watch: at least 0.1 seconds"),
+        (["status", "--store", "memory:"], "exists only inside one process"),
+        (["status", "--store", "sqlite:///x.db", "--watch", "0"], "--watch must be at least 0.1 seconds"),
         (["status", "--store", "sqlite:///x.db", "--stream", ""], "stream is empty"),
         (["run", "--store", "sqlite:///x.db", "--broker", "hndlers:a:b"], "did you mean 'handlers'?"),
         (["run", "--store", "sqlite:///x.db", "--broker", "handlers:no_such:h"], "no module 'no_such'"),
@@ -188,8 +188,8 @@ def test_a_port_where_something_else_listens_is_exit_code_3(tmp_path, scheme):
         url = f"{scheme}://u:s3cret@127.0.0.1:{server.getsockname()[1]}/shop"
         done = call("status", "--store", url, cwd=tmp_path)
         assert done.returncode == 3
-        assert "cannot be reached: " in done.stderr
-        assert "Is the URL right, is the server up, does it let you in?" in done.stderr
+        assert "is unreachable: " in done.stderr
+        assert "Check the URL, that the server is running" in done.stderr
         assert "s3cret" not in done.stderr
         assert len(done.stderr.splitlines()) == 1
         server.shutdown(socket.SHUT_RDWR)
@@ -264,5 +264,5 @@ def test_what_nobody_expected_says_how_to_see_more(capsys):
     assert complain(RuntimeError("a\nb password=s3cret"), debug=False) == 70
     assert capsys.readouterr().err == (
         "postroom: unexpected RuntimeError: a b password=***; "
-        "run it again as `postroom --debug …` to see where\n"
+        "run `postroom --debug …` for the traceback\n"
     )

@@ -140,6 +140,6 @@ def test_very_many_different_errors_are_grouped_up_to_a_limit_which_is_told(  # 
     assert [line.split()[1] for line in lines[1::2]] == ["9,999", "8"]
     assert lines[2].strip() == "no file <n>"
     assert (
-        "2,000 more dead letters are in no group: only the 10,000 most frequent errors are counted."
+        "2,000 more dead letters are not grouped: only the 10,000 most frequent errors are counted."
         in done.stderr
     )

@@ -35,14 +35,14 @@ def test_each_finding_comes_and_goes(request, store):
         ghostly = await store.take("main", "ghost", list(few), 60)
         (found,) = await told()
         assert found == (
-            "warning", "4 lanes of stream main leased by a relay without a sign of life",
+            "warning", "4 lanes of stream main leased by a relay without a heartbeat",
         )  # fmt: skip
         await store.release("main", "ghost", ghostly)
         await store.take("main", "a", list(few), 60)
         assert await told() == []
 
         await store.heartbeat("main", Member("a", False, "box"), 60, {})
-        assert await told() == [("warning", "the destination of stream main is away for box")]
+        assert await told() == [("warning", "relay box of stream main is unhealthy")]
         await store.heartbeat("main", Member("a", True, "box"), 60, {})
 
         async with store.transaction() as tx:

@@ -43,7 +43,7 @@ async def test_an_interrupted_replay_says_where_to_go_on(monkeypatch, capsys, co
     order = replay.Order("replay", "to be sent", (), work, lambda _: [], copies=copies)
     assert await replay._work(None, chosen, order, stop) == ExitCode.INTERRUPTED
     assert sent == ["e0", "e1"]
-    told = f"interrupted: 3 are left as they were; run it again to go on{where}\n"
+    told = f"interrupted: 3 events are unchanged; run the command again to continue{where}\n"
     assert capsys.readouterr().err == told
 
 

@@ -55,7 +55,7 @@ def test_status_says_what_is_there_and_what_to_do(tmp_path):
     before = status()
     assert before.returncode == 1
     assert before.stdout == (
-        "sqlite:///app.db has no tables of postroom; the newest is 1: "
+        "sqlite:///app.db has no postroom tables; the newest is 1: "
         "postroom migrate --store sqlite:///app.db\n"
     )
     assert not (tmp_path / "app.db").exists()
@@ -90,4 +90,4 @@ def test_sql_prints_what_would_run(tmp_path):
 def test_from_goes_with_sql_only(tmp_path):
     done = call("migrate", "--store", "sqlite:///app.db", "--from", "0", cwd=tmp_path)
     assert done.returncode == 2
-    assert "--from goes with `migrate sql`" in done.stderr
+    assert "--from is only valid with `migrate sql`" in done.stderr

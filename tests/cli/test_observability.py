@@ -188,7 +188,7 @@ def test_a_loop_that_hangs_is_not_alive(tmp_path, sqlite_place):
         assert fetch(port, "/livez")[0] == 200
         sqlite_place.add(Event("hang", id="h"))
         assert until(lambda: fetch(port, "/livez")[0] == 503)
-        assert "the event loop hangs" in fetch(port, "/readyz")[1]
+        assert "the event loop is stuck" in fetch(port, "/readyz")[1]
 
 
 def test_a_store_that_is_away_is_not_ready_and_a_broker_that_is_away_is(tmp_path, sqlite_place):
@@ -198,7 +198,7 @@ def test_a_store_that_is_away_is_not_ready_and_a_broker_that_is_away_is(tmp_path
         relay.hear("trouble .*opening the store")
         status, body = fetch(port, "/readyz")
         assert status == 503
-        assert "does not run: is its store there?" in body
+        assert "is not running; check its store" in body
         assert fetch(port, "/livez")[0] == 200
         relay.send()
         assert relay.end() == 0
@@ -214,7 +214,11 @@ def test_a_store_that_is_away_is_not_ready_and_a_broker_that_is_away_is(tmp_path
 
         def warned():
             status, body = fetch(port, "/readyz")
-            return body if status == 200 and "destination of stream main is away" in body else ""
+            return (
+                body
+                if status == 200 and "destination of stream main is unreachable" in body
+                else ""
+            )
 
         body = until(warned)
         _, metrics = fetch(port, "/metrics")
@@ -234,7 +238,7 @@ def test_a_port_that_is_taken_or_makes_no_sense(tmp_path, sqlite_place):
         assert done.returncode == 2
         assert "cannot listen on 127.0.0.1" in done.stderr
     done = call(*arguments, "70000", cwd=tmp_path)
-    assert "--metrics-port: a port is a number from 0 to 65535" in done.stderr
+    assert "--metrics-port: metrics_port must be from 0 to 65535" in done.stderr
     assert done.returncode == 2
 
 

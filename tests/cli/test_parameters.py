@@ -20,7 +20,7 @@ def test_spans(text, seconds):
 
 @pytest.mark.parametrize("text", ["", "-1", "1y", "h", "1e3", "nan", "9999999d", "1h2m"])
 def test_what_is_no_span(text):
-    with pytest.raises(ValueError, match="a span such as"):
+    with pytest.raises(ValueError, match="a duration such as"):
         span(text)
 
 

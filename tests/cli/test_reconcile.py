@@ -45,7 +45,7 @@ def test_it_adds_what_is_missing_and_nothing_twice(tmp_path, mongo_place):
     again = call("reconcile", "wiki_app:pages", cwd=tmp_path)
     assert (again.returncode, again.stdout) == (
         0,
-        "5 documents: 0 events were missing and are added\n",
+        "5 documents checked, 0 missing events added\n",
     )
     listed = call("list", "--store", mongo_place.url, "--json", cwd=tmp_path).stdout.splitlines()
     assert sorted(json.loads(line)["id"] for line in listed) == [f"p{n}:1" for n in range(5)]

@@ -54,7 +54,7 @@ def test_a_hundred_thousand_interrupted_and_run_again(tmp_path, sqlite_place):
             time.sleep(0.005)
         replay.send(signal.SIGINT)
         replay.hear("stopping after this step")
-        left = int(replay.hear(r"interrupted: ([\d,]+) are left")[1].replace(",", ""))
+        left = int(replay.hear(r"interrupted: ([\d,]+) events are unchanged")[1].replace(",", ""))
         assert replay.end() == 130
     assert "Traceback" not in "".join(replay.lines)
     assert 0 < left < number
@@ -102,7 +102,9 @@ def test_a_replay_on_a_server_is_interrupted_and_run_again(tmp_path, request, st
     assert found["pending"] > 0
     if found["dead"]:  # it was not over before the signal came
         assert code == 130
-        assert any(f"interrupted: {found['dead']:,} are left" in line for line in replay.lines)
+        assert any(
+            f"interrupted: {found['dead']:,} events are unchanged" in line for line in replay.lines
+        )
         assert call(*command, cwd=tmp_path).stdout == f"replayed {found['dead']:,} events\n"
     assert sum(deed.how_many for deed in place(lambda found: found.audit_log(100))) == number
     sent = [int(name[1:]) for name in place.deliver()]
@@ -124,7 +126,8 @@ def test_more_than_a_hundred_are_asked_about(tmp_path, sqlite_place):
     command = ("replay", "--store", sqlite_place.url, "--all")
     done = call(*command, cwd=tmp_path)
     assert done.returncode == 2
-    assert "101 events are more than 100, and nobody is there to ask: add --yes" in done.stderr
+    assert "101 events need confirmation (more than 100)" in done.stderr
+    assert "add --yes" in done.stderr
     assert states(conn) == {"dead": 101}
     assert call(*command, "--yes", cwd=tmp_path).returncode == 0
     assert states(conn) == {"pending": 101}
@@ -205,15 +208,18 @@ def test_a_bar_is_quiet_without_a_terminal(capsys):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["replay"], "Give ids, filters, or --all"),
+        (["replay"], "give ids, filters, or --all"),
         (["replay", "a", "--type", "x"], "Give ids or filters, not both."),
         (["replay", "--state", "pending", "--all"], "'pending' is not one of 'dead', 'done'"),
-        (["replay", "--state", "done", "--group", "abc"], "--group is of dead letters"),
-        (["bury", "--group", "abc", "--reason", "x"], "they are buried already"),
-        (["list", "--since", "1h", "--until", "2h"], "--since is not before --until"),
+        (
+            ["replay", "--state", "done", "--group", "abc"],
+            "--group selects dead letters and --state done excludes",
+        ),
+        (["bury", "--group", "abc", "--reason", "x"], "which are already buried"),
+        (["list", "--since", "1h", "--until", "2h"], "--since must be before --until"),
         (["list", "--since", "soon"], "'soon' is not a time such as"),
         (["list", "--state", "lost"], "'lost' is not one of"),
-        (["prune", "--older-than", "-1"], "a span such as 90s"),
+        (["prune", "--older-than", "-1"], "a duration such as 90s"),
         (["prune"], "Missing option '--older-than'"),
         (["skip", "a"], "Missing option '--reason'"),
         (["config", "write"], "'write' is not 'show'"),

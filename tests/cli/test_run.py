@@ -87,7 +87,7 @@ def test_a_second_signal_stops_at_once(tmp_path, shop):
     with running(tmp_path) as relay:
         relay.hear("stuck now")
         relay.send(signal.SIGTERM)
-        relay.hear("stopping now=.*a second signal stops at once")
+        relay.hear("stopping now=.*a second signal stops immediately")
         relay.send(signal.SIGINT)
         relay.hear("stopped how=at_once")
         assert relay.end() == 130
@@ -114,11 +114,11 @@ def test_status_sees_the_relay_and_its_lanes(tmp_path, shop):
         "lag_seconds": 0.0,
         "blocked_keys": 0,
         "lanes": {"total": 64, "held": 64, "free": 0},
-        "relays": [{"owner": owner, "name": "box-1", "state": "well", "lanes": 64}],
+        "relays": [{"owner": owner, "name": "box-1", "state": "healthy", "lanes": 64}],
     }
     assert "  lanes held" in text.replace("      ", "  ")
     assert "64 of 64" in text
-    assert "  box-1  well       64  " in text
+    assert "  box-1  healthy       64  " in text
 
 
 @pytest.mark.req("S2.4")

@@ -17,8 +17,8 @@ SEEN = StreamSeen(
     1,
     {"total": 64, "held": 63, "free": 1},
     [
-        RelaySeen("0b7e", "box:41", "well", 32),
-        RelaySeen("1c", "box:42", "unwell", 31),
+        RelaySeen("0b7e", "box:41", "healthy", 32),
+        RelaySeen("1c", "box:42", "unhealthy", 31),
         RelaySeen("2d", "", "gone", 1),
     ],
 )
@@ -33,21 +33,21 @@ def test_a_stream_for_people():
         "  failed                   1      relays alive               2",
         "  dead                     3",
         "",
-        "  relay   state   lanes  owner",
-        "  box:41  well       32  0b7e",
-        "  box:42  unwell     31  1c",
-        "  -       gone        1  2d",
+        "  relay   state      lanes  owner",
+        "  box:41  healthy       32  0b7e",
+        "  box:42  unhealthy     31  1c",
+        "  -       gone           1  2d",
     ]
 
 
 def test_it_fits_80_columns_whatever_the_names(tmp_path):
-    nasty = RelaySeen("o" * 100, "\x1b[31m" + "n" * 100, "unwell", 64)
+    nasty = RelaySeen("o" * 100, "\x1b[31m" + "n" * 100, "unhealthy", 64)
     lines = render([StreamSeen("s" * 64, SEEN.counts, 1e9, 10**9, SEEN.lanes, [nasty])])
     assert max(len(line) for line in lines) <= 80
     assert all(line.isprintable() for line in lines)
 
 
-def test_who_is_well_unwell_and_gone():
+def test_relays_are_healthy_unhealthy_or_gone():
     leases = [Lease(n, None, 0, False) for n in range(64)]
     leases[0] = Lease(0, "a", 1, True)
     leases[1] = Lease(1, "a", 1, True)
@@ -62,8 +62,8 @@ def test_who_is_well_unwell_and_gone():
         2,
         {"total": 64, "held": 3, "free": 61},
         [
-            RelaySeen("a", "one", "well", 2),
-            RelaySeen("b", "two", "unwell", 1),
+            RelaySeen("a", "one", "healthy", 2),
+            RelaySeen("b", "two", "unhealthy", 1),
             RelaySeen("c", "", "gone", 1),
         ],
     )
@@ -89,7 +89,7 @@ def test_an_empty_outbox(tmp_path):
     done = call("status", "--store", "sqlite:///app.db", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[0] == "stream main"
-    assert done.stdout.splitlines()[-1] == "  no relay serves it"
+    assert done.stdout.splitlines()[-1] == "  no relay serves this stream"
     told = json.loads(call("status", "--store", "sqlite:///app.db", "--json", cwd=tmp_path).stdout)
     assert [s["stream"] for s in told["streams"]] == ["main"]
     assert told["streams"][0]["lanes"] == {"total": 64, "held": 0, "free": 64}

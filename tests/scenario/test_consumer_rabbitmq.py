@@ -141,7 +141,7 @@ async def test_a_broker_that_cannot_be_reached_is_a_warning_until_it_is_back(wir
         await until(lambda: consumer.connection.trouble)
         assert health.ready().ok
         assert health.ready().facts["warnings"] == [
-            "the broker of the consumer payments cannot be reached; see its log"
+            "the broker of the consumer payments is unreachable; see the log"
         ]
         await wire.send(Sent("m-1"))
         proxy.accept()

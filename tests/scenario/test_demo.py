@@ -59,7 +59,7 @@ def test_its_files_stay_where_one_wants_them(tmp_path):
     assert (
         "  order kept                         1  ✓ orders, each event in its turn\n" in done.stdout
     )
-    assert done.stdout.endswith("wire.py is how a broker is made.\n")
+    assert done.stdout.endswith("wire.py shows a broker adapter.\n")
     assert {"shop.db", "receiver.db", "shop.log"} <= {
         p.name for p in (tmp_path / "here % ?").iterdir()
     }
@@ -97,7 +97,7 @@ def test_a_process_that_dies_by_itself_is_told(tmp_path):
     (folder,) = tmp_path.iterdir()  # kept, to be looked at
     assert demo.lines[-1] == (
         "postroom: the receiver ended by itself with code -9: it said nothing; "
-        f"its files are in {folder}\n"
+        f"the files are in {folder}\n"
     )
 
 

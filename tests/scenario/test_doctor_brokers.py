@@ -71,7 +71,7 @@ async def test_a_topic_that_keeps_more_than_the_inbox_remembers(kafka_url):
     url = f"{kafka_url}?topic={week}&group=g"
     assert await of_source(url) == []
     assert await of_source(url, dedup_seconds=86_400.0) == [
-        ("warning", f"{url} keeps messages for 7.0 days, and the inbox remembers them for 1.0")
+        ("warning", f"{url} keeps messages for 7.0 days; the inbox keeps ids for 1.0 days")
     ]
     ((level, what),) = await of_source(f"{kafka_url}?topic={fresh('none')}&group=g")
     assert (level, "cannot be consumed" in what) == ("warning", True)
@@ -212,7 +212,7 @@ async def test_a_queue_that_several_consumers_would_share(rabbitmq_url, tap, nam
 
 async def test_sources_that_are_away_or_make_no_sense():
     ((level, what),) = await of_source("amqp://u:s3cret@127.0.0.1:1/?queue=q")
-    assert (level, what.startswith("amqp://u:***@127.0.0.1:1/?queue=q does not answer: ")) == (
+    assert (level, what.startswith("amqp://u:***@127.0.0.1:1/?queue=q is unreachable: ")) == (
         "warning", True,
     )  # fmt: skip
     ((level, what),) = await of_source("amqp://127.0.0.1:1/")

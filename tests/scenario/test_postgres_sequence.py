@@ -78,7 +78,7 @@ def test_a_writer_that_may_not_look_is_told_both_possibilities(url, postgres_url
         admin.execute(f"GRANT INSERT ON {schema}.postroom_outbox TO {role}")
         try:
             with psycopg.connect(url.replace("postgres@", f"{role}@")) as connection:
-                with pytest.raises(DuplicateEventError, match="or the sequence") as caught:
+                with pytest.raises(DuplicateEventError, match="or the outbox sequence") as caught:
                     SyncOutbox().add(connection, Event("t", id="new"))
                 assert not caught.value.certain
                 connection.execute("SELECT 1")  # the transaction is still usable

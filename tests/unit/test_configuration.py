@@ -83,9 +83,9 @@ def test_a_stream_chooses_its_section(folder):
     found = configuration(folder)
     (mail,) = found.relays({"stream": "mail"})
     assert mail.settings.stream == "mail"
-    with pytest.raises(ConfigError, match="no section for 'post'; it has orders, mail"):
+    with pytest.raises(ConfigError, match="no section for 'post'; its streams are orders, mail"):
         found.relays({"stream": "post"})
-    with pytest.raises(ConfigError, match="choose one with --stream"):
+    with pytest.raises(ConfigError, match="select one stream with --stream"):
         found.relays({"broker": "null:"})
     (mail,) = found.relays({"stream": "mail", "broker": "null:"})
     assert str(mail.broker) == "null:"
@@ -132,12 +132,12 @@ def test_a_pyproject_of_somebody_else_is_no_configuration(tmp_path):
         ("stream = ''", ":1: stream is empty"),
         ("store = 'app.db'", ":1: not a URL"),
         ("store = 5", ":1: a URL is text"),
-        ("[relay]\nstream = 'a'", ":1: write [[relay]], with two brackets"),
+        ("[relay]\nstream = 'a'", ":1: write [[relay]] with double brackets"),
         ("[[relay]]\nstrem = 'a'", ":2: unknown key 'strem'; did you mean 'stream'?"),
-        ("[[relay]]\nlog_level = 'info'", ":2: 'log_level' is for all relays: put it above"),
+        ("[[relay]]\nlog_level = 'info'", ":2: 'log_level' applies to all relays; move it above"),
         ("[[relay]]\n[[relay]]\nbatch_size = 0", ":3: batch_size must be more than 0, not 0"),
-        ("[[relay]]\nstream = 'a'\n[[relay]]\nstream = 'a'", ":2: two sections have the stream 'a'"),
-        ("batch_size = ", " is not TOML: "),
+        ("[[relay]]\nstream = 'a'\n[[relay]]\nstream = 'a'", ":2: stream 'a' occurs in two [[relay]]"),
+        ("batch_size = ", " is not valid TOML: "),
         ("[tool]\nx = 1", ":1: unknown key 'tool'"),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_wrong_flag_names_the_flag(tmp_path):
 
 
 def test_a_file_that_cannot_be_read(tmp_path):
-    with pytest.raises(ConfigError, match="cannot be read: No such file"):
+    with pytest.raises(ConfigError, match="cannot read .*: No such file"):
         find_file(tmp_path / "none.toml", tmp_path)
     (tmp_path / "bad.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="is not UTF-8"):
@@ -206,7 +206,7 @@ def test_consumers_have_sections_of_their_own(tmp_path):
     ("text", "said"),
     [
         ("[[consumer]]\nsource = 'memory:'", ": [[consumer]] 1 needs 'handlers'"),
-        ("[consumer]\nsource = 'memory:'", ":1: write [[consumer]], with two brackets"),
+        ("[consumer]\nsource = 'memory:'", ":1: write [[consumer]] with double brackets"),
         ("[[consumer]]\nbatch_size = 3", ":2: unknown key 'batch_size'"),
         ("[[consumer]]\nmode = 'fast'", ":2: mode must be one of direct, durable, not 'fast'"),
         ("[[consumr]]\nmode = 'fast'", ":1: unknown key 'consumr'; did you mean 'consumer'?"),

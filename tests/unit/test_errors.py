@@ -72,8 +72,8 @@ def test_errors_survive_a_process_boundary(error):
 def test_a_duplicate_names_its_ids_and_says_what_to_do():
     one = DuplicateEventError(["e-1"])
     assert str(one) == (
-        "an event with id 'e-1' is in the outbox already. If this is a repeat of the same work, "
-        "treat it as done; otherwise leave out `id` and let postroom make a new one."
+        "an event with id 'e-1' is already in the outbox. If this is a retry of the same work, "
+        "treat it as done; otherwise omit `id` to let postroom create one."
     )
     many = DuplicateEventError(iter("abcd"))
     assert many.ids == ("a", "b", "c", "d")
@@ -88,7 +88,7 @@ def test_a_missing_extra_says_how_to_get_it():
 def test_an_unsupported_connection_lists_what_is_accepted():
     error = UnsupportedConnectionError(5, ["sqlite3.Connection", "aiosqlite.Connection"], "Try it")
     assert str(error) == (
-        "cannot write through builtins.int; accepted are: sqlite3.Connection, "
+        "cannot write through builtins.int; supported: sqlite3.Connection, "
         "aiosqlite.Connection. Try it"
     )
 

@@ -72,7 +72,7 @@ async def test_a_dead_broker_a_lag_and_dead_letters_only_warn(health, relay):
     assert ok
     assert facts["problems"] == []
     assert facts["warnings"] == [
-        "the destination of stream main is away",
+        "the destination of stream main is unreachable",
         "stream main lags by 600 s",
         "stream main has dead letters",
     ]
@@ -83,8 +83,8 @@ async def test_a_store_that_does_not_answer_is_a_problem(health, relay):
     health._sampler.errors["main"] = "StoreUnknownError: away"
     ok, facts = health.ready()
     assert not ok
-    assert facts["problems"] == ["the store does not answer the relay of main; see its log"]
-    assert facts["warnings"] == ["figures of stream main cannot be read; see the log"]
+    assert facts["problems"] == ["the store does not answer the relay of main; see the log"]
+    assert facts["warnings"] == ["metrics of stream main cannot be read; see the log"]
     relay._context.beat_at += 5.0
     assert health.ready().ok  # a beat or two late is no reason to restart
 
@@ -100,7 +100,7 @@ async def test_a_loop_that_does_not_turn_is_neither_alive_nor_ready(health, puls
     pulse.at -= 11.0
     assert not health.alive().ok
     ok, facts = health.ready()
-    assert (ok, facts["problems"]) == (False, ["the event loop hangs"])
+    assert (ok, facts["problems"]) == (False, ["the event loop is stuck"])
     pulse.start()
     pulse.start()
 
@@ -130,7 +130,7 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     ok, facts = health.ready()
     assert (ok, facts["warnings"]) == (
         True,
-        ["the broker of the consumer payments cannot be reached; see its log"],
+        ["the broker of the consumer payments is unreachable; see the log"],
     )
     assert facts["consumers"] == [{"name": "payments", "running": True, "connected": False}]
     assert "secret" not in str(facts)
@@ -143,7 +143,7 @@ def test_a_broker_that_refuses_acknowledgements_is_a_warning(pulse):
     ok, facts = health.ready()
     assert (ok, facts["warnings"]) == (
         True,
-        ["the broker refuses acknowledgements of the consumer payments; see its log"],
+        ["the broker refuses acknowledgements of the consumer payments; see the log"],
     )
     consumer.connection.accepted()
     assert health.ready().facts["warnings"] == []
@@ -173,7 +173,7 @@ async def test_a_store_that_hangs_is_not_healthy_for_the_command_either(monkeypa
     monkeypatch.setattr(command, "_PATIENCE_SECONDS", 0.01)
     monkeypatch.setattr(command, "shared_store", lambda url: Hanging())
     assert await command._ask(Url.parse("sqlite:///app.db"), None, None, store_only=True) == {
-        "healthy": False, "problems": ["the store does not answer in time"], "warnings": [],
+        "healthy": False, "problems": ["the store did not answer within 0.01 s"], "warnings": [],
     }  # fmt: skip
 
 

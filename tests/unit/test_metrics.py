@@ -206,8 +206,8 @@ def test_no_error_ends_the_sampler_and_one_line_tells_of_it(error, caplog):
     with virtual_time() as loop, caplog.at_level(logging.INFO, "postroom.metrics"):
         loop.run_until_complete(story(loop))
     assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", f"figures of stream main cannot be read and grow old: {short_error(error)}"),
-        ("INFO", "figures of stream main are read again"),
+        ("WARNING", f"metrics of stream main cannot be read and are stale: {short_error(error)}"),
+        ("INFO", "metrics of stream main are up to date again"),
     ]
 
 

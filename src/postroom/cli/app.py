@@ -1,4 +1,4 @@
-"""The group of commands, and the one place where errors become exit codes."""
+"""The `postroom` command group; maps errors to exit codes."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from postroom.cli.version import version
 
 
 class ReaderGoneError(Exception):
-    """Whoever read the output does not any more."""
+    """The reader of the output closed the pipe."""
 
 
 class PipedGroup(click.Group):
-    """Commands whose output may end in a pipe. click itself would end with code 1 if it breaks."""
+    """Reports a broken pipe as an error of its own; click would exit with code 1."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _pipe():
@@ -65,31 +65,32 @@ def _pipe() -> Iterator[None]:
     is_flag=True,
     envvar="POSTROOM_DEBUG",
     show_envvar=True,
-    help="Show where an error comes from.",
+    help="Print the traceback of an error.",
 )
 @click.option(
     "--config",
     type=click.Path(path_type=Path),
     envvar="POSTROOM_CONFIG",
     show_envvar=True,
-    help="The file with settings.  [default: postroom.toml, pyproject.toml]",
+    help="Configuration file.  [default: postroom.toml, then pyproject.toml]",
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
     """postroom: a transactional outbox and inbox.
 
     \b
-    See it work:    postroom demo
-    Set it up:      postroom migrate --store sqlite:///app.db
+    Try it:         postroom demo
+    Create tables:  postroom migrate --store sqlite:///app.db
     Deliver:        postroom run --store sqlite:///app.db --broker handlers:app:h
-    Look:           postroom status --store sqlite:///app.db
-    Help:           postroom dead, postroom doctor, postroom COMMAND --help
+    Monitor:        postroom status --store sqlite:///app.db
+    Troubleshoot:   postroom dead, postroom doctor, postroom COMMAND --help
 
-    Data goes to stdout, logs and errors to stderr. Settings come from flags, else from variables
-    such as POSTROOM_STORE, else from postroom.toml; `postroom config show` says which.
+    Data goes to stdout, logs and errors to stderr. Settings come from options, then environment
+    variables such as POSTROOM_STORE, then postroom.toml; `postroom config show` prints the source
+    of each.
 
     \b
-    Completion for bash (also: zsh, fish):
+    Shell completion for bash (also: zsh, fish):
       eval "$(_POSTROOM_COMPLETE=bash_source postroom)"
     """  # noqa: D301 - click knows the sign
     mode = ctx.ensure_object(Mode)

@@ -1,4 +1,4 @@
-"""`postroom audit`: who changed what."""
+"""`postroom audit`: the audit log."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from postroom.model.url import Url
 from postroom.store import AuditEntry
 
 
-@click.command(short_help="List what people did: replay, bury, skip, prune.")
+@click.command(short_help="List audit entries: replay, bury, skip, prune.")
 @store_option
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum entries."
 )
 @json_option
 def audit(store: Url, limit: int, as_json: bool) -> None:
-    """List what people did: replay, bury, skip, prune; the last first.
+    """List audit entries of replay, bury, skip and prune, newest first.
 
     \b
     Example:
@@ -39,7 +39,7 @@ def audit(store: Url, limit: int, as_json: bool) -> None:
             )
             click.echo(f"    {cut(entry.about, 76)}")
     if not audit_log and not as_json:
-        click.echo("nobody has done anything yet", err=True)
+        click.echo("no audit entries", err=True)
 
 
 async def _entries(url: Url, limit: int) -> list[AuditEntry]:

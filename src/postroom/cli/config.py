@@ -1,4 +1,4 @@
-"""`postroom config show`: every setting, and where it came from."""
+"""`postroom config show`: every setting and its source."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from postroom.cli.configuration import DEFAULT, Setting
 from postroom.cli.options import json_option, mode_of, print_json
 
 
-@click.command(short_help="Show every setting, and where it came from.")
+@click.command(short_help="Show every setting and its source.")
 @click.argument("what", type=click.Choice(["show"]), default="show")
 @json_option
 @click.pass_context
-def config(ctx: click.Context, what: str, as_json: bool) -> None:  # noqa: ARG001 - one word so far
-    """Show the settings of `run`, and where each one came from; secrets are masked.
+def config(ctx: click.Context, what: str, as_json: bool) -> None:  # noqa: ARG001 - `show` is the only one
+    """Show the settings of `run` and the source of each; secrets are masked.
 
     \b
     Examples:
@@ -32,7 +32,7 @@ def config(ctx: click.Context, what: str, as_json: bool) -> None:  # noqa: ARG00
         return
     lines = [f"file: {found.source.path or 'none'}", "", *_table(process)]
     for values in relays:
-        lines += ["", f"relay of the stream {values['stream'].value}", *_table(values)]
+        lines += ["", f"relay of stream {values['stream'].value}", *_table(values)]
     for number, values in enumerate(found.consumers, 1):
         lines += ["", f"consumer {number}", *_table(values)]
     click.echo("\n".join(lines))

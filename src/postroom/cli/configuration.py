@@ -1,7 +1,7 @@
-"""Where settings come from: flags, then the environment, then a file, then defaults.
+"""Settings from options, then the environment, then a file, then defaults.
 
-Every value keeps its source, so that an error and `postroom config show` can name it: a flag, a
-variable, or a file and its line. Nothing here opens a store or a broker.
+Every value keeps its source (an option, a variable, or a file and its line), so that errors and
+`postroom config show` can name it. This module opens no store and no broker.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ BACKOFFS: Mapping[str, Callable[[float, float], Backoff]] = {
     "linear": Linear,
     "constant": lambda base, _: Constant(base),
 }
-_BESIDE = ("CONFIG", "DEBUG", "USER")  # variables that are no settings
+_BESIDE = ("CONFIG", "DEBUG", "USER")  # variables that are not settings
 _DEFAULTS = RelaySettings()
 
 
 class Known(NamedTuple):
-    """A setting: what its values are, its default, and whether a [[relay]] section may have it."""
+    """A setting: its kind, its default, and whether a [[relay]] section may contain it."""
 
-    kind: str  # url, text, int, seconds, names, or the words it may be, with | between them
+    kind: str  # url, text, int, seconds, names, or the allowed words, separated by |
     default: Any
     of_relay: bool = True
 
@@ -96,20 +96,20 @@ CONSUMER_SETTINGS: Mapping[str, Known] = {
 
 
 class Setting(NamedTuple):
-    """One value and where it came from."""
+    """A value and its source."""
 
     value: Any
     source: str
 
     @property
     def shown(self) -> Any:
-        """The value without its secrets."""
+        """The value with secrets masked."""
         return str(self.value) if isinstance(self.value, Url) else self.value
 
 
 @dataclass(frozen=True)
 class RelayPlan:
-    """One relay that is to run: its settings, and where each came from."""
+    """A relay to run: its settings and the source of each."""
 
     values: Mapping[str, Setting]
     settings: RelaySettings
@@ -121,7 +121,7 @@ class RelayPlan:
 
 
 class Configuration:
-    """Settings from a file and the environment, to be joined with flags."""
+    """Settings from a file and the environment; options override them."""
 
     def __init__(self, source: Source, environment: Mapping[str, str]) -> None:
         self.source = source
@@ -131,9 +131,9 @@ class Configuration:
         self._read_file()
         self._environment = dict(_from_environment(environment))
 
-    # -- answers ------------------------------------------------------------------------------
+    # -- queries ------------------------------------------------------------------------------
     def get(self, name: str) -> Setting:
-        """Return a setting of the process, as far as no flag says otherwise."""
+        """Return a setting of the process, without options."""
         found = self._environment.get(name) or self._file.get(name)
         return found or Setting(SETTINGS[name].default, DEFAULT)
 
@@ -145,11 +145,10 @@ class Configuration:
         }
 
     def relays(self, flags: Mapping[str, Any]) -> list[RelayPlan]:
-        """Return the relays to run: one for each section, or the one that all else describes.
+        """Return the relays to run: one for each section, or one from the top-level settings.
 
-        Where only consumers are described, and no broker, there is no relay. A section's own
-        `stream` and `broker` are what it is about: no variable overrides them. The flag --stream
-        chooses among sections.
+        With consumers and no broker there is no relay. Variables do not override a section's own
+        `stream` and `broker`. The option --stream selects one of the sections.
         """
         given = _from_flags(flags)
         if not self._sections:
@@ -159,7 +158,7 @@ class Configuration:
         if "broker" in given and wanted is None and len(self._sections) > 1:
             raise ConfigError(
                 f"--broker would send all {len(self._sections)} streams of {self.source.path} to "
-                "one place: choose one with --stream"
+                "one broker; select one stream with --stream"
             )
         plans = [self._plan(section, given) for section in self._sections]
         streams = [plan.settings.stream for plan in plans]
@@ -167,14 +166,17 @@ class Configuration:
             if streams.count(plan.settings.stream) > 1:
                 named = plan.values["stream"].source
                 where = self.source.path if named == DEFAULT else named
-                raise ConfigError(f"{where}: two sections have the stream {plan.settings.stream!r}")
+                raise ConfigError(
+                    f"{where}: stream {plan.settings.stream!r} occurs in two [[relay]] sections; "
+                    "give each section its own stream"
+                )
         if wanted is None:
             return plans
         chosen = [plan for plan in plans if plan.settings.stream == wanted.value]
         if not chosen:
             raise ConfigError(
                 f"--stream: {self.source.path} has no section for {wanted.value!r}; "
-                f"it has {', '.join(streams)}"
+                f"its streams are {', '.join(streams)}"
             )
         return chosen
 
@@ -209,8 +211,8 @@ class Configuration:
     ) -> list[dict[str, Setting]]:
         if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):
             raise ConfigError(
-                f"{self.source.where(name)}: write [[{name}]], with two brackets: "
-                "there may be several"
+                f"{self.source.where(name)}: write [[{name}]] with double brackets: "
+                "there can be several sections"
             )
         return [
             {n: self._checked((name, str(number)), n, v, known) for n, v in section.items()}
@@ -230,7 +232,9 @@ class Configuration:
         where = self.source.where(*place, name)
         if name not in known:
             if name in SETTINGS and place[:1] == (SECTION,):
-                raise ConfigError(f"{where}: {name!r} is for all relays: put it above [[relay]]")
+                raise ConfigError(
+                    f"{where}: {name!r} applies to all relays; move it above the first [[relay]]"
+                )
             sections = () if place else (SECTION, CONSUMER)
             raise ConfigError(f"{where}: {_unknown(name, [*known, *sections])}")
         return Setting(_convert(where, name, known[name].kind, value), where)
@@ -240,7 +244,7 @@ class Configuration:
 def load(
     path: Path | None, environment: Mapping[str, str], folder: Path | None = None
 ) -> Configuration:
-    """Read the file that is named, or the one in the folder (the current one), if there is one."""
+    """Read the named file, or the one found in the folder (default: the current folder)."""
     return Configuration(find_file(path, folder or Path()), environment)
 
 
@@ -256,7 +260,7 @@ def _from_environment(environment: Mapping[str, str]) -> Iterator[tuple[str, Set
                 yield name, Setting(value, variable)
         elif variable.removeprefix(PREFIX) not in _BESIDE:
             near = difflib.get_close_matches(variable, names, 1, 0.85)
-            if near:  # others may use the prefix for purposes of their own
+            if near:  # applications may use the prefix for their own variables
                 raise ConfigError(f"unknown variable {variable}; did you mean {near[0]}?")
 
 
@@ -272,13 +276,13 @@ def _from_flags(flags: Mapping[str, Any]) -> dict[str, Setting]:
 
 
 def flag_of(name: str) -> str:
-    """Return the flag of a setting."""
+    """Return the command-line option of a setting."""
     return f"--{name.replace('_', '-')}"
 
 
 # -- values -----------------------------------------------------------------------------------
 def _convert(where: str, name: str, kind: str, value: Any, *, from_text: bool = False) -> Any:
-    """Return a value of the setting's kind; the error does not show what may be secret."""
+    """Return a value of the setting's kind; errors do not repeat URLs, which may hold secrets."""
     if kind == "url":
         try:
             return Url.parse(value)
@@ -314,7 +318,7 @@ def _number(text: str, *, whole: bool) -> float | None:
 
 
 def _is_finite(value: object) -> bool:
-    """Say whether it is a number that a float can hold; TOML has nan, inf, and long ones."""
+    """Return whether a value is a finite float; TOML allows nan, inf and huge integers."""
     try:
         return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
     except OverflowError:
@@ -333,7 +337,7 @@ def _refused(where: str, name: str, kind: str, value: Any) -> ConfigError:
 
 
 def settings_of(values: Mapping[str, Setting]) -> RelaySettings:
-    """Return the settings of a relay; an error names where the value came from."""
+    """Return the settings of a relay; errors name the source of the value."""
     plain = {name: setting.value for name, setting in values.items()}
     try:
         backoff = BACKOFFS[plain.pop("backoff")](
@@ -347,7 +351,7 @@ def settings_of(values: Mapping[str, Setting]) -> RelaySettings:
 
 
 def _source_of(message: str, values: Mapping[str, Setting]) -> str:
-    """Return `where: ` of the first setting that an error speaks of and somebody has set."""
+    """Return `source: ` of the first setting in an error's text that is not a default."""
     words = re.findall(r"[a-z_]+", message)
     if "backoff" in words:
         words += ["backoff_seconds", "max_backoff_seconds"]

@@ -1,4 +1,4 @@
-"""The file with settings: found, read, and with the line of each key."""
+"""The configuration file: where it is found, and the line of each key."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PYPROJECT = "pyproject.toml"
 
 @dataclass(frozen=True)
 class Source:
-    """What a file says, with the line of each key."""
+    """The values of a file and the line of each key."""
 
     path: Path | None = None
     values: Mapping[str, Any] = field(default_factory=dict)
@@ -29,7 +29,7 @@ class Source:
 
 
 def find_file(path: Path | None, folder: Path) -> Source:
-    """Return what `postroom.toml`, or else `[tool.postroom]` in `pyproject.toml`, says."""
+    """Read `postroom.toml`, or `[tool.postroom]` of `pyproject.toml`."""
     if path is not None:
         return _parse(path, _table_of(path))
     own = folder / FILE
@@ -51,14 +51,14 @@ def _parse(path: Path, table: tuple[str, ...]) -> Source:
         text = path.read_text(encoding="utf-8")
         values: Any = tomllib.loads(text)
     except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not UTF-8") from error
     except (
         ValueError,
         RecursionError,
-    ) as error:  # a number or a nesting beyond Python's limits, too
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+    ) as error:  # includes numbers and nesting beyond Python's limits
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
     for name in table:
         values = values.get(name, {})
         if not isinstance(values, dict):
@@ -72,7 +72,7 @@ _KEY = re.compile(r"\s*(?:([A-Za-z0-9_-]+)|\"([^\"]*)\"|'([^']*)')\s*=")
 
 
 def _lines(text: str) -> Iterator[tuple[tuple[str, ...], int]]:
-    """Yield the path of each key and its line. TOML's own reader does not tell lines."""
+    """Yield the path of each key and its line; tomllib does not report lines."""
     table: tuple[str, ...] = ()
     counted: dict[tuple[str, ...], int] = {}
     for number, line in enumerate(text.splitlines(), 1):

@@ -1,4 +1,4 @@
-"""`postroom dead`: dead letters by what killed them. `postroom audit`: who did what."""
+"""`postroom dead`: dead letters grouped by cause."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from postroom.store import MAX_CAUSES
 def dead(store: Url, stream: str | None, as_json: bool) -> None:
     """Group dead letters by type and error.
 
-    Ids, times and numbers in an error do not count, so that one trouble is one group. Look at a
-    group with `list --group`, send it again with `replay --group`.
+    Ids, times and numbers in an error are ignored, so that one cause is one group. `list --group`
+    lists a group, `replay --group` sends it again.
 
     \b
     Examples:
@@ -34,26 +34,26 @@ def dead(store: Url, stream: str | None, as_json: bool) -> None:
         for one in groups:
             print_json(_facts(one), lines=True)
     elif groups:
-        click.echo(f"{'group':<8}  {'count':>9}  {'type':<26}  first and last death (UTC)")
+        click.echo(f"{'group':<8}  {'count':>9}  {'type':<26}  first and last (UTC)")
         for one in groups:
             click.echo("\n".join(_lines(one)))
         first = groups[0].id
         click.echo(
-            f"look: postroom list --group {first}; send again: postroom replay --group {first}",
+            f"list: postroom list --group {first}; replay: postroom replay --group {first}",
             err=True,
         )
     else:
         click.echo(f"no dead letters in {store}", err=True)
     if left_out:
         click.echo(
-            f"{left_out:,} more dead letters are in no group: only the {MAX_CAUSES:,} most "
-            "frequent errors are counted. See them by `postroom list --state dead`",
+            f"{left_out:,} more dead letters are not grouped: only the {MAX_CAUSES:,} most "
+            "frequent errors are counted. List all: postroom list --state dead",
             err=True,
         )
 
 
 async def _groups(url: Url, stream: str | None) -> tuple[list[Group], int]:
-    """Return the groups, and how many dead letters have errors that are too many to look at."""
+    """Return the groups, and the number of dead letters beyond the maximum of causes."""
     async with opened(shared_store(url)) as store:
         dead_causes = await store.dead_causes(stream, MAX_CAUSES)
         if len(dead_causes) < MAX_CAUSES:

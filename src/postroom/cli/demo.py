@@ -21,20 +21,19 @@ from postroom.demo.stage import Play, Stage, check
 from postroom.errors import ConfigError
 
 _HEAD = """\
-A shop takes orders and adds an event for each change, in the same transaction;
-one in eight rolls back on purpose. A relay delivers the events to a receiver
-and is killed half-way. Another one takes over.
+A shop takes orders and adds an event for each change in the same transaction;
+one order in eight rolls back on purpose. A relay delivers the events to a
+receiver and is killed half-way. A second relay takes over.
 """
 _TABLE_HEAD = """
-What the checker finds in shop.db and receiver.db; it did not ask the relays:
+The checker compared shop.db with receiver.db, independently of the relays:
 """
 _GOOD = """
-Events left with their orders' transactions and with no other; a relay died at
-a bad moment, and all that the receiver got of it were repeats, which its inbox
-let pass without effect.
+Exactly the events of committed orders were delivered. The killed relay caused
+duplicate deliveries, which the receiver's inbox ignored.
 
-Next: README.md has the promises. In src/postroom/demo, shop.py and
-receiver.py are what your code would look like, wire.py is how a broker is made.
+Next: README.md lists the guarantees. In src/postroom/demo, shop.py and
+receiver.py show application code, and wire.py shows a broker adapter.
 """
 
 
@@ -44,7 +43,7 @@ receiver.py are what your code would look like, wire.py is how a broker is made.
     type=click.IntRange(1, 9_999),
     default=400,
     show_default=True,
-    help="Of 5 events each.",
+    help="Number of orders, with 5 events each.",
 )
 @click.option(
     "--dir",
@@ -52,16 +51,18 @@ receiver.py are what your code would look like, wire.py is how a broker is made.
     type=click.Path(file_okay=False, path_type=Path),
     help="Keep databases and logs in this folder.  [default: a temporary one]",
 )
-@click.option("--seed", type=int, help="The same seed makes the same orders.  [default: random]")
+@click.option(
+    "--seed", type=int, help="Seed; the same seed creates the same orders.  [default: random]"
+)
 @json_option
 @click.pass_context
 def demo(
     ctx: click.Context, orders: int, folder: Path | None, seed: int | None, as_json: bool
 ) -> None:
-    """See it work: orders, a relay that is killed, and a checker. About half a minute.
+    """Run a demonstration: orders, a relay that is killed, and a checker. About half a minute.
 
-    Four processes and two SQLite files; nothing needs to be installed. The exit code is 1 if any
-    promise was broken.
+    Uses four processes and two SQLite files; no server is needed. Exit code 1 if an event was lost
+    or applied twice.
 
     \b
     Example:
@@ -73,14 +74,14 @@ def demo(
         code = asyncio.run(_play(Play(path, orders, seed), screen, as_json=as_json))
         if code != 0:
             keep()
-            screen.news(f"Please report it, with --seed {seed} and what is in {path}")
+            screen.news(f"Please report this with --seed {seed} and the files in {path}")
         elif not as_json:
             click.echo(_GOOD, nl=False)
     ctx.exit(ExitCode.BROKEN if code else ExitCode.OK)
 
 
 async def _play(play: Play, screen: Screen, *, as_json: bool) -> int:
-    # A terminated stage must end its children and remove its folder, as one that is interrupted.
+    # SIGTERM, like Ctrl-C, must end the child processes and remove the folder.
     task = asyncio.current_task()
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
@@ -96,7 +97,7 @@ async def _play(play: Play, screen: Screen, *, as_json: bool) -> int:
 
 @contextmanager
 def _folder(given: Path | None) -> Iterator[tuple[Path, Callable[[], None]]]:
-    """Give the folder for the files, and a function that keeps it from being removed."""
+    """Yield the folder for the files, and a function that keeps the folder on exit."""
     if given is not None:
         try:
             given.mkdir(parents=True, exist_ok=True)
@@ -117,7 +118,7 @@ def _folder(given: Path | None) -> Iterator[tuple[Path, Callable[[], None]]]:
         yield path, keep
     except DemoError as error:
         keep()
-        raise DemoError(f"{error.message}; its files are in {path}") from error
+        raise DemoError(f"{error.message}; the files are in {path}") from error
     finally:
         if not kept:
             shutil.rmtree(path, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""`postroom doctor`: what is wrong, why it matters, and what to do."""
+"""`postroom doctor`: findings with their reason and fix."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _LONG_POLL_SECONDS = 10.0
 _ORDER = {"error": 0, "warning": 1, "info": 2}
 
 
-@click.command(short_help="Say what is wrong, why it matters, what to do.")
+@click.command(short_help="Check store, relays and brokers; suggest fixes.")
 @store_option
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, store: Url, as_json: bool) -> int:
-    """Look for what is wrong, or will be: each finding says why it matters and what to do.
+    """Check store, relays, brokers and sources; each finding has a reason and a fix.
 
-    Looks at the store and the rights there, at the relays that serve it, and at the brokers and
-    sources of the configuration (POSTROOM_BROKER, postroom.toml). Changes nothing, and runs no code
-    that only a file in the current folder asks for: handlers and plugins are checked if --config or
-    a variable names them. Exit code 1 if there is an error; 0 with warnings.
+    Checks the store and its permissions, the relays that serve it, and the configured brokers and
+    sources (POSTROOM_BROKER, postroom.toml). Changes nothing. Handlers and plugins run code, so
+    they are checked only if --config or an environment variable names them, not if a file in the
+    current folder does. Exit code 1 if there is an error, 0 with warnings only.
 
     \b
     Examples:
@@ -60,7 +60,7 @@ def doctor(ctx: click.Context, store: Url, as_json: bool) -> int:
     elif found:
         click.echo("\n\n".join("\n".join(_lines(finding)) for finding in found))
     else:
-        click.echo(f"{store}: nothing to worry about")
+        click.echo(f"{store}: no problems found")
     return ExitCode.BROKEN if any(f.level == "error" for f in found) else ExitCode.OK
 
 
@@ -95,33 +95,33 @@ async def _examine(
 
 
 async def _topics(store: Store, stream: str) -> set[str]:
-    """Return the topics of some events that are kept: enough to look at."""
+    """Return the topics of a sample of stored events."""
     return {record.topic for record in await store.find(Filter(stream=stream, limit=200))}
 
 
 # -- the store --------------------------------------------------------------------------------
 async def check_schema(store: Store, url: Url) -> AsyncIterator[Finding]:
-    """The tables are those that this code knows."""
+    """Check that the tables have the version this postroom needs."""
     there = await store.schema()
     if there.current < there.newest:
-        what = f"are of version {there.current}" if there.current else "are missing"
+        what = f"have version {there.current}" if there.current else "are missing"
         yield Finding(
             "error",
             f"the tables {what}; this postroom needs version {there.newest}",
-            "no relay starts, and nothing is delivered",
+            "no relay starts and no event is delivered",
             f"postroom migrate --store {url}",
         )
     elif there.current > there.newest:
         yield Finding(
             "error",
-            f"the tables are of version {there.current}; this postroom knows {there.newest}",
-            "no relay of this version starts",
-            "install the newer postroom here too",
+            f"the tables have version {there.current}; this postroom knows {there.newest}",
+            "relays of this postroom version do not start",
+            "upgrade postroom on this machine",
         )
 
 
 async def check_relays(store: Store, plans: list[RelayPlan]) -> AsyncIterator[Finding]:
-    """Look at each stream as its relays see it."""
+    """Check the relays and lanes of each stream."""
     settings = {plan.settings.stream: plan.settings for plan in plans}
     for stream in await store.streams():
         stats, membership = await store.stats(stream), await store.leases(stream)
@@ -134,20 +134,20 @@ async def check_relays(store: Store, plans: list[RelayPlan]) -> AsyncIterator[Fi
 
 
 def judge_poll(settings: RelaySettings, *, hears: bool) -> Iterator[Finding]:
-    """Where a store does not tell of commits, an event waits for the next look at it."""
+    """Check the poll interval: without notifications, events wait for the next poll."""
     if not hears and settings.poll_seconds > _LONG_POLL_SECONDS:
         yield Finding(
             "warning",
-            f"relays of stream {settings.stream} look every {settings.poll_seconds:g} s",
-            "this store does not tell them of commits in other processes: events wait so long",
-            "a smaller --poll-seconds; an idle look is one cheap question",
+            f"relays of stream {settings.stream} poll every {settings.poll_seconds:g} s",
+            "this store has no notifications of commits: an event can wait for a whole interval",
+            "set a smaller --poll-seconds; an idle poll is one cheap query",
         )
 
 
 def judge_stream(
     stream: str, stats: Stats, membership: Membership, settings: RelaySettings
 ) -> Iterator[Finding]:
-    """Say what is odd about a stream and those who serve it."""
+    """Check one stream and the relays that serve it."""
     alive = {member.owner: member for member in membership.members}
     held = [lease for lease in membership.leases if lease.live and lease.owner]
     unfinished = sum(stats.counts[s] for s in (State.PENDING, State.PROCESSING, State.FAILED))
@@ -155,45 +155,47 @@ def judge_stream(
         yield Finding(
             "error",
             f"{many(unfinished, 'event')} to be sent in stream {stream}, and no relay serves it",
-            "nothing is delivered",
-            f"postroom run --stream {stream} --broker …, and see what became of the one that ran",
+            "no event of this stream is delivered",
+            f"postroom run --stream {stream} --broker …, and check why the previous relay stopped",
         )
     orphans = sum(lease.owner not in alive for lease in held)
     if orphans:
         yield Finding(
             "warning",
-            f"{many(orphans, 'lane')} of stream {stream} leased by a relay without a sign of life",
-            "their events wait until the lease runs out; then another relay takes them",
-            f"nothing, if it is gone: at most {settings.lease_seconds:g} s",
+            f"{many(orphans, 'lane')} of stream {stream} leased by a relay without a heartbeat",
+            "their events wait until the lease expires; then another relay takes over",
+            f"wait: the lease expires within {settings.lease_seconds:g} s",
         )
     if alive and len(held) < LANES and not orphans:
         yield Finding(
             "warning",
             f"{many(LANES - len(held), 'lane')} of stream {stream} without an owner",
-            "their events wait; a relay that has just started takes them within a moment",
-            "look again; if it stays so, see the log of the relays",
+            "their events wait; a relay that has just started takes them within seconds",
+            "run doctor again; if the finding stays, check the relays' log",
         )
     for name, number in Counter(m.name for m in membership.members if m.name).items():
         if number > 1:
             yield Finding(
                 "warning",
                 f"{number} relays of stream {stream} are named {name!r}",
-                "`status` and alerts cannot tell them apart; deliveries are safe all the same",
-                "give each its own --name, or leave it out",
+                "`status` and alerts cannot tell them apart; deliveries are not affected",
+                "give each relay its own --name, or omit it",
             )
     unhealthy = [member.name or member.owner for member in membership.members if not member.healthy]
     if unhealthy:
         yield Finding(
             "warning",
-            f"the destination of stream {stream} is away for {', '.join(unhealthy)}",
-            "events wait and spend no attempts; they go out when it is back",
-            "see the broker, and `breaker` in the relay's log; one that is stopping shows up, too",
+            f"{'relay' if len(unhealthy) == 1 else 'relays'} {', '.join(unhealthy)} of stream "
+            f"{stream} {'is' if len(unhealthy) == 1 else 'are'} unhealthy",
+            "the destination is unreachable, work is stuck, or the relay is stopping; events wait "
+            "and use no attempts while the destination is unreachable",
+            "check the broker, and `breaker` in the relay's log",
         )
     patience = max(60.0, 10 * settings.poll_seconds)
     if alive and stats.lag_seconds > patience:
         yield Finding(
             "warning",
-            f"the oldest event of stream {stream} that could go is {stats.lag_seconds:,.0f} s old",
+            f"the oldest event due in stream {stream} is {stats.lag_seconds:,.0f} s old",
             "the relays do not keep up, or their destination does not answer",
             "postroom status --watch 2; add relays, or a larger --max-batch-size",
         )
@@ -201,22 +203,22 @@ def judge_stream(
         yield Finding(
             "warning",
             f"{many(stats.counts[State.DEAD], 'dead letter')} in stream {stream}",
-            "these events were given up: nobody will see them",
+            "these events will not be retried",
             "postroom dead, then postroom replay --group …",
         )
     if stats.blocked_keys:
         yield Finding(
             "info",
             f"{many(stats.blocked_keys, 'key')} of stream {stream} blocked by a failed event",
-            "the events of these keys go on when it has been delivered or buried",
+            "later events of these keys wait until it is delivered or buried",
             "postroom list --state failed",
         )
     if 0 < settings.keep_done_seconds < 3_600:
         yield Finding(
             "info",
-            f"done events of stream {stream} are kept for {settings.keep_done_seconds:g} s only",
-            "an event id that is added again later is not refused any more as a duplicate",
-            "keep_done_seconds above the time in which a producer may try again",
+            f"done events of stream {stream} are kept for only {settings.keep_done_seconds:g} s",
+            "after that, an event id that is added again is not detected as a duplicate",
+            "set keep_done_seconds above the time in which a producer may retry",
         )
 
 

@@ -1,4 +1,4 @@
-"""What the doctor asks of destinations and sources: do they answer, do they keep what they have."""
+"""The doctor's checks of destinations and sources: reachability, size limits, durability."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _RUNS_CODE = re.compile(r"^plugin\.|^ssl\.(engine|providers)|\.cmd$", re.IGNOREC
 
 
 def refuse_code(setting: Setting, unnamed_file: Path | None) -> Finding | None:
-    """Return a finding instead of a check that would run code chosen by the current folder.
+    """Return a finding in place of a check that would run code named by the current folder's file.
 
-    Handlers are imported, and librdkafka loads plugins and runs commands that its options name. A
-    person who only wants to look may stand in a folder of somebody else.
+    A check imports handlers, and librdkafka loads plugins and runs commands that its options name.
+    The current folder may belong to another user.
     """
     url: Url | None = setting.value
     if url is None or unnamed_file is None or not setting.source.startswith(str(unnamed_file)):
@@ -41,15 +41,15 @@ def refuse_code(setting: Setting, unnamed_file: Path | None) -> Finding | None:
     return Finding(
         "info",
         f"{setting.source}: {what} was not checked",
-        "checking it runs code, and nobody named this file: it was found in the current folder",
-        f"if you trust it: postroom --config {unnamed_file} doctor",
+        "the check runs code, and this file was only found in the current folder, not named",
+        f"if you trust the file: postroom --config {unnamed_file} doctor",
     )
 
 
 async def check_broker(
     url: Url, settings: RelaySettings, topics: Collection[str] = ()
 ) -> list[Finding]:
-    """Ask whether the destination answers, whether the largest event fits, and how safe it is."""
+    """Check that the destination is reachable, accepts the largest event, and keeps messages."""
     if url.scheme == "handlers":
         sys.path.insert(0, ".")
     try:
@@ -62,7 +62,7 @@ async def check_broker(
         async with asyncio.timeout(_PATIENCE_SECONDS):
             found += await broker.check(topics)
     except Exception as error:
-        return [_away(url, error, f"events of stream {settings.stream} wait until it is back")]
+        return [_away(url, error, f"events of stream {settings.stream} wait until it is reachable")]
     finally:
         with suppress(Exception):
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -71,8 +71,8 @@ async def check_broker(
 
 
 def _away(url: Url, error: Exception, why: str) -> Finding:
-    what = f"{url} does not answer: {one_line(short_error(error)) or type(error).__name__}"
-    return Finding("warning", what, why, "see the broker; postroom connects again by itself")
+    what = f"{url} is unreachable: {one_line(short_error(error)) or type(error).__name__}"
+    return Finding("warning", what, why, "check the broker; postroom reconnects automatically")
 
 
 def _judge_limit(broker: Broker, url: Url) -> Iterator[Finding]:
@@ -80,15 +80,15 @@ def _judge_limit(broker: Broker, url: Url) -> Iterator[Finding]:
     if limit is not None and limit < MAX_PAYLOAD_BYTES:
         yield Finding(
             "warning",
-            f"{url} takes {limit:,} bytes; an event may have {MAX_PAYLOAD_BYTES:,}",
-            "a larger event is rejected, and becomes a dead letter",
-            "raise the limit of the broker, or keep payloads small",
+            f"{url} accepts {limit:,} bytes; an event may have {MAX_PAYLOAD_BYTES:,}",
+            "a larger event is rejected and becomes a dead letter",
+            "raise the broker's limit, or keep payloads below it",
         )
 
 
 # -- sources ----------------------------------------------------------------------------------
 async def check_source(section: Mapping[str, Setting]) -> list[Finding]:
-    """Ask about the source of a [[consumer]] section; nothing is consumed."""
+    """Check the source of a [[consumer]] section without consuming messages."""
     url: Url = section["source"].value
     keeps: float = section["dedup_seconds"].value
     try:
@@ -100,20 +100,20 @@ async def check_source(section: Mapping[str, Setting]) -> list[Finding]:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             found = await source.check()
     except Exception as error:
-        return [_away(url, error, "its messages wait there until it is back")]
+        return [_away(url, error, "its messages wait until it is reachable")]
     return [*found, *judge_memory(str(url), source.capabilities.redelivers_seconds, keeps)]
 
 
 def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator[Finding]:
-    """A message that comes again after it was forgotten takes effect a second time (G6)."""
+    """Check that the dedup window covers the source's retention."""
     if redelivers is not None and redelivers > keeps:
         for_ever = redelivers == float("inf")
-        days = "for ever" if for_ever else f"for {redelivers / _DAY:,.1f} days"
+        kept = "forever" if for_ever else f"for {redelivers / _DAY:,.1f} days"
         yield Finding(
             "warning",
-            f"{where} keeps messages {days}, and the inbox remembers them for {keeps / _DAY:,.1f}",
-            "a message that comes again in between, as after a reset of offsets, acts twice",
-            "never reset offsets so far back, or lower the topic's retention.ms"
+            f"{where} keeps messages {kept}; the inbox keeps ids for {keeps / _DAY:,.1f} days",
+            "a message redelivered after that, as after an offset reset, is handled twice",
+            "do not reset offsets beyond that age, or lower the topic's retention.ms"
             if for_ever
-            else f"dedup_seconds = {redelivers + _DAY:.0f} in its [[consumer]] section",
+            else f"set dedup_seconds = {redelivers + _DAY:.0f} in its [[consumer]] section",
         )

@@ -1,4 +1,4 @@
-"""How a command ends: the exit codes, and errors as one line that says what to do next."""
+"""Exit codes, and errors as one line that names the next step."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from postroom.telemetry.log import mask
 
 
 class ExitCode(IntEnum):
-    """What a command's exit code means."""
+    """The exit codes of all commands."""
 
     OK = 0
     BROKEN = 1
@@ -27,13 +27,13 @@ class ExitCode(IntEnum):
 
 
 MEANINGS: Final = {
-    ExitCode.OK: "all is well; a relay has stopped as it was asked to",
-    ExitCode.BROKEN: "a promise or a check failed",
-    ExitCode.USAGE: "wrong usage or configuration",
-    ExitCode.STORE: "the store cannot be reached, or is not migrated",
-    ExitCode.BUG: "an error that postroom did not expect; please report it",
-    ExitCode.INTERRUPTED: "interrupted; a relay was stopped at once by a second signal",
-    ExitCode.PIPE: "the reader of the output went away",
+    ExitCode.OK: "success, including a graceful shutdown",
+    ExitCode.BROKEN: "a check failed",
+    ExitCode.USAGE: "invalid usage or configuration",
+    ExitCode.STORE: "the store is unreachable or not migrated",
+    ExitCode.BUG: "unexpected error; please report it",
+    ExitCode.INTERRUPTED: "interrupted; a second signal stopped the process immediately",
+    ExitCode.PIPE: "the reader of the output closed the pipe",
 }
 TABLE: Final = "\b\nExit codes:\n" + "\n".join(f"  {n:>3}  {m}" for n, m in MEANINGS.items())
 
@@ -54,7 +54,7 @@ def code_of(error: BaseException) -> ExitCode:
 
 
 def complain(error: BaseException, *, debug: bool) -> ExitCode:
-    """Say on stderr what went wrong and what to do next; returns the exit code."""
+    """Print an error on stderr as one line; returns the exit code."""
     code = code_of(error)
     if debug:
         traceback.print_exception(error, file=sys.stderr)
@@ -64,13 +64,13 @@ def complain(error: BaseException, *, debug: bool) -> ExitCode:
 
 
 def one_line(text: str) -> str:
-    """Return text without line breaks, control characters and passwords."""
+    """Return text as one line, with control characters escaped and passwords masked."""
     words = mask(" ".join(text.split()))
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
 
 
 def close_output() -> None:
-    """Keep Python from complaining at its end about a reader that is gone."""
+    """Redirect stdout to /dev/null, so that Python's exit does not report the broken pipe."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -81,6 +81,6 @@ def _message(error: BaseException, code: ExitCode, *, debug: bool) -> str:
     if isinstance(error, click.ClickException):
         return f"postroom: {error.format_message()}"
     if code is ExitCode.BUG:
-        hint = "" if debug else "; run it again as `postroom --debug …` to see where"
+        hint = "" if debug else "; run `postroom --debug …` for the traceback"
         return f"postroom: unexpected {type(error).__name__}: {error}{hint}"
     return f"postroom: {error}"

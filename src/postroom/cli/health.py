@@ -1,4 +1,4 @@
-"""`postroom health`: for probes of containers, without HTTP."""
+"""`postroom health`: a container probe that needs no HTTP."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ LAG_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0
 
 
-@click.command(short_help="Say whether store and relay are well, for probes.")
+@click.command(short_help="Check store and relay, for container probes.")
 @store_option
 @click.option("--stream", help="Only relays of this stream.  [default: all]")
-@click.option("--name", help="The relay that must be alive.  [default: one of this host]")
-@click.option("--store-only", is_flag=True, help="Do not ask for a relay.")
+@click.option("--name", help="Relay that must be alive.  [default: any relay on this host]")
+@click.option("--store-only", is_flag=True, help="Do not check for a relay.")
 @json_option
 def health(
     store: Url, stream: str | None, name: str | None, store_only: bool, as_json: bool
 ) -> int:
-    """Say whether the store answers, is migrated, and is served by a relay of this host.
+    """Check that the store answers, is migrated, and is served by a relay on this host.
 
-    A broker that is away, a lag or dead letters are warnings, no failure: a restart would not help.
-    Exit code 0 if all is well, 1 if not.
+    An unreachable broker, lag and dead letters are warnings, not failures: a restart would not
+    help. Exit code 0 if healthy, 1 if not.
 
     \b
     Examples:
@@ -65,10 +65,11 @@ async def _ask(
             streams = [stream] if stream is not None else await store.streams()
             alive = await _look(store, streams, warnings)
             if not store_only and not _is_there(alive, name):
-                who = f"no relay named {name!r}" if name else "no relay of this host"
-                problems.append(f"{who} gives a sign of life")
+                relay = f"relay {name!r}" if name else "relay on this host"
+                problems.append(f"no heartbeat from a {relay}")
     except (StoreError, SchemaError, TimeoutError) as error:
-        problems.append(one_line(str(error)) or "the store does not answer in time")
+        slow = f"the store did not answer within {_PATIENCE_SECONDS:g} s"
+        problems.append(one_line(str(error)) or slow)
     return {"healthy": not problems, "problems": problems, "warnings": warnings}
 
 
@@ -78,7 +79,8 @@ async def _look(store: Store, streams: list[str], warnings: list[str]) -> list[M
         members = (await store.leases(stream)).members
         alive += members
         warnings += [
-            f"the destination of stream {stream} is away for {member.name or member.owner}"
+            f"relay {member.name or member.owner} of stream {stream} is unhealthy: its destination "
+            "is unreachable, its work is stuck, or it is stopping"
             for member in members
             if not member.healthy
         ]

@@ -25,14 +25,14 @@ _STATES = [str(state) for state in State]
 @click.option("--state", type=click.Choice(_STATES), help="Only events in this state.")
 @selection_options
 @click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many."
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Maximum events."
 )
 @json_option
 def list_events(store: Url, state: str | None, limit: int, as_json: bool, **given: Any) -> None:
-    """List events in the order of writing.
+    """List events in the order they were written.
 
-    With --json one object a line, without the payload. If there are more, the last line on stderr
-    says how to go on.
+    --json prints one object per line, without the payload. If more events match, the last line on
+    stderr names the option for the next page.
 
     \b
     Examples:
@@ -49,7 +49,7 @@ async def _list(url: Url, selection: Selection, limit: int, *, as_json: bool) ->
         shown, last = 0, 0
         async for record in walk(store, selection):
             if shown == limit:
-                click.echo(f"there are more; go on with: --after {last}", err=True)
+                click.echo(f"more events match; next page: --after {last}", err=True)
                 return
             if as_json:
                 print_json(summary(record), lines=True)
@@ -63,7 +63,7 @@ async def _list(url: Url, selection: Selection, limit: int, *, as_json: bool) ->
 
 
 def summary(record: Record) -> dict[str, Any]:
-    """Return what `list --json` says of an event. `seq` is text: it may be longer than 53 bits."""
+    """Return an event as `list --json` prints it. `seq` is text: it may exceed 53 bits."""
     return {
         "seq": str(record.seq),
         "id": record.id,
@@ -84,12 +84,12 @@ def summary(record: Record) -> dict[str, Any]:
 
 
 def iso(at: datetime | None) -> str | None:
-    """Return an instant as text, in UTC."""
+    """Return a datetime as text in UTC."""
     return None if at is None else at.isoformat().replace("+00:00", "Z")
 
 
 def instant(microseconds: Any) -> str | None:
-    """Return microseconds since 1970 as text, in UTC; what is no date is shown as it is stored."""
+    """Return microseconds since 1970 as text in UTC; values that are not dates stay as stored."""
     if microseconds is None:
         return None
     try:
@@ -99,7 +99,7 @@ def instant(microseconds: Any) -> str | None:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return text as one printable line of at most so many columns."""
+    """Return text as one printable line, truncated to a number of columns."""
     shown = one_line(text)
     return shown if len(shown) <= columns else shown[: columns - 1] + "…"
 

@@ -22,18 +22,18 @@ from postroom.store import AdoptingStore, Store
     "--from",
     "from_version",
     type=click.IntRange(min=0),
-    help="With sql: print the steps after this version, without asking the store.",
+    help="With sql: print the migrations after this version, without connecting to the store.",
 )
-@click.option("--table", help="With adopt: the table whose rows move into the outbox.")
-@click.option("--topic", help="With adopt: where the events go.  [default: outbox_events]")
+@click.option("--table", help="With adopt: table whose rows move into the outbox.")
+@click.option("--topic", help="With adopt: topic of the events.  [default: outbox_events]")
 @click.option(
     "--status",
     "statuses",
     multiple=True,
     metavar="NAME=STATE",
-    help="With adopt: what a status of the old table becomes: pending, failed, done or dead.",
+    help="With adopt: map a status of the old table to pending, failed, done or dead.",
 )
-@click.option("--force", is_flag=True, help="With adopt: although relays serve the stream.")
+@click.option("--force", is_flag=True, help="With adopt: run even while relays serve the stream.")
 @json_option
 def migrate(
     what: str,
@@ -45,15 +45,15 @@ def migrate(
     force: bool,
     as_json: bool,
 ) -> int:
-    """Create the tables, or bring them up to date.
+    """Create or update the tables.
 
     \b
-    up      make the changes (this is what happens without a word)
-    status  say which version is there; exit code 1 if it is not the newest
-    sql     print the statements that `up` would run, to be run by hand
-    adopt   move the rows of an outbox table that another program has written
+    up      apply the migrations (default)
+    status  print the schema version; exit code 1 if it is not the newest
+    sql     print the statements of `up`, to be run by hand
+    adopt   move the rows of another program's outbox table
 
-    `up` may be run again at any time, and by many processes at once.
+    `up` is idempotent and safe to run from several processes at once.
 
     \b
     Examples:
@@ -63,12 +63,13 @@ def migrate(
       postroom migrate adopt --table outbox --status published=done
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
-        raise click.UsageError("--from goes with `migrate sql`")
+        raise click.UsageError("--from is only valid with `migrate sql`")
     given = {"topic": topic, "statuses": dict(map(_status_of, statuses)), "force": force}
     options = {name: value for name, value in given.items() if value}
     if (table is None) == (what == "adopt") or (options and what != "adopt"):
         raise click.UsageError(
-            "--table (and --topic, --status, --force) go with `migrate adopt`, which needs a table"
+            "`migrate adopt` requires --table; --table, --topic, --status and --force are only "
+            "valid with it"
         )
     chosen = shared_store(store)
     with reaching(chosen):
@@ -102,7 +103,7 @@ def _status(store: Store, url: Url, *, as_json: bool) -> int:
     elif found.current > found.newest:
         click.echo(f"{url} is at version {found.current}; this postroom knows only {found.newest}")
     else:
-        there = f"is at version {found.current}" if found.current else "has no tables of postroom"
+        there = f"is at version {found.current}" if found.current else "has no postroom tables"
         click.echo(f"{url} {there}; the newest is {found.newest}: postroom migrate --store {url}")
     return ExitCode.OK if up_to_date else ExitCode.BROKEN
 
@@ -128,7 +129,7 @@ def _status_of(text: str) -> tuple[str, str]:
 
 async def _adopt(store: Store, table: str, options: dict[str, Any], *, as_json: bool) -> int:
     if not store.capabilities.adopts:
-        raise ConfigError(f"{store.url} cannot adopt tables; MySQL and MariaDB can")
+        raise ConfigError(f"{store.url} does not support `migrate adopt`; MySQL and MariaDB do")
     adopting = cast("AdoptingStore", store)
     await store.open()
     try:

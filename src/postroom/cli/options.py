@@ -1,4 +1,4 @@
-"""What commands share: the store, spans and instants as parameters, and the output of data."""
+"""Options that several commands share, parsing of durations and times, and printing of data."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MOST_SECONDS = 100 * 366 * 86_400
 
 @dataclass
 class Mode:
-    """How this call of the command line behaves."""
+    """The global options of this invocation."""
 
     debug: bool = False
     config: Path | None = None
@@ -40,27 +40,27 @@ class Mode:
 
     @property
     def configuration(self) -> Configuration:
-        """What the file and the environment say; read when it is first asked for."""
+        """Settings from the file and the environment, loaded on first use."""
         if self.loaded is None:
             self.loaded = load(self.config, os.environ)
         return self.loaded
 
     @property
     def unnamed_file(self) -> Path | None:
-        """The file with settings, if it was found in the current folder and nobody named it."""
+        """The configuration file, if it was found in the current folder without --config."""
         return self.configuration.source.path if self.config is None else None
 
 
 def mode_of(ctx: click.Context) -> Mode:
-    """Return how this call behaves."""
+    """Return the global options of this invocation."""
     return ctx.find_object(Mode) or Mode()
 
 
 # -- parameters -------------------------------------------------------------------------------
 def read_store(ctx: click.Context, param: click.Parameter, value: str | None) -> Url:
-    """Return the URL of the store: of the flag, the environment or the file.
+    """Return the store's URL from the option, the environment or the file.
 
-    The error does not repeat it: it may hold a secret.
+    Errors do not repeat the URL: it may contain a password.
     """
     if value is None:
         found = mode_of(ctx).configuration.get("store").value
@@ -77,7 +77,7 @@ def read_store(ctx: click.Context, param: click.Parameter, value: str | None) ->
 
 
 def read_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """Read a number of seconds, 0 or more."""
+    """Parse a number of seconds, 0 or more."""
     if value is None:
         return None
     try:
@@ -87,15 +87,15 @@ def read_seconds(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 
 def span(text: str) -> float:
-    """Read `90`, `90s`, `15m`, `12h`, `7d` or `2w` as seconds. Raises ValueError."""
+    """Parse `90`, `90s`, `15m`, `12h`, `7d` or `2w` to seconds. Raises ValueError."""
     found = _SPAN.fullmatch(text.strip())
     if found is None or (value := float(found[1]) * _UNITS[found[2] or "s"]) > _MOST_SECONDS:
-        raise ValueError("a span such as 90s, 15m, 12h or 7d")
+        raise ValueError("a duration such as 90s, 15m, 12h or 7d (at most 100 years)")
     return value
 
 
 def instant(text: str) -> int:
-    """Read `2026-05-01`, `2026-05-01T12:00Z`, or a span, which means so long ago. Microseconds."""
+    """Parse `2026-05-01`, `2026-05-01T12:00Z`, or a duration before now, to microseconds."""
     try:
         return to_microseconds(datetime.now(UTC) - timedelta(seconds=span(text)))
     except ValueError:
@@ -108,7 +108,7 @@ def instant(text: str) -> int:
 
 
 def reader(convert: Callable[[str], Any]) -> Callable[..., Any]:
-    """Return a callback that reads a parameter by a converter which raises ValueError."""
+    """Return a click callback around a converter that raises ValueError."""
 
     def read(ctx: click.Context, param: click.Parameter, value: str | None) -> Any:
         if value is None:
@@ -130,22 +130,26 @@ store_option = click.option(
     "--store",
     callback=read_store,
     metavar="URL",
-    help="The database, as in sqlite:///app.db.  [env var: POSTROOM_STORE]",
+    help="Database URL, for example sqlite:///app.db.  [env var: POSTROOM_STORE]",
 )
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-dry_run_option = click.option("--dry-run", is_flag=True, help="Say what would happen; do nothing.")
-yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
-reason_option = click.option("--reason", required=True, metavar="TEXT", help="Why; it is kept.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Show what would change; change nothing."
+)
+yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+reason_option = click.option(
+    "--reason", required=True, metavar="TEXT", help="Reason, stored with the event."
+)
 by_option = click.option(
     "--by",
     metavar="NAME",
     envvar="POSTROOM_USER",
-    help="Who does it, for `postroom audit`.  [env var: POSTROOM_USER; default: user@host]",
+    help="Operator name for the audit entry.  [env var: POSTROOM_USER; default: user@host]",
 )
 
 
 def whoami(given: str | None) -> str:
-    """Return who gives this order."""
+    """Return the operator's name for the audit entry."""
     if given:
         return given
     try:
@@ -157,34 +161,34 @@ def whoami(given: str | None) -> str:
 
 # -- stores and output ------------------------------------------------------------------------
 def shared_store(url: Url) -> Store:
-    """Return the store of a URL, if other processes can see it at all."""
+    """Return the store of a URL; raises ConfigError if only one process can see it."""
     store = load_store(url)
     if not store.capabilities.shared:
         raise ConfigError(
-            f"{url} lives within one process: there is nothing to see from here. "
-            "Name the database that the relay serves"
+            f"{url} exists only inside one process and is empty here; "
+            "pass the URL of the database that the relay serves"
         )
     return store
 
 
 @contextmanager
 def reaching(store: Store) -> Iterator[None]:
-    """Say of an error which store could not be reached, and what to look at."""
+    """Add the store's URL and a hint to its connection errors."""
     try:
         yield
     except StoreError as error:
         url = store.url
-        if url.startswith("sqlite:"):  # a file: the error says what is wrong with it
+        if url.startswith("sqlite:"):  # a file: its error names the cause
             raise
         raise StoreError(
-            f"{url} cannot be reached: {error}. Is the URL right, is the server up, does it let "
-            "you in?"
+            f"{url} is unreachable: {error}. Check the URL, that the server is running, and the "
+            "user's permissions"
         ) from error
 
 
 @asynccontextmanager
 async def opened(store: Store) -> AsyncIterator[Store]:
-    """Open a store, and close it at the end."""
+    """Open a store and close it on exit."""
     with reaching(store):
         await store.open()
     try:
@@ -199,5 +203,5 @@ def many(number: int, noun: str) -> str:
 
 
 def print_json(data: object, *, lines: bool = False) -> None:
-    """Print data for programs: indented, or one line each."""
+    """Print data as JSON: indented, or on one line."""
     click.echo(json.dumps(data, indent=None if lines else 2))

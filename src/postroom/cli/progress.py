@@ -1,4 +1,4 @@
-"""Long work: a bar on a terminal, quiet elsewhere, and a Ctrl-C that ends between two steps."""
+"""Progress bars on a terminal, and a Ctrl-C that takes effect between two steps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 
 class Stop:
-    """Set by the first Ctrl-C; a second one ends the process at once."""
+    """Set by the first Ctrl-C; a second one ends the process immediately."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -20,13 +20,13 @@ class Stop:
 
 @asynccontextmanager
 async def gently() -> AsyncIterator[Stop]:
-    """Let the step under way end before a Ctrl-C counts: nothing is left half done."""
+    """Let the current step finish before a Ctrl-C takes effect."""
     stop, loop = Stop(), asyncio.get_running_loop()
 
     def on_signal() -> None:
         stop.asked = True
-        loop.remove_signal_handler(signal.SIGINT)  # the next one is Python's own
-        click.echo("stopping after this step; Ctrl-C again ends at once", err=True)
+        loop.remove_signal_handler(signal.SIGINT)  # the next one raises KeyboardInterrupt
+        click.echo("stopping after this step; press Ctrl-C again to stop immediately", err=True)
 
     loop.add_signal_handler(signal.SIGINT, on_signal)
     try:
@@ -36,7 +36,7 @@ async def gently() -> AsyncIterator[Stop]:
 
 
 class Bar:
-    """How far it has come, on stderr."""
+    """A progress bar on stderr."""
 
     def __init__(self, doing: str, total: int | None) -> None:
         self._doing = doing
@@ -66,7 +66,7 @@ class Bar:
 
 @contextmanager
 def progress(doing: str, total: int | None = None) -> Iterator[Bar]:
-    """Show how far it has come while the work goes on."""
+    """Show a progress bar while the body runs."""
     bar = Bar(doing, total)
     try:
         yield bar

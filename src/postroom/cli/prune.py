@@ -1,4 +1,4 @@
-"""`postroom prune`: delete done events that are old enough."""
+"""`postroom prune`: delete old done events or inbox rows."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ STEP = 1_000
     required=True,
     callback=reader(span),
     metavar="SPAN",
-    help="Delivered longer ago than that: 90s, 12h, 7d.",
+    help="Minimum age since delivery: 90s, 12h, 7d.",
 )
 @click.option(
     "--inbox",
     "inbox",
     metavar="NAME",
-    help="Inbox rows of this consumer, as in payments/charge, instead of done events.",
+    help="Delete inbox rows of this consumer (for example payments/charge) instead of events.",
 )
 @by_option
 @dry_run_option
@@ -50,11 +50,11 @@ STEP = 1_000
 def prune(
     store: Url, older_than: float, inbox: str | None, by: str | None, dry_run: bool, as_json: bool
 ) -> int:
-    """Delete done events, or inbox rows, oldest first, in small steps.
+    """Delete done events or inbox rows, oldest first, in small transactions.
 
-    Relays and consumers do this by themselves (`keep_done_seconds`, `dedup_seconds`). Dead
-    letters are never pruned, nor the inbox rows of events that are dead or unfinished. --inbox is
-    for the rows of handlers that no longer exist: a message that comes again later is new.
+    Relays and consumers prune automatically (`keep_done_seconds`, `dedup_seconds`). Dead letters
+    and the inbox rows of dead or unfinished events are never pruned. --inbox is for handlers that
+    no longer exist: a message redelivered after its row is deleted is handled again.
 
     \b
     Examples:
@@ -64,7 +64,7 @@ def prune(
     """  # noqa: D301 - click knows the sign
     if inbox is not None:
         if dry_run:
-            raise click.UsageError("--dry-run cannot be had with --inbox")
+            raise click.UsageError("--dry-run cannot be combined with --inbox")
         return asyncio.run(_forget(store, older_than, inbox, by, as_json=as_json))
     return asyncio.run(_prune(store, older_than, by, dry_run=dry_run, as_json=as_json))
 
@@ -78,7 +78,7 @@ async def _forget(url: Url, older_than: float, inbox: str, by: str | None, *, as
         ]
         removed = await store.forget_accepted(inbox, older_than, kept_by)
         if removed:
-            about = f"inbox rows of {inbox}, done for more than {older_than:g} s"
+            about = f"inbox rows of {inbox}, older than {older_than:g} s"
             await store.record_audit(AuditEntry(whoami(by), "prune", removed, about))
     if as_json:
         print_json({"inbox": inbox, "removed": removed})
@@ -97,14 +97,14 @@ async def _prune(
             while more and not stop.asked:
                 step = await store.prune(older_than, STEP)
                 if step:
-                    about = f"done for more than {older_than:g} s"
+                    about = f"done events, older than {older_than:g} s"
                     await store.record_audit(AuditEntry(whoami(by), "prune", step, about))
                 removed, more = removed + step, step == STEP
                 bar.add(step)
     if as_json:
         print_json({"done": kept, "removed": removed, "dry_run": dry_run})
     elif dry_run:
-        click.echo(f"{kept:,} done events are kept; those done for {older_than:g} s would go")
+        click.echo(f"{kept:,} done events; those older than {older_than:g} s would be deleted")
     else:
         click.echo(f"removed {removed:,} of {kept:,} done events")
     return ExitCode.INTERRUPTED if stop.asked and more else ExitCode.OK

@@ -1,4 +1,4 @@
-"""`postroom reconcile`: add the events that writers without transactions did not come to add."""
+"""`postroom reconcile`: add missing events of documents written without transactions."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 _SHOWN = 10
 
 
-@click.command(short_help="Add events that are missing, without transactions.")
+@click.command(short_help="Add missing events of documents (MongoDB).")
 @click.argument("reconciler", metavar="MODULE:ATTRIBUTE")
-@click.option("--once", is_flag=True, help="One run, of at most its `limit` documents.")
+@click.option("--once", is_flag=True, help="One run over at most `limit` documents.")
 @json_option
 def reconcile(reconciler: str, once: bool, as_json: bool) -> int:
-    """Look for documents whose event is missing, and add it.
+    """Find documents whose event is missing and add the event.
 
-    For MongoDB without transactions. The argument names a Reconciler in your code; modules in the
-    current folder are found, too. Goes on to the end of the collection; interrupted, the next run
-    goes on from there. Exit code 1 if of some documents no event could be made.
+    For MongoDB without transactions. The argument is the import path of a Reconciler; modules in
+    the current folder are found. Runs to the end of the collection; after an interruption the next
+    run resumes at the same place. Exit code 1 if some documents could not be converted to events.
 
     \b
     Examples:
@@ -65,7 +65,7 @@ async def _run(reconciler: Reconciler, *, once: bool, as_json: bool) -> int:
         bad = [{"document": name, "error": error} for name, error in failed]
         print_json({"reconciler": reconciler.name, **facts, "failed": bad})
     else:
-        click.echo(f"{looked:,} documents: {repaired:,} events were missing and are added")
+        click.echo(f"{looked:,} documents checked, {repaired:,} missing events added")
         for name, error in failed[:_SHOWN]:
             click.echo(one_line(f"no event for {name}: {error}"), err=True)
         if len(failed) > _SHOWN:
@@ -76,7 +76,7 @@ async def _run(reconciler: Reconciler, *, once: bool, as_json: bool) -> int:
 
 
 class _Step:
-    """Passes on to a bar how far a run has come."""
+    """Updates a progress bar from a run's reports."""
 
     def __init__(self, bar: Bar) -> None:
         self._bar = bar

@@ -1,4 +1,4 @@
-"""`postroom replay`, `bury` and `skip`: orders about events that may be in flight (L7)."""
+"""`postroom replay`, `bury` and `skip`: operator commands on events that may be in flight (L7)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from postroom.record import State
 from postroom.store import Store
 
 ASK_ABOVE = 100
-STEP = 500  # events in one transaction: small enough not to hold up a relay
+STEP = 500  # events per transaction: small enough not to delay a relay
 
 _OVER = (State.DEAD, State.DONE)
 _UNFINISHED = (State.PENDING, State.FAILED, State.PROCESSING)
@@ -49,14 +49,14 @@ _UNFINISHED = (State.PENDING, State.FAILED, State.PROCESSING)
 
 @dataclass(frozen=True)
 class Order:
-    """What is to be done with the chosen events, a step at a time."""
+    """An operation on the selected events, applied in steps."""
 
     verb: str
-    fate: str  # what is to become of them
+    fate: str  # the intended result, for the summary
     states: Sequence[State]
     work: Callable[[Store, list[str]], Awaitable[int]]
     warnings: Callable[[Sequence[Chosen]], list[str]]
-    copies: bool = False  # what was chosen stays as it is: to begin again would do it twice
+    copies: bool = False  # the originals stay unchanged: a restart would copy them twice
     dry_run: bool = False
     yes: bool = False
     as_json: bool = False
@@ -65,13 +65,13 @@ class Order:
 @click.command()
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @store_option
-@click.option("--all", "everything", is_flag=True, help="All of that state.")
+@click.option("--all", "everything", is_flag=True, help="All events in the state of --state.")
 @click.option(
     "--state", type=click.Choice(["dead", "done"]), default="dead", show_default=True,
-    help="With filters: which ones.",
+    help="State of the events that filters select.",
 )  # fmt: skip
 @selection_options
-@click.option("--new-id", is_flag=True, help="Send copies under new ids, which no inbox has seen.")
+@click.option("--new-id", is_flag=True, help="Send copies with new ids, unknown to every inbox.")
 @by_option
 @dry_run_option
 @yes_option
@@ -88,10 +88,10 @@ def replay(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Send dead or done events again, from attempt 0.
+    """Send dead or done events again, starting at attempt 0.
 
-    In the order of writing; safe while relays run. Asks before more than 100. Ctrl-C ends between
-    two steps: what was replayed is replayed, the rest is as it was; run it again to go on.
+    Replays in the order the events were written; safe while relays run. Asks for confirmation
+    above 100 events. Ctrl-C stops between two transactions; run the command again to continue.
 
     \b
     Examples:
@@ -117,10 +117,10 @@ def replay(
 @click.command(short_help="Make unfinished events dead letters.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @store_option
-@click.option("--all", "everything", is_flag=True, help="All of that state.")
+@click.option("--all", "everything", is_flag=True, help="All events in the state of --state.")
 @click.option(
     "--state", type=click.Choice(["failed", "pending", "processing"]), default="failed",
-    show_default=True, help="With filters: which ones.",
+    show_default=True, help="State of the events that filters select.",
 )  # fmt: skip
 @selection_options
 @reason_option
@@ -140,9 +140,9 @@ def bury(
     as_json: bool,
     **given: Any,
 ) -> int:
-    """Give up events that are not finished: they become dead letters, and their keys go on.
+    """Turn unfinished events into dead letters; later events of their keys continue.
 
-    Payloads are kept; `replay` brings them back. Asks before more than 100.
+    Payloads are kept, and `replay` sends the events again. Asks for confirmation above 100 events.
 
     \b
     Examples:
@@ -150,7 +150,7 @@ def bury(
       postroom bury --error "no such customer" --reason "deleted" --dry-run
     """  # noqa: D301 - click knows the sign
     if given["group"] is not None:
-        raise ConfigError("--group is of dead letters: they are buried already")
+        raise ConfigError("--group selects dead letters, which are already buried")
     selection = read_selection(State(state), given)
     require_one(ids, selection, everything=everything, verb="bury")
     who = whoami(by)
@@ -177,8 +177,8 @@ def skip(
 ) -> int:
     """Bury one event and send a `postroom.skipped` marker in its place.
 
-    For strict order, where consumers wait for every number. The marker carries the number and the
-    reason; the event becomes a dead letter.
+    For strict order, where consumers wait for every sequence number of a key. The marker carries
+    the event's number and the reason; the event becomes a dead letter.
 
     \b
     Example:
@@ -212,7 +212,7 @@ async def _carry_out(url: Url, ids: Sequence[str], selection: Selection, order: 
             _report(order.verb, 0, len(chosen), as_json=order.as_json, dry_run=True)
             return ExitCode.OK
         if len(chosen) > ASK_ABOVE and not order.yes:
-            _ask(len(chosen), order)  # here a Ctrl-C counts at once
+            _ask(len(chosen), order)  # here a Ctrl-C takes effect immediately
         async with gently() as stop:
             return await _work(store, chosen, order, stop)
 
@@ -239,7 +239,7 @@ async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop
     _report(order.verb, changed, len(chosen), as_json=order.as_json, dry_run=False)
     if at == len(chosen):
         return ExitCode.OK
-    left = f"{len(chosen) - at:,} are left as they were; run it again to go on"
+    left = f"{len(chosen) - at:,} events are unchanged; run the command again to continue"
     after = f", with --after {chosen[at - 1].seq}" if order.copies and at else ""
     click.echo(f"interrupted: {left}{after}", err=True)
     return ExitCode.INTERRUPTED
@@ -263,21 +263,22 @@ def _explain(chosen: Sequence[Chosen], order: Order) -> None:
 
 
 def _to_order(chosen: Sequence[Chosen], *, new_id: bool) -> list[str]:
-    """Say what a replay does to order and to inboxes (G4, I6)."""
-    said = []
+    """Return the effects of a replay on order and on inboxes (I6)."""
+    effects = []
     if any(event.keyed for event in chosen):
-        said.append("within a key they go in their order, but after newer events that were sent")
+        effects.append("order within a key is kept, but newer events of the key were sent earlier")
     if new_id:
-        said.append("copies under new ids: every inbox takes them for new, and acts once more")
+        effects.append("copies with new ids: inboxes treat them as new events and handle them")
     else:
-        said.append("same ids: an inbox that has done one drops it (--new-id sends a copy)")
-    return said
+        effects.append("same ids: inboxes ignore events they have handled (--new-id sends copies)")
+    return effects
 
 
 def _ask(number: int, order: Order) -> None:
     if not sys.stdin.isatty():
         raise ConfigError(
-            f"{number:,} events are more than {ASK_ABOVE}, and nobody is there to ask: add --yes"
+            f"{number:,} events need confirmation (more than {ASK_ABOVE}) and stdin is not a "
+            "terminal; add --yes"
         )
     click.confirm(f"{order.verb} {many(number, 'event')}?", abort=True, err=True)
 
@@ -289,7 +290,7 @@ def _report(verb: str, changed: int, chosen: int, *, as_json: bool, dry_run: boo
         click.echo(f"would {verb} {many(chosen, 'event')}; nothing was changed")
     else:
         gone = chosen - changed
-        note = f"; {gone:,} had changed meanwhile, or were not reached" if gone else ""
+        note = f"; {gone:,} changed meanwhile or were not reached" if gone else ""
         click.echo(f"{_PAST[verb]} {many(changed, 'event')}{note}")
 
 

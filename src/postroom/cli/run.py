@@ -1,4 +1,4 @@
-"""`postroom run`: relays as a process."""
+"""`postroom run`: relays and consumers as a process."""
 
 from __future__ import annotations
 
@@ -38,60 +38,63 @@ _OBJECTS_BEFORE_A_COLLECTION = 10_000
 
 
 @click.command()
-@click.option("--store", metavar="URL", help="The database, as in sqlite:///app.db.")
-@click.option("--broker", metavar="URL", help="The destination, as in handlers:shop.app:handlers.")
-@click.option("--stream", help="The stream to serve; chooses a [[relay]] section.  [default: main]")
+@click.option("--store", metavar="URL", help="Database URL, for example sqlite:///app.db.")
+@click.option(
+    "--broker", metavar="URL", help="Destination, for example handlers:shop.app:handlers."
+)
+@click.option("--stream", help="Stream to serve; selects a [[relay]] section.  [default: main]")
 @click.option(
     "--batch-size",
     metavar="NUMBER",
-    help="So many events in one read when little is going on …  [default: 100]",
+    help="Events per read when idle.  [default: 100]",
 )
 @click.option(
     "--max-batch-size",
     metavar="NUMBER",
-    help="… and up to so many when there is a backlog.  [default: 1000, or the batch size]",
+    help="Maximum events per read under a backlog.  [default: 1000, or the batch size]",
 )
 @click.option(
-    "--poll-seconds", metavar="SECONDS", help="The longest wait between two looks.  [default: 1]"
+    "--poll-seconds", metavar="SECONDS", help="Maximum pause between two polls.  [default: 1]"
 )
 @click.option(
     "--max-attempts",
     metavar="NUMBER",
-    help="An event that failed so often becomes a dead letter.  [default: 5]",
+    help="Failed attempts after which an event becomes a dead letter.  [default: 5]",
 )
 @click.option(
     "--lease-seconds",
     metavar="SECONDS",
-    help="After so long without a sign of life another relay takes over.  [default: 15]",
+    help="Time without a heartbeat after which another relay takes over.  [default: 15]",
 )
 @click.option(
     "--keep-done-seconds",
     metavar="SECONDS",
-    help="How long delivered events are kept for people to see; 0 deletes them at once.  "
-    "[default: 86400]",
+    help="Time to keep delivered events; 0 deletes them immediately.  [default: 86400]",
 )
-@click.option("--name", help="The name that `status` shows.  [default: host:process id]")
+@click.option("--name", help="Relay name shown by `status`.  [default: host:process id]")
 @click.option(
     "--metrics-port",
     metavar="NUMBER",
-    help="Serve /metrics, /livez and /readyz here; 0 takes a free one.",
+    help="Port for /metrics, /livez and /readyz; 0 picks a free port.  [default: not served]",
 )
-@click.option("--metrics-host", help="… on this address.  [default: 127.0.0.1]")
+@click.option("--metrics-host", help="Address for the metrics port.  [default: 127.0.0.1]")
 @click.option(
-    "--log-level", type=click.Choice(LEVELS, case_sensitive=False), help="[default: info]"
+    "--log-level",
+    type=click.Choice(LEVELS, case_sensitive=False),
+    help="Minimum log level.  [default: info]",
 )
-@click.option("--log-format", type=click.Choice(FORMATS), help="[default: text]")
+@click.option("--log-format", type=click.Choice(FORMATS), help="Log format.  [default: text]")
 @click.pass_context
 def run(ctx: click.Context, /, **flags: Any) -> None:
-    """Deliver events, and consume messages, until told to stop.
+    """Deliver events and consume messages until a signal stops it.
 
-    SIGTERM or Ctrl-C: what is in flight is finished, the lanes are handed over, exit code 0. A
-    second signal stops at once, exit code 130; what was in flight may then be sent again. A broker
-    or store that is away is waited for.
+    SIGTERM or Ctrl-C starts a graceful shutdown: events in flight are finished, lanes are handed
+    over, exit code 0. A second signal stops immediately with exit code 130; events in flight may
+    then be sent again. If a broker or store is unreachable, `run` waits and reconnects.
 
-    Every option can be set by a variable (POSTROOM_BATCH_SIZE) and in postroom.toml (batch_size),
-    and more settings than there are options: see `postroom config show`. Several [[relay]] sections
-    run side by side, each with its own stream and broker, and so do [[consumer]] sections.
+    Every option can also be set by an environment variable (POSTROOM_BATCH_SIZE) or in
+    postroom.toml (batch_size); `postroom config show` lists further settings. Several [[relay]]
+    and [[consumer]] sections run side by side in one process.
 
     \b
     Examples:
@@ -99,7 +102,7 @@ def run(ctx: click.Context, /, **flags: Any) -> None:
       postroom run --store sqlite:///app.db --broker null: --stream mail
       postroom run --metrics-port 9464 --log-format json
 
-    With handlers:module:attribute modules in the current folder are found, too.
+    handlers:module:attribute also finds modules in the current folder.
     """  # noqa: D301 - click knows the sign
     configuration = mode_of(ctx).configuration
     process = configuration.process({n: flags[n] for n in _PROCESS})
@@ -153,7 +156,7 @@ async def _serve(
 
         def on_stop() -> None:
             if any(worker.is_running for worker in workers):
-                what = "finishing what is in flight; a second signal stops at once"
+                what = "finishing events in flight; a second signal stops immediately"
                 say(_log, logging.INFO, "stopping", {"now": what})
 
         async with AsyncExitStack() as stack:
@@ -173,7 +176,7 @@ async def _serve(
 
 
 def _spare_the_collector() -> None:
-    """What is loaded by now stays, and what a batch leaves behind goes without the collector."""
+    """Freeze start-up objects and collect rarely: reference counts free a batch's garbage."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(_OBJECTS_BEFORE_A_COLLECTION)
@@ -189,7 +192,7 @@ def _relay(store: Store, plan: RelayPlan, observers: list[Observer]) -> Relay:
 
 
 def _consumer(store: Store, section: Mapping[str, Setting], observers: list[Observer]) -> Consumer:
-    """Return the consumer of a section; an error names the section's place."""
+    """Return the consumer of a section; errors name the section's file and line."""
     values = {name: setting.value for name, setting in section.items()}
     source, handlers = values.pop("source"), values.pop("handlers")
     try:
@@ -203,7 +206,7 @@ def _consumer(store: Store, section: Mapping[str, Setting], observers: list[Obse
 
 
 def _reconcilers(setting: Setting, plans: Sequence[RelayPlan]) -> list[Reconciler]:
-    """Return the reconcilers of the user's code that are to run beside the relays."""
+    """Return the reconcilers from the user's code that run beside the relays."""
     if not setting.value:
         return []
     try:
@@ -221,7 +224,7 @@ def _reconcilers(setting: Setting, plans: Sequence[RelayPlan]) -> list[Reconcile
 
 
 def _tracing(scheme: str) -> list[Observer]:
-    """Return an observer that makes spans, where OpenTelemetry is installed."""
+    """Return an observer that creates spans if OpenTelemetry is installed."""
     try:
         from postroom.telemetry.tracing import TracingObserver
     except ImportError:
@@ -230,7 +233,7 @@ def _tracing(scheme: str) -> list[Observer]:
 
 
 class _Several:
-    """Passes facts on to whoever is in the list by then."""
+    """Forwards facts to all observers in a list that may still grow."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
@@ -249,13 +252,13 @@ async def _measured(
     observers: list[Observer],
     process: Mapping[str, Setting],
 ) -> AsyncIterator[None]:
-    """Serve metrics and health while the relays run, if a port was given."""
+    """Serve metrics and health while the relays run, if a port is set."""
     setting = process["metrics_port"]
     if setting.value is None:
         yield
         return
     if not 0 <= setting.value < 65_536:
-        raise ConfigError(f"{setting.source}: a port is a number from 0 to 65535")
+        raise ConfigError(f"{setting.source}: metrics_port must be from 0 to 65535")
     try:
         from prometheus_client.registry import CollectorRegistry
 
@@ -299,9 +302,9 @@ async def _measured(
 
 
 def log_to_stderr(level: str, form: str = "text") -> None:
-    """Send log lines to stderr, for people or for programs.
+    """Send log lines to stderr as text or JSON.
 
-    `debug` is for our own lines: drivers write statements there, and payloads with them.
+    `debug` applies to postroom's loggers only: at that level drivers log statements and payloads.
     """
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())

@@ -1,4 +1,4 @@
-"""Which events a command is about: ids, or filters, and the walk over them page by page."""
+"""Selection of events by ids or filters, and paging through them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from postroom.store import Filter, Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-PAGE = 200  # records are read whole: their payloads may be large …
-MAX_PAGE = 5_000  # … or small: then fewer, longer looks are much cheaper
+PAGE = 200  # records include payloads, which may be large
+MAX_PAGE = 5_000  # with small payloads, larger pages are much cheaper
 PAGE_BYTES = 8_000_000
 
 _OPTIONS = (
@@ -26,34 +26,40 @@ _OPTIONS = (
     click.option("--type", "event_type", help="Only events of this type."),
     click.option("--topic", help="Only events for this topic."),
     click.option("--key", help="Only events of this key."),
-    click.option("--error", metavar="TEXT", help="Only those with this text in their last error."),
-    click.option("--group", metavar="ID", help="Only dead letters of this group of `dead`."),
+    click.option("--error", metavar="TEXT", help="Only events whose last error contains this."),
+    click.option("--group", metavar="ID", help="Only dead letters of this group (see `dead`)."),
     click.option(
-        "--since", callback=reader(instant), metavar="TIME", help="Created then or later: 2h, 7d, …"
+        "--since",
+        callback=reader(instant),
+        metavar="TIME",
+        help="Only events created at or after: 2h (ago), 2026-05-01.",
     ),
     click.option(
-        "--until", callback=reader(instant), metavar="TIME", help="Created before: 2026-05-01."
+        "--until",
+        callback=reader(instant),
+        metavar="TIME",
+        help="Only events created before: 2h (ago), 2026-05-01.",
     ),
     click.option(
-        "--after", type=int, metavar="SEQ", help="Only events after this place: the next page."
+        "--after", type=int, metavar="SEQ", help="Only events after this seq, for the next page."
     ),
 )
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A filter as people give it."""
+    """A filter as given on the command line."""
 
     filter: Filter
     group: str | None = None
 
     def matches(self, record: Record) -> bool:
-        """Say whether a record is meant, as far as the store could not tell."""
+        """Return whether a record passes the filters that the store cannot apply."""
         return self.group is None or fingerprint(record.type, record.last_error) == self.group
 
     @property
     def is_narrow(self) -> bool:
-        """Whether it says anything beside the state."""
+        """Whether it filters by more than the state."""
         return self.group is not None or self.filter._replace(state=None) != Filter()
 
     def __str__(self) -> str:
@@ -65,7 +71,7 @@ class Selection:
 
 
 class Chosen(NamedTuple):
-    """What is kept in mind of an event until it is its turn."""
+    """The facts kept of a selected event until its step runs."""
 
     id: str
     seq: int
@@ -75,19 +81,21 @@ class Chosen(NamedTuple):
 
 
 def selection_options(command: F) -> F:
-    """Give a command the options of a filter."""
+    """Add the filter options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def read_selection(state: State | None, given: dict[str, Any]) -> Selection:
-    """Return what the options say; raises ConfigError where they contradict each other."""
+    """Return the selection of the options; raises ConfigError if they contradict each other."""
     since, until, group = given["since"], given["until"], given["group"]
     if since is not None and until is not None and since >= until:
-        raise ConfigError("--since is not before --until: no event can match")
+        raise ConfigError("--since must be before --until: no event can match")
     if group is not None and state not in (None, State.DEAD):
-        raise ConfigError(f"--group is of dead letters, and --state says {state}: none can match")
+        raise ConfigError(
+            f"--group selects dead letters and --state {state} excludes them; remove one of the two"
+        )
     if given["stream"] is not None:
         check_text("stream", given["stream"], MAX_STREAM_BYTES)
     wanted = Filter(
@@ -105,16 +113,16 @@ def read_selection(state: State | None, given: dict[str, Any]) -> Selection:
 
 
 def require_one(ids: Sequence[str], selection: Selection, *, everything: bool, verb: str) -> None:
-    """Raise unless it is clear which events are meant: ids, filters, or all."""
+    """Raise UsageError unless exactly one of ids, filters or --all selects the events."""
     ways = [bool(ids), selection.is_narrow, everything]
     if not any(ways):
-        raise click.UsageError(f"Which events? Give ids, filters, or --all to {verb} them all.")
+        raise click.UsageError(f"No events selected: give ids, filters, or --all to {verb} all.")
     if ids and (selection.is_narrow or everything):
         raise click.UsageError("Give ids or filters, not both.")
 
 
 async def walk(store: Store, selection: Selection) -> AsyncIterator[Record]:
-    """Yield what is meant in the order of writing, a page at a time."""
+    """Yield the selected events in the order they were written, reading page by page."""
     wanted = selection.filter._replace(limit=PAGE)
     while True:
         page = await store.find(wanted)
@@ -129,7 +137,7 @@ async def walk(store: Store, selection: Selection) -> AsyncIterator[Record]:
 
 
 async def fetch(store: Store, ids: Sequence[str], states: Sequence[State]) -> list[Record]:
-    """Return the named events; raises NotFoundError for an unknown one, or one in another state."""
+    """Return events by id; raises NotFoundError if one is unknown or in another state."""
     found = []
     for event_id in dict.fromkeys(ids):
         record = await store.get(event_id)
@@ -143,5 +151,5 @@ async def fetch(store: Store, ids: Sequence[str], states: Sequence[State]) -> li
 
 
 def remember(record: Record) -> Chosen:
-    """Return what a later step needs of a record: never its payload."""
+    """Return the facts of a record that a later step needs, without its payload."""
     return Chosen(record.id, record.seq, record.key_hash, record.size, record.key is not None)

@@ -1,4 +1,4 @@
-"""`postroom show`: everything that is known of one event."""
+"""`postroom show`: one event in full."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _COLUMNS = 80
 _MOST_LEVELS = 100
 
 
-@click.command(short_help="Show everything of one event.")
+@click.command(short_help="Show one event in full.")
 @click.argument("event_id", metavar="ID")
 @store_option
 @json_option
 def show(event_id: str, store: Url, as_json: bool) -> None:
-    """Show everything of one event: payload, attempts, last error, lease, times.
+    """Show one event in full: payload, attempts, last error, lease, timestamps.
 
-    A payload that is not JSON is shown in hexadecimal, its first 4,096 bytes; --json has all of it.
-    A row that cannot be an event is shown as far as it can be, and `flaw` says what is wrong.
+    Of a payload that is not JSON, the first 4,096 bytes are shown in hexadecimal; --json prints all
+    of it. A row that is not a valid event is shown as far as possible; `flaw` names the reason.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ async def _lease(store: Store, record: Record) -> tuple[Lease | None, str]:
 
 
 def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -> dict[str, Any]:
-    """Return all that is known of an event, as `show --json` prints it."""
+    """Return an event as `show --json` prints it."""
     lease, relay = lane
     held = lease is not None and lease.live
     return {
@@ -85,11 +85,11 @@ def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -
 
 
 def timeline(record: Record, details: Details) -> list[dict[str, str]]:
-    """Return what happened and will happen, in the order of time."""
+    """Return past and planned steps of an event in chronological order."""
     moments = [
         (record.occurred_us, "occurred"),
         (record.created_us, "written to the outbox"),
-        (details.available_us, "was to be sent from here on"),
+        (details.available_us, "due"),
         (details.settled_us, record.state),
     ]
     if details.settled_us is None:
@@ -104,7 +104,7 @@ def _when(moment: tuple[Any, str]) -> tuple[bool, Any, str]:
 
 
 def render(facts: dict[str, Any]) -> list[str]:
-    """Return what a person reads."""
+    """Return the lines of the text output."""
     hidden = {"payload", "timeline", "headers", "causation_path", "blocked_after"}
     width = max(len(name) for name in facts)
     told = {name: value for name, value in facts.items() if name not in hidden}
@@ -136,12 +136,12 @@ def _payload(record: Record) -> dict[str, Any]:
             with suppress(UnicodeDecodeError):
                 return {"text": record.payload.decode()}
         except ValueError:
-            pass  # somebody wrote it by hand
+            pass  # a row written by other means than `add`
     return {"hex": record.payload.hex()}
 
 
 def _is_deep(value: Any) -> bool:
-    """Say whether a value is nested too deeply to be printed as an indented tree."""
+    """Return whether a value is nested too deeply to be printed as an indented tree."""
     level = [value]
     for _ in range(_MOST_LEVELS):
         level = [
@@ -169,7 +169,7 @@ def _shown(payload: dict[str, Any]) -> list[str]:
 
 
 def _readable(character: str) -> str:
-    """Return a character of a JSON text, escaped if a terminal would not show it as it is."""
+    """Return a character of a JSON text, escaped if it is not printable."""
     if character.isprintable():
         return character
     return json.dumps(character)[1:-1]

@@ -1,4 +1,4 @@
-"""`postroom status`: what waits, what failed, and who delivers."""
+"""`postroom status`: event counts, lag, and the relays of each stream."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _NAME_COLUMNS = 28
 
 @dataclass(frozen=True)
 class RelaySeen:
-    """A relay: `well`, `unwell` (its destination is away), or `gone` with lanes to its name."""
+    """A relay: `healthy`, `unhealthy`, or `gone`: expired, with leases still in its name."""
 
     owner: str
     name: str
@@ -41,7 +41,7 @@ class RelaySeen:
 
 @dataclass(frozen=True)
 class StreamSeen:
-    """One stream as people want to see it."""
+    """The status of one stream."""
 
     stream: str
     counts: dict[str, int]
@@ -58,15 +58,15 @@ class StreamSeen:
 @seconds_option(
     "--watch",
     "watch_seconds",
-    text="Look again every so many seconds, until Ctrl-C. With --json: one line for each look.",
+    text="Refresh at this interval until Ctrl-C. With --json: one line per refresh.",
 )
 def status(store: Url, stream: str | None, as_json: bool, watch_seconds: float | None) -> None:
-    """Show what waits, what failed, and who delivers.
+    """Show event counts, lag, and the relays of each stream.
 
     \b
-    pending      waits to be sent         failed  will be tried again
-    processing   a handler works on it    dead    was given up; can be replayed
-    done         delivered                lag     age of the oldest that could go
+    pending      waiting to be sent       failed  waiting for a retry
+    processing   a handler is running     dead    not retried; can be replayed
+    done         delivered                lag     age of the oldest event due
 
     \b
     Examples:
@@ -74,7 +74,7 @@ def status(store: Url, stream: str | None, as_json: bool, watch_seconds: float |
       postroom status --store sqlite:///app.db --stream main --watch 2
     """  # noqa: D301 - click knows the sign
     if watch_seconds is not None and watch_seconds < _SHORTEST_WATCH:
-        raise ConfigError(f"--watch: at least {_SHORTEST_WATCH} seconds")
+        raise ConfigError(f"--watch must be at least {_SHORTEST_WATCH} seconds")
     if stream is not None:
         check_text("stream", stream, MAX_STREAM_BYTES)
     asyncio.run(_show(store, stream, as_json, watch_seconds))
@@ -104,17 +104,17 @@ async def _streams(store: Store, wanted: str | None) -> list[str]:
 
 
 async def look(store: Store, stream: str) -> StreamSeen:
-    """Ask the store about one stream."""
+    """Read the status of one stream from the store."""
     return summarise(stream, await store.stats(stream), await store.leases(stream))
 
 
 def summarise(stream: str, stats: Stats, membership: Membership) -> StreamSeen:
-    """Put together what is known of a stream."""
+    """Combine counts and leases into the status of a stream."""
     held = Counter(lease.owner for lease in membership.leases if lease.owner and lease.live)
     left = Counter(lease.owner for lease in membership.leases if lease.owner and not lease.live)
     alive = {member.owner: member for member in membership.members}
     relays = [
-        RelaySeen(m.owner, m.name, "well" if m.healthy else "unwell", held[m.owner])
+        RelaySeen(m.owner, m.name, "healthy" if m.healthy else "unhealthy", held[m.owner])
         for m in membership.members
     ]
     relays += [
@@ -133,7 +133,7 @@ def summarise(stream: str, stats: Stats, membership: Membership) -> StreamSeen:
 
 
 def render(streams: list[StreamSeen]) -> list[str]:
-    """Return what a person reads: at most 80 columns."""
+    """Return the lines of the text output, at most 80 columns wide."""
     lines: list[str] = []
     for seen in streams:
         alive = sum(relay.state != "gone" for relay in seen.relays)
@@ -155,11 +155,11 @@ def render(streams: list[StreamSeen]) -> list[str]:
 
 def _relays(relays: list[RelaySeen]) -> list[str]:
     if not relays:
-        return ["  no relay serves it"]
+        return ["  no relay serves this stream"]
     rows = [("relay", "state", "lanes", "owner")]
     rows += [(_cut(r.name) or "-", r.state, str(r.lanes), _cut(r.owner)) for r in relays]
     width = max(len(row[0]) for row in rows)
-    return [f"  {name:<{width}}  {state:<6}  {n:>5}  {owner}" for name, state, n, owner in rows]
+    return [f"  {name:<{width}}  {state:<9}  {n:>5}  {owner}" for name, state, n, owner in rows]
 
 
 def _cut(text: str) -> str:
@@ -168,7 +168,7 @@ def _cut(text: str) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as a person would say them."""
+    """Return seconds as readable text, such as `3 min 20 s`."""
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(int(seconds), 60)

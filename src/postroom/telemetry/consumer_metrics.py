@@ -1,7 +1,7 @@
 """Prometheus metrics of the consumers of one process.
 
-Counts are the consumers' own and are looked at when somebody scrapes; what becomes of kept and
-replayed messages is told by the relay of the backlog. The one label is the consumer's name.
+Counts are read from the consumers on scrape; the outcomes of stored and replayed messages come from
+the relay of the backlog. The only label is the consumer's name.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Consumes(Protocol):
 
 
 class _Backlog:
-    """What became of one consumer's kept and replayed messages."""
+    """Outcomes of one consumer's stored and replayed messages."""
 
     def __init__(self) -> None:
         self.done = self.failed = self.dead = 0
@@ -77,7 +77,7 @@ class _Backlog:
 
 
 class ConsumerMetrics(Collector):
-    """An observer of consumers, and a collector for a registry of prometheus-client."""
+    """An observer of consumers and a prometheus-client collector."""
 
     def __init__(self, relays: RelayMetrics | None = None) -> None:
         self._consumers: list[tuple[Consumes, _Backlog]] = []
@@ -85,7 +85,7 @@ class ConsumerMetrics(Collector):
         self._relays = relays
 
     def watch(self, consumer: Consumes) -> None:
-        """Count for this consumer; its backlog is counted among the relays' streams, too."""
+        """Count for this consumer; its backlog also counts as a stream of the relay metrics."""
         backlog = _Backlog()
         self._consumers.append((consumer, backlog))
         self._backlogs[consumer.stream] = backlog
@@ -93,7 +93,7 @@ class ConsumerMetrics(Collector):
             self._relays.expect(consumer.stream, "handlers")
 
     def register(self, registry: CollectorRegistry) -> None:
-        """Let a registry serve these metrics."""
+        """Register these metrics with a registry."""
         registry.register(self)
 
     def observe(self, fact: Fact) -> None:

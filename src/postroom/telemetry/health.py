@@ -1,6 +1,6 @@
-"""Is this process alive, and is it ready: for the probes of whoever runs it.
+"""Liveness and readiness of this process, for container probes.
 
-A dead broker, an open breaker and a growing lag are warnings: a restart would not help.
+An unreachable broker, an open breaker and a growing lag are warnings: a restart would not help.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from postroom.telemetry.sampler import Sampler
 
 BEAT_SECONDS = 0.5
 LAG_SECONDS = 60.0
-_LEASES = 2  # a relay that has been silent for so many has lost its lanes
-_STUCK_SECONDS = 10.0  # a loop that does not turn for so long hangs
+_LEASES = 2  # after this many lease times without a heartbeat, a relay has lost its lanes
+_STUCK_SECONDS = 10.0  # an event loop without a beat for this long is stuck
 
 
 class Answer(NamedTuple):
-    """What a probe is told."""
+    """The answer to a probe."""
 
     ok: bool
     facts: dict[str, Any]
@@ -49,7 +49,7 @@ class Runs(Named, Protocol):
 
 
 class Pulse:
-    """Beats while the event loop turns; looked at from another thread."""
+    """Records that the event loop runs; read from another thread."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -73,7 +73,7 @@ class Pulse:
 
 
 class Health:
-    """Answers probes; every question may come from any thread."""
+    """Answers probes; safe to call from any thread."""
 
     def __init__(
         self,
@@ -90,14 +90,14 @@ class Health:
         self._pulse = pulse
 
     def alive(self) -> Answer:
-        """The loop turns."""
+        """Return whether the event loop runs."""
         silent = time.monotonic() - self._pulse.at
         return Answer(silent < _STUCK_SECONDS, {"loop_silent_seconds": round(silent, 3)})
 
     def ready(self) -> Answer:
-        """The loop turns, every relay runs, the tables are there and the store answers it."""
+        """Return whether the event loop and all relays run and the store answers them."""
         lives, facts = self.alive()
-        problems: list[str] = [] if lives else ["the event loop hangs"]
+        problems: list[str] = [] if lives else ["the event loop is stuck"]
         warnings: list[str] = []
         relays: list[dict[str, Any]] = []
         for relay in self._relays:
@@ -105,14 +105,14 @@ class Health:
             told: dict[str, Any] = {"stream": stream, "running": vitals is not None}
             relays.append(told)
             if vitals is None:
-                problems.append(f"the relay of stream {stream} does not run: is its store there?")
+                problems.append(f"the relay of stream {stream} is not running; check its store")
                 continue
             told |= vitals._asdict() | {"silent_seconds": round(vitals.silent_seconds, 3)}
             if vitals.silent_seconds > _LEASES * relay.settings.lease_seconds:
-                # The driver's error names hosts and users: it is in the log, not on this port.
-                problems.append(f"the store does not answer the relay of {stream}; see its log")
+                # The driver's error names hosts and users: it goes to the log, not to this port.
+                problems.append(f"the store does not answer the relay of {stream}; see the log")
             if vitals.breaker != "closed":
-                warnings.append(f"the destination of stream {stream} is away")
+                warnings.append(f"the destination of stream {stream} is unreachable")
             self._sampled(stream, told, warnings)
         consumers = [
             {
@@ -123,7 +123,7 @@ class Health:
             for one in self._consumers
         ]
         problems += [
-            f"the consumer {told['name']} does not run: is its store there?"
+            f"the consumer {told['name']} is not running; check its store"
             for told in consumers
             if not told["running"]
         ]
@@ -132,13 +132,13 @@ class Health:
             for one in self._reconcilers
             if not one.is_running
         ]
-        warnings += [  # what the driver said names hosts and users: it is in the log
-            f"the broker of the consumer {told['name']} cannot be reached; see its log"
+        warnings += [  # the driver's error names hosts and users: it goes to the log only
+            f"the broker of the consumer {told['name']} is unreachable; see the log"
             for told in consumers
             if told["running"] and not told["connected"]
         ]
         warnings += [
-            f"the broker refuses acknowledgements of the consumer {one.name}; see its log"
+            f"the broker refuses acknowledgements of the consumer {one.name}; see the log"
             for one in self._consumers
             if one.is_running and one.connection.refusal
         ]
@@ -151,7 +151,7 @@ class Health:
 
     def _sampled(self, stream: str, told: dict[str, Any], warnings: list[str]) -> None:
         if stream in self._sampler.errors:
-            warnings.append(f"figures of stream {stream} cannot be read; see the log")
+            warnings.append(f"metrics of stream {stream} cannot be read; see the log")
         sample = self._sampler.samples.get(stream)
         if sample is None:
             return

@@ -1,4 +1,4 @@
-"""Facts as log lines: key=value, one line each, without payloads and without secrets."""
+"""Facts as log lines of key=value pairs, without payloads and secrets."""
 
 from __future__ import annotations
 
@@ -32,14 +32,13 @@ MAX_VALUE_CHARS = 500
 QUIET_SECONDS = 10.0
 SHOWN_IDS = 10
 _VANISHED = (
-    "events that were read are no longer in the database: it lost their transactions (a fail-over "
-    "to a replica that lagged, a restored backup, a crash). Compare them with your business tables"
+    "events that were read are no longer in the database: their transactions were lost (fail-over "
+    "to a lagging replica, restored backup, crash). Compare them with your business tables"
 )
 
 _EFFECTS_LOST = (
-    "handlers had committed the effects of these events, and the database has lost those "
-    "transactions (a fail-over to a replica that lagged, a restored backup, a crash). The events "
-    "are handled again"
+    "handlers committed the effects of these events, but the database lost the transactions "
+    "(fail-over to a lagging replica, restored backup, crash). The events are handled again"
 )
 
 _BARE = re.compile(r"[^\s=\"'\\]+")
@@ -53,16 +52,16 @@ _NAMED_SECRET = re.compile(
 
 
 class LogObserver:
-    """Writes what a relay does to the logger `postroom.relay`.
+    """Logs the activity of relays and consumers to the logger `postroom.relay`.
 
-    DEBUG    settled batches, what ended a wait, events held up by an outage
-    INFO     lanes that changed hands, a destination that came back
-    WARNING  attempts that failed, dead letters, outcomes thrown away with a lost lane, a
-             destination that went away, calls to the store that failed
-    ERROR    alarms
+    DEBUG    settled batches, wake-ups, events delayed by an outage
+    INFO     lanes taken, released or lost; a destination that is reachable again
+    WARNING  failed attempts, dead letters, outcomes discarded with a lost lane, a destination that
+             became unreachable, failed calls to the store
+    ERROR    alarms, lost events, lost effects
 
-    An outage is told once, not once for each event. The same trouble is told again only after
-    `quiet_seconds`, with the number of times that it was left out.
+    An outage is logged once, not once per event. A repeated store error is logged again only after
+    `quiet_seconds`, with the number of lines left out.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class LogObserver:
                 facts = fact._asdict() | {"seconds": round(fact.seconds, 6)}
                 self._log(logging.DEBUG, "handled", facts)
             case Sent() | Delivered() | Handled():
-                pass  # told by `settled`, and by `attempt` where something went wrong
+                pass  # covered by `settled`, and by `attempt` for failures
             case _ as never:
                 assert_never(never)
 
@@ -141,12 +140,12 @@ class LogObserver:
 
 
 def say(logger: logging.Logger, level: int, name: str, facts: Mapping[str, object]) -> None:
-    """Log a line; a formatter for programs finds name and facts apart in `postroom`."""
+    """Log a line; JsonFormatter reads name and facts from the record's attribute `postroom`."""
     logger.log(level, "%s", line(name, facts), extra={"postroom": (name, facts)})
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: at, level, logger, event and its facts; no secrets."""
+    """Formats a record as one JSON object: at, level, logger, event and facts; masks secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
@@ -171,12 +170,12 @@ def _plain(value: object) -> object:
 
 
 def cut(text: str) -> str:
-    """Return text of bounded length."""
+    """Return text truncated to MAX_VALUE_CHARS."""
     return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 1] + "…"
 
 
 class TextFormatter(logging.Formatter):
-    """A line for people: the time in UTC, no control characters and no secrets."""
+    """Formats a record as text: time in UTC, control characters escaped, secrets masked."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -190,7 +189,7 @@ class TextFormatter(logging.Formatter):
 
 
 def line(name: str, facts: Mapping[str, object]) -> str:
-    """Return `name key=value key="a value"`; whatever the values hold, it is one printable line."""
+    """Return `name key=value key="a value"` as one printable line."""
     return " ".join([name, *(f"{key}={_value(value)}" for key, value in facts.items())])
 
 
@@ -206,7 +205,7 @@ def ranges(numbers: Sequence[int]) -> str:
 
 
 def mask(text: str) -> str:
-    """Return the text without what looks like a password in it, in time linear in its length."""
+    """Return the text with passwords masked, in time linear in its length."""
     if "@" in text and "://" in text:
         text = _WORD.sub(_mask_url, text)
     return _NAMED_SECRET.sub(r"\1***", text)
@@ -215,8 +214,8 @@ def mask(text: str) -> str:
 def _mask_url(word: re.Match[str]) -> str:
     """Mask the passwords of URLs in one word.
 
-    Only what stands before its last @ is searched, so that every search for an @ finds one: a word
-    made of `://:` would otherwise cost the square of its length.
+    Only the part before the last @ is searched, so that every search for an @ succeeds: a word
+    made of `://:` would otherwise take quadratic time.
     """
     text = word[0]
     end = text.rfind("@") + 1

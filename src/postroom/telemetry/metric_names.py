@@ -1,7 +1,7 @@
-"""Every metric by its name, with the text that says what it counts and in which process.
+"""All metrics: names, help texts and labels.
 
-`this relay` and `this consumer` are in the process that is scraped; `the store` is the same whoever
-asks. Counters are served with `_total` at the end of their names.
+`this relay` and `this consumer` run in the scraped process; values of `the store` are the same in
+every process. Counters are exported with the suffix `_total`.
 """
 
 from __future__ import annotations
@@ -16,133 +16,138 @@ _SIZES = (1, 2, 5, 10, 25, 50, 100, 250, 500, 1000)
 
 COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_events_published": (
-        "Events that this relay handed to its destination, each time it did, whatever the outcome.",
+        "Events that this relay published, counted per attempt, whatever the outcome.",
         (*_PLACE, "topic"),
     ),
     "postroom_events_confirmed": (
-        "Events that this relay settled as done, after their destination confirmed them.",
+        "Events that this relay settled as done after the destination confirmed them.",
         (*_PLACE, "topic"),
     ),
     "postroom_events_failed": (
-        "Tries of this relay that were not confirmed, by verdict; an outage counts here too.",
+        "Attempts of this relay that were not confirmed, by verdict, including outages.",
         (*_PLACE, "topic", "verdict"),
     ),
-    "postroom_events_dead": ("Events that this relay made dead letters.", _PLACE),
+    "postroom_events_dead": ("Events that this relay turned into dead letters.", _PLACE),
     "postroom_events_repeated": (
-        "Events that were confirmed to this relay but not settled: they are sent again.",
+        "Events confirmed to this relay but not settled, which are therefore sent again.",
         _PLACE,
     ),
     "postroom_events_fenced": (
-        "Outcomes that this relay threw away because it had lost their lane.",
+        "Outcomes that this relay discarded because it had lost their lane.",
         _PLACE,
     ),
     "postroom_events_vanished": (
-        "Events that this relay had read and that the database lost, for example in a fail-over.",
+        "Events that this relay had read and the database lost, for example in a fail-over.",
         _PLACE,
     ),
     "postroom_effects_lost": (
-        "Events whose handlers had committed effects that the database lost: handled again.",
+        "Events handled again because the database lost the committed effects of their handlers.",
         _PLACE,
     ),
-    "postroom_alarms": ("Alarms of this relay: something needs a person.", _PLACE),
-    "postroom_store_errors": ("Calls of this relay to the store that failed.", _PLACE),
+    "postroom_alarms": ("Alarms of this relay that need an operator.", _PLACE),
+    "postroom_store_errors": ("Failed calls of this relay to the store.", _PLACE),
 }
 TOTALS: Final[Mapping[str, str]] = {
     "postroom_events_added": (
-        "Events handed to add() in this process, also where the transaction was rolled back."
+        "Events passed to add() in this process, including those of rolled-back transactions."
     ),
     "outbox_new": (
-        "Events handed to add() in this process, also where the transaction was rolled back."
+        "Events passed to add() in this process, including those of rolled-back transactions."
     ),
     "outbox_done": "Events that this relay settled as done.",
-    "outbox_failed": "Events that this relay settled as failed or dead, each time it did.",
+    "outbox_failed": "Events that this relay settled as failed or dead, counted per attempt.",
 }
 HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
     "postroom_delivery_lag_seconds": (
-        "From the moment an event could go to its settle as done by this relay.",
+        "Time from when an event was due until this relay settled it as done.",
         _LAG,
     ),
-    "postroom_batch_size": ("Events in one publish call of this relay.", _SIZES),
-    "postroom_publish_seconds": ("How long a publish call of this relay took.", _SECONDS),
+    "postroom_batch_size": ("Events per publish call of this relay.", _SIZES),
+    "postroom_publish_seconds": ("Duration of publish calls of this relay.", _SECONDS),
     "postroom_settle_seconds": (
-        "How long the settle of a batch took, in which an event was done.",
+        "Duration of settles of this relay with at least one done event.",
         _SECONDS,
     ),
 }
 GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_up": ("1 while this relay runs, 0 while it starts or stops.", ("stream",)),
-    "postroom_store_up": ("1 if the last look of this relay at the store succeeded.", ("stream",)),
-    "postroom_events": ("Events in the store by state, as of the last look.", ("stream", "state")),
+    "postroom_store_up": ("1 if the last sample of the store succeeded.", ("stream",)),
+    "postroom_events": ("Events in the store by state, last sampled value.", ("stream", "state")),
     "postroom_pending_events": (
-        "Events in the store that wait to be sent, pending or failed, as of the last look.",
+        "Events in the store waiting to be sent (pending or failed), last sampled value.",
         ("stream",),
     ),
     "postroom_oldest_age_seconds": (
-        "Age of the oldest event in the store that could go, as of the last look.",
+        "Age of the oldest event in the store that is due, last sampled value.",
         ("stream",),
     ),
     "outbox_lag_seconds": (
-        "Age of the oldest event in the store that could go, as of the last look.",
+        "Age of the oldest event in the store that is due, last sampled value.",
         ("stream",),
     ),
-    "postroom_blocked_keys": ("Keys in the store held by a failed event.", ("stream",)),
+    "postroom_blocked_keys": ("Keys in the store blocked by a failed event.", ("stream",)),
     "postroom_lanes_free": ("Lanes in the store that no live relay holds.", ("stream",)),
-    "postroom_relays": ("Relays of the stream that are alive, as the store sees it.", ("stream",)),
-    "postroom_in_flight_events": ("Events under way in this relay, now.", ("stream",)),
-    "outbox_in_flight": ("Events under way in this relay, now.", ("stream",)),
-    "postroom_lanes_owned": ("Lanes that this relay holds, now.", ("stream",)),
-    "postroom_breaker_open": ("1 while the destination is away for this relay.", _PLACE),
+    "postroom_relays": ("Live relays of the stream, according to the store.", ("stream",)),
+    "postroom_in_flight_events": ("Events currently in flight in this relay.", ("stream",)),
+    "outbox_in_flight": ("Events currently in flight in this relay.", ("stream",)),
+    "postroom_lanes_owned": ("Lanes that this relay currently holds.", ("stream",)),
+    "postroom_breaker_open": (
+        "1 while the destination is unreachable for this relay.",
+        _PLACE,
+    ),
 }
 
 MESSAGE_COUNTERS: Final[Mapping[str, str]] = {
-    "postroom_messages_received": "Messages that this consumer took from its source.",
+    "postroom_messages_received": "Messages that this consumer received from its source.",
     "postroom_messages_handled": (
-        "Messages whose handlers have committed in this consumer, at once or after they were kept."
+        "Messages whose handlers committed in this consumer, including stored messages."
     ),
     "postroom_messages_repeated": (
-        "Messages that this consumer had done before: nothing happened a second time."
+        "Duplicate messages that this consumer skipped because it had handled them before."
     ),
-    "postroom_messages_kept": "Messages that this consumer stored, to be handled later.",
+    "postroom_messages_kept": "Messages that this consumer stored in order to handle them later.",
     "postroom_messages_failed": (
-        "Tries of this consumer that failed and are made again, kept messages among them."
+        "Failed attempts of this consumer that are retried, including stored messages."
     ),
-    "postroom_messages_dead": "Messages that this consumer made dead letters.",
-    "postroom_messages_ignored": "Messages of this consumer of a type without a handler, ignored.",
+    "postroom_messages_dead": "Messages that this consumer turned into dead letters.",
+    "postroom_messages_ignored": (
+        "Messages that this consumer ignored because their type has no handler."
+    ),
     "postroom_messages_lost": (
-        "Messages that became another consumer's before their end in this one."
+        "Messages reassigned to another consumer before this one had finished them."
     ),
     "postroom_messages_batched": (
-        "Messages that this consumer did in one transaction with others."
+        "Messages that this consumer handled in a transaction shared with others."
     ),
     "postroom_messages_split": (
-        "Messages whose batch this consumer rolled back, to handle each by itself."
+        "Messages whose batch this consumer rolled back in order to handle each individually."
     ),
     "postroom_consumer_connections_lost": (
-        "How often the broker became unreachable for this consumer."
+        "Times that the broker became unreachable for this consumer."
     ),
     "postroom_consumer_acknowledgements_refused": (
-        "Acknowledgements of this consumer that the broker refused: offsets of Kafka."
+        "Acknowledgements (offset commits) of this consumer that the broker refused."
     ),
     "postroom_messages_hashed_ids": (
-        "Messages without an id that this consumer knew by their body alone."
+        "Messages without an id that this consumer identified by a hash of their body."
     ),
 }
 MESSAGE_HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
     "postroom_handling_seconds": (
-        "How long a try of this consumer took, whatever the verdict, from the message's turn on.",
+        "Duration of attempts of this consumer, whatever the verdict, without queueing.",
         _SECONDS,
     ),
 }
 MESSAGE_GAUGES: Final[Mapping[str, str]] = {
     "postroom_consumer_up": "1 while this consumer runs, 0 while it starts or stops.",
     "postroom_consumer_connected": (
-        "1 while this consumer runs and reaches its broker, 0 otherwise."
+        "1 while this consumer runs and its broker is reachable, 0 otherwise."
     ),
-    "postroom_messages_in_flight": "Messages under way in this consumer, now.",
+    "postroom_messages_in_flight": "Messages currently in flight in this consumer.",
 }
 
 
 def documented() -> list[str]:
-    """Return every name as it is served."""
+    """Return every name as exported."""
     counters = [f"{name}_total" for name in (*COUNTERS, *TOTALS, *MESSAGE_COUNTERS)]
     return sorted([*counters, *HISTOGRAMS, *GAUGES, *MESSAGE_HISTOGRAMS, *MESSAGE_GAUGES])

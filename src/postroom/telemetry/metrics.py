@@ -1,8 +1,8 @@
 """Prometheus metrics of the relays of one process, and of the events that it adds.
 
-What a relay tells is counted in plain numbers as it comes, a few steps for each batch; the format
-is made when somebody scrapes. Labels are bounded: a topic beyond the first hundred of its stream is
-counted as `other`, and there are no keys and no ids.
+Facts are counted in plain numbers, a few operations per batch; the exposition format is created on
+scrape. Labels are bounded: topics beyond the first hundred of a stream are counted as `other`, and
+keys and ids are never labels.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Tally:
         self.total += value
 
     def buckets(self) -> list[tuple[str, float]]:
-        """Return what Prometheus wants: each bucket counts all below it, too."""
+        """Return cumulative buckets, as Prometheus expects them."""
         names = [*(str(float(bound)) for bound in self.bounds), "+Inf"]
         return list(zip(names, accumulate(list(self.counts)), strict=True))
 
 
 class RelayMetrics(Collector):
-    """An observer of relays, and a collector for a registry of prometheus-client."""
+    """An observer of relays and a prometheus-client collector."""
 
     def __init__(self, sampler: Sampler | None = None) -> None:
         self._relays: list[tuple[Relay, str]] = []
@@ -85,12 +85,12 @@ class RelayMetrics(Collector):
         self._added: Counter[tuple[str, str]] = Counter()
 
     def watch(self, relay: Relay, destination: str) -> None:
-        """Count for this relay; `destination` is the scheme of its broker, as in kafka."""
+        """Count for this relay; `destination` is the scheme of its broker, such as kafka."""
         self._relays.append((relay, destination))
         self.expect(relay.settings.stream, destination)
 
     def expect(self, stream: str, destination: str) -> None:
-        """Count for a stream whose relay comes and goes, such as that of a consumer's backlog."""
+        """Count for a stream whose relay runs at times only, such as a consumer's backlog."""
         self._destinations[stream] = destination
         for name, (_, labels) in COUNTERS.items():
             if labels == ("stream", "destination"):
@@ -99,16 +99,16 @@ class RelayMetrics(Collector):
             self._tallies[name][stream, destination] = Tally(bounds)
 
     def count_added(self) -> None:
-        """Count the events that are added in this process, from now on."""
+        """Start counting the events added in this process."""
         add_hooks.hooks.append(self._add)
 
     def close(self) -> None:
-        """Stop counting what is added."""
+        """Stop counting added events."""
         if self._add in add_hooks.hooks:
             add_hooks.hooks.remove(self._add)
 
     def register(self, registry: CollectorRegistry) -> None:
-        """Let a registry serve these metrics."""
+        """Register these metrics with a registry."""
         registry.register(self)
 
     # -- in -----------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class RelayMetrics(Collector):
         if tally is None:
             return
         now, counts, total = host_microseconds(), tally.counts, 0
-        for record in records:  # for every event that is delivered: few steps
+        for record in records:  # a hot loop: runs for every delivered event
             age = now - (record.next_attempt_us or record.created_us)
             counts[bisect_left(_LAG_US, age)] += 1
             total += age
@@ -208,7 +208,7 @@ class RelayMetrics(Collector):
         yield added
 
     def _totals(self) -> Iterator[Metric]:
-        """The names of the documents (S2.7), by stream alone."""
+        """The `outbox_*` metrics, labelled by stream only."""
         new: Counter[str] = Counter({relay.settings.stream: 0 for relay, _ in self._relays})
         for (stream, _), number in list(self._added.items()):
             new[stream] += number

@@ -1,10 +1,10 @@
-"""Now and then a look at the store: counts, lag and lanes, for metrics and health.
+"""Samples counts, lag and lanes of the store for metrics and health.
 
-Counting is not free on a large table. A look is never part of a scrape, and the sampler rests a
-hundred times as long as its last look took: it never costs more than a hundredth of the time.
+Counting is expensive on a large table. Scrapes never query the store, and the sampler pauses a
+hundred times as long as its last sample took, so that it uses at most one percent of the time.
 
-No error ends the sampler: the stream's last figures stay, `postroom_store_up` is 0, the log has one
-line when looks begin to fail and one when they succeed again.
+No error ends the sampler: the last sample stays, `postroom_store_up` is 0, and the log has one line
+when sampling begins to fail and one when it succeeds again.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from postroom.store import Stats
 SAMPLE_SECONDS = 10.0
 _REST = 100
 _PATIENCE_SECONDS = 60.0
-_FIRST_PAUSE = 0.2  # the first look comes soon
+_FIRST_PAUSE = 0.2  # the first sample comes soon
 _log = logging.getLogger("postroom.metrics")
 
 
 class Sample(NamedTuple):
-    """What a look at one stream found, and when (monotonic)."""
+    """The sampled values of one stream, and their time (monotonic)."""
 
     stats: Stats
     free_lanes: int
@@ -46,7 +46,7 @@ class Keeps(Protocol):
 
 
 class Sampler:
-    """Looks at the streams of these relays and consumers while they run."""
+    """Samples the streams of these relays and consumers while they run."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class Sampler:
         self.errors: dict[str, str] = {}
 
     def start(self) -> None:
-        """Begin to look, in this event loop."""
+        """Start sampling in this event loop."""
         if self._task is None:
             self._task = asyncio.create_task(self._loop())
 
     async def stop(self) -> None:
-        """Stop; twice is safe."""
+        """Stop sampling; safe to call twice."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -87,7 +87,7 @@ class Sampler:
             await asyncio.sleep(max(waits, _REST * took))
 
     async def look(self, relay: Relay) -> None:
-        """Ask about one stream; an error is kept in `errors` until the next good look."""
+        """Sample one stream; an error stays in `errors` until the next success."""
         stream = relay.settings.stream
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
@@ -96,16 +96,16 @@ class Sampler:
             if is_cancelled():
                 raise
             self._failed(stream, error)  # a future of the driver was cancelled
-        except Exception as error:  # whatever it is, the other streams are looked at
+        except Exception as error:  # the other streams must still be sampled
             self._failed(stream, error)
         else:
             if self.errors.pop(stream, None) is not None:
-                _log.info("figures of stream %s are read again", stream)
+                _log.info("metrics of stream %s are up to date again", stream)
 
     def _failed(self, stream: str, error: BaseException) -> None:
         said = short_error(error)
         if stream not in self.errors:
-            _log.warning("figures of stream %s cannot be read and grow old: %s", stream, said)
+            _log.warning("metrics of stream %s cannot be read and are stale: %s", stream, said)
         self.errors[stream] = said
 
 

@@ -1,8 +1,8 @@
-"""/metrics, /livez and /readyz over HTTP, from threads: they answer while the event loop hangs.
+"""/metrics, /livez and /readyz over HTTP, from threads: they answer while the event loop is stuck.
 
-Anybody who reaches the port can open connections and say nothing. So their number is bounded, each
-has a time limit, and when all places are taken the oldest connection makes room for the newest: a
-probe is always answered.
+Any client that reaches the port can open connections and stay silent. The number of connections is
+therefore limited, each has a time limit, and at the limit the oldest connection is closed in favour
+of the newest, so that probes are always answered.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from postroom.telemetry.health import Answer, Health
 MAX_CONNECTIONS = 32
 CONNECTION_SECONDS = 10.0  # from accept to the last byte of the answer
 _NO_FILE_SECONDS = 0.2
-_ROOM_SECONDS = 1.0  # for a connection that was shut to be closed by its thread
+_ROOM_SECONDS = 1.0  # time for a thread to close a connection that was shut down
 
 _log = logging.getLogger("postroom.metrics")
 _TEXT = [("Content-Type", "text/plain; charset=utf-8")]
@@ -37,13 +37,13 @@ Start = Callable[..., Any]
 
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
-    block_on_close = False  # `stop` shuts connections; a thread that is left ends by itself
+    block_on_close = False  # `stop` shuts connections down, which ends their threads
     allow_reuse_address = True
     request_queue_size = 64
 
     def __init__(self, address: tuple[str, int], family: socket.AddressFamily) -> None:
         self.address_family = family
-        self._open: dict[socket.socket, float] = {}  # in the order in which they came
+        self._open: dict[socket.socket, float] = {}  # in the order of acceptance
         self._lock = threading.Lock()
         self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
         super().__init__(address, _Handler)
@@ -58,13 +58,13 @@ class _Server(ThreadingMixIn, WSGIServer):
         try:
             return super().get_request()
         except OSError as error:
-            # No file descriptor is left: the connection waits in the queue, and so do we.
+            # Out of file descriptors: wait, while the connection stays in the queue.
             _log.debug("no connection could be accepted: %s", error)
             time.sleep(_NO_FILE_SECONDS)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread; if all places are taken, the oldest makes room."""
+        """Serve a connection in a thread; at the limit, close the oldest connection first."""
         if not self._places.acquire(blocking=False):
             with self._lock:
                 oldest = next(iter(self._open), None)
@@ -93,7 +93,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._places.release()
 
     def service_actions(self) -> None:
-        """Shut connections whose time is over; called every half second."""
+        """Shut down connections beyond their time limit; called every half second."""
         began = time.monotonic() - CONNECTION_SECONDS
         with self._lock:
             late = [request for request, at in self._open.items() if at < began]
@@ -101,8 +101,8 @@ class _Server(ThreadingMixIn, WSGIServer):
             _shut(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - its shape
-        """A client that breaks off is no news."""
-        _log.debug("a client of the metrics port broke off: %s", client_address, exc_info=True)
+        """Log clients that disconnect at debug level only."""
+        _log.debug("a client of the metrics port disconnected: %s", client_address, exc_info=True)
 
     def shut_all(self) -> None:
         with self._lock:
@@ -112,23 +112,23 @@ class _Server(ThreadingMixIn, WSGIServer):
 
 
 def _shut(request: socket.socket) -> None:
-    """End a connection from another thread; the one that serves it finds its end and closes it."""
+    """Shut down a connection from another thread; the thread that serves it closes it."""
     with suppress(OSError):
         request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = CONNECTION_SECONDS  # of a client that says nothing
+    timeout = CONNECTION_SECONDS  # for silent clients
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - its name there
-        pass  # a probe every second is no news
+        pass  # probes come every second
 
     def get_stderr(self) -> Any:
-        return _Silent()  # where wsgiref writes the traceback of a client that broke off
+        return _Silent()  # wsgiref writes a traceback there when a client disconnects
 
 
 class _Silent:
-    """Takes what wsgiref would print on stderr."""
+    """Redirects wsgiref's stderr output to the debug log."""
 
     def write(self, text: str) -> None:
         if text.strip():
@@ -142,12 +142,13 @@ class _Silent:
 
 
 class MetricsServer:
-    """Serves a registry and a health on one port. Port 0 takes a free one."""
+    """Serves a registry and health probes on one port. Port 0 picks a free port."""
 
     def __init__(self, host: str, port: int, registry: CollectorRegistry, health: Health) -> None:
         if not host:
             raise ConfigError(
-                "metrics_host is empty: 127.0.0.1 is this host only, 0.0.0.0 or :: every address"
+                "metrics_host is empty; use 127.0.0.1 for this host only, 0.0.0.0 or :: for all "
+                "addresses"
             )
         try:
             family, _, _, _, address = socket.getaddrinfo(
@@ -187,7 +188,7 @@ def _app(registry: CollectorRegistry, health: Health) -> Callable[..., Iterable[
             return found
         if path not in answers:
             start("404 Not Found", [*_TEXT])
-            return [b"there are /metrics, /livez and /readyz\n"]
+            return [b"not found; available: /metrics, /livez, /readyz\n"]
         ok, facts = answers[path]()
         start("200 OK" if ok else "503 Service Unavailable", [*_JSON])  # wsgiref adds to the list
         return [json.dumps(facts).encode() + b"\n"]

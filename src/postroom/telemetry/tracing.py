@@ -1,8 +1,8 @@
-"""Traces by the API of OpenTelemetry; the SDK and where spans go are the application's choice.
+"""Traces through the OpenTelemetry API; the application chooses SDK and exporter.
 
-`install` stores the current trace context with every event that is added, as W3C headers, which
-also travel to the broker. `TracingObserver` links what a relay sends to it, and `traced` what a
-handler does. Without an SDK nothing of this makes a span.
+`install` stores the current trace context with every added event, as W3C headers, which are also
+sent to the broker. `TracingObserver` links a relay's sends to it, and `traced` links handlers.
+Without an SDK no spans are created.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from postroom.record import Record
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MAX_LINKS: Final = 128  # what an SDK keeps by default
+MAX_LINKS: Final = 128  # the default limit of an SDK
 _W3C = TraceContextTextMapPropagator()
 _SYSTEMS = {"amqp": "rabbitmq", "amqps": "rabbitmq", "handlers": "postroom"}
 _NO_SDK = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 
 def install() -> None:
-    """Store the trace context with every event that is added in this process from now on."""
+    """Store the trace context with every event added in this process from now on."""
     if carry not in add_hooks.hooks:
         add_hooks.hooks.append(carry)
 
@@ -54,8 +54,8 @@ def carry(event: Event) -> Event:
 
 
 class TracingObserver:
-    """Makes a span `send <topic>` for the events of one topic in a publish call, linked to where
-    they were added. `destination` is the scheme of the broker.
+    """Creates a span `send <topic>` for each topic of a publish call, linked to the spans that
+    added the events. `destination` is the scheme of the broker.
     """
 
     def __init__(self, destination: str = "") -> None:
@@ -91,9 +91,9 @@ class TracingObserver:
 
 @contextmanager
 def processing(event: Any) -> Iterator[trace.Span]:
-    """Open a span `process <type>` for the work on an event, linked to where it was added.
+    """Open a span `process <type>` for handling an event, linked to the span that added it.
 
-    Takes what a handler gets: anything with `type`, `topic`, `id` and `headers`. An error that
+    Takes a handler's argument: any object with `type`, `topic`, `id` and `headers`. An error that
     leaves the block is recorded.
     """
     context = _context(event.headers)
@@ -114,7 +114,7 @@ def processing(event: Any) -> Iterator[trace.Span]:
 
 
 def traced(handler: F) -> F:
-    """Let a handler work in a span of its own; events that it adds carry on the trace.
+    """Run a handler in its own span; events that it adds continue the trace.
 
     @handlers.on("order.created")
     @traced
@@ -142,7 +142,7 @@ def traced(handler: F) -> F:
 
 
 def has_sdk() -> bool:
-    """Say whether spans go anywhere."""
+    """Return whether an OpenTelemetry SDK is installed."""
     return not isinstance(trace.get_tracer_provider(), _NO_SDK)
 
 
