@@ -27,9 +27,10 @@ from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
 from postroom.engine.consumer.messages import to_message, to_record
 from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
 from postroom.engine.relay.relay import Relay
-from postroom.errors import ConfigError, EventError
-from postroom.event import INBOX_STREAM_PREFIX, MAX_STREAM_BYTES, check_text
+from postroom.errors import ConfigError
+from postroom.event import INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
 from postroom.model.incoming import Incoming
+from postroom.model.text import check_setting
 from postroom.observer import Observer
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, short_error
@@ -108,10 +109,7 @@ class Bus:
             raise ConfigError(f"there is a module {name!r} already")
         if self._relays:
             raise ConfigError("modules are added before the bus is started")
-        try:
-            check_text("module", name, MAX_STREAM_BYTES - len(INBOX_STREAM_PREFIX))
-        except EventError as error:
-            raise ConfigError(str(error).removeprefix("event.")) from error
+        check_setting("module", name, MAX_STREAM_BYTES - len(INBOX_STREAM_PREFIX))
         where = store if store is not None else self._store
         if where is None:
             raise ConfigError(f"module {name!r} needs a store: Bus(url), or bus.module(…, store=…)")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from postroom.errors import CausationError, EventError, shown
+from postroom.model.text import EMPTY, TextError, check_text
 
 if sys.version_info >= (3, 14):
     from uuid import uuid7
@@ -28,7 +28,7 @@ DEFAULT_STREAM = "main"
 INBOX_STREAM_PREFIX = "inbox."  # of the streams of consumers: stored messages, dead letters
 DEFAULT_TOPIC = "outbox_events"
 
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_NO_VALUE = "is empty; leave it out or give it a value"
 _RESERVED_HEADER = "postroom-"
 
 
@@ -75,20 +75,10 @@ class Event(_Fields):
     payload: Any = None
 
     def __post_init__(self) -> None:
-        check_text("type", self.type, MAX_NAME_BYTES)
-        check_text("id", self.id, MAX_ID_BYTES)
-        if self.id.startswith(KEPT_IDS):
-            raise EventError("id", f"begins with {KEPT_IDS!r}, as only kept messages do; change it")
-        check_text("stream", self.stream, MAX_STREAM_BYTES)
-        if self.topic is not None:
-            check_text("topic", self.topic, MAX_TOPIC_BYTES)
-        if self.key is None and self.aggregate_id is not None:
-            object.__setattr__(self, "key", self.aggregate_id)
-        # aggregate_id first: an error must name the field that was given, not the key made from it
-        for name in ("aggregate_id", "key", "aggregate_type", "correlation_id", "content_type"):
-            value = getattr(self, name)
-            if value is not None:
-                check_text(name, value, MAX_NAME_BYTES)
+        try:
+            self._check_texts()
+        except TextError as error:
+            raise _refused(error) from error
         if isinstance(self.schema_version, bool) or not isinstance(self.schema_version, int):
             raise EventError(
                 "schema_version", f"must be a whole number, not {shown(self.schema_version)}"
@@ -103,25 +93,34 @@ class Event(_Fields):
         if self.causation_path != ():
             object.__setattr__(self, "causation_path", check_causation(self.causation_path))
 
+    def _check_texts(self) -> None:
+        check_text("type", self.type, MAX_NAME_BYTES)
+        check_text("id", self.id, MAX_ID_BYTES)
+        if self.id.startswith(KEPT_IDS):
+            raise EventError("id", f"begins with {KEPT_IDS!r}, as only kept messages do; change it")
+        check_text("stream", self.stream, MAX_STREAM_BYTES)
+        if self.topic is not None:
+            check_text("topic", self.topic, MAX_TOPIC_BYTES)
+        if self.key is None and self.aggregate_id is not None:
+            object.__setattr__(self, "key", self.aggregate_id)
+        # aggregate_id first: an error must name the field that was given, not the key made from it
+        for name in ("aggregate_id", "key", "aggregate_type", "correlation_id", "content_type"):
+            value = getattr(self, name)
+            if value is not None:
+                check_text(name, value, MAX_NAME_BYTES)
 
-def check_text(name: str, value: object, limit: int) -> None:
-    """Refuse what is not text, is empty, too long, no Unicode, or holds control characters."""
-    if not isinstance(value, str):
-        raise EventError(name, f"must be text, not {type(value).__name__}; use str(...)")
-    if not value:
-        raise EventError(name, "is empty; leave it out or give it a value")
+
+def check_field(name: str, value: object, limit: int) -> None:
+    """Check the text of an event's field. Raises EventError."""
     try:
-        size = len(value) if value.isascii() else len(value.encode())
-    except UnicodeEncodeError as error:
-        raise EventError(
-            name, f"holds a lone surrogate at position {error.start}; it is no Unicode text"
-        ) from error
-    if size > limit:
-        raise EventError(name, f"has {size} bytes in UTF-8; the limit is {limit}", limit=limit)
-    if not value.isprintable() and (found := _CONTROL.search(value)):
-        raise EventError(
-            name, f"holds the control character {found[0]!r} at position {found.start()}; remove it"
-        )
+        check_text(name, value, limit)
+    except TextError as error:
+        raise _refused(error) from error
+
+
+def _refused(error: TextError) -> EventError:
+    problem = _NO_VALUE if error.problem is EMPTY else error.problem
+    return EventError(error.what, problem, limit=error.limit)
 
 
 def _check_instant(name: str, value: object) -> None:
@@ -146,7 +145,7 @@ def _check_headers(headers: object) -> dict[str, str]:
         )
     total = 0
     for name, value in headers.items():
-        check_text("headers (a name)", name, MAX_NAME_BYTES)
+        check_field("headers (a name)", name, MAX_NAME_BYTES)
         if name.lower().startswith(_RESERVED_HEADER):
             raise EventError("headers", f"{name!r}: names that begin with 'postroom-' are taken")
         if not isinstance(value, str):
@@ -178,7 +177,7 @@ def check_causation(path: Sequence[Any]) -> tuple[tuple[str, str], ...]:
         if isinstance(step, str) or not isinstance(step, Sequence) or len(step) != 2:
             raise CausationError(f"must hold [module, type] pairs, not {shown(step)}")
         for part in step:
-            check_text("causation_path", part, MAX_NAME_BYTES)
+            check_field("causation_path", part, MAX_NAME_BYTES)
         pair = (step[0], step[1])
         if pair in checked:
             raise CausationError(

@@ -9,7 +9,8 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from postroom.errors import EventError
-from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.event import MAX_NAME_BYTES, check_field
+from postroom.model.text import check_setting
 from postroom.transaction import Acceptance
 from postroom.transactions import resolve, resolve_sync
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
@@ -30,7 +31,7 @@ class _Reader:
     def __init__(
         self, consumer: str, *, prefix: str = DEFAULT_PREFIX, schema: str | None = None
     ) -> None:
-        check_text("consumer", consumer, MAX_NAME_BYTES)
+        check_setting("an inbox's consumer", consumer, MAX_NAME_BYTES)
         self.consumer = consumer
         self._prefix = qualify(prefix, schema)
 
@@ -42,7 +43,7 @@ class _Reader:
                 f"an inbox takes a message with id, type and correlation_id, and "
                 f"{type(message).__qualname__} has none: {error}"
             ) from error
-        check_text("id", found.id, MAX_NAME_BYTES)
+        check_field("id", found.id, MAX_NAME_BYTES)
         _check_note("type", found.type)
         if found.correlation_id is not None:
             _check_note("correlation_id", found.correlation_id)

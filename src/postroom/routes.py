@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from postroom.errors import ConfigError, EventError
-from postroom.event import DEFAULT_TOPIC, MAX_TOPIC_BYTES, Event, check_text
+from postroom.errors import ConfigError
+from postroom.event import DEFAULT_TOPIC, MAX_TOPIC_BYTES, Event
+from postroom.model.text import check_setting
 
 
 class Routes:
@@ -44,8 +45,5 @@ class Routes:
 
 
 def _topic(topic: str) -> str:
-    try:
-        check_text("topic", topic, MAX_TOPIC_BYTES)
-    except EventError as error:
-        raise ConfigError(f"route: {error}") from error
+    check_setting("route: topic", topic, MAX_TOPIC_BYTES)
     return topic

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
 
-from postroom.errors import ConfigError, EventError
+from postroom.errors import ConfigError
 from postroom.event import (
     DEFAULT_STREAM,
     INBOX_STREAM_PREFIX,
     MAX_NAME_BYTES,
     MAX_STREAM_BYTES,
-    check_text,
 )
 from postroom.model.message_id import MissingId
 from postroom.model.suggest import unknown
+from postroom.model.text import check_setting
 from postroom.retry import MAX_WAIT_SECONDS, RetryPolicy
 
 Mode = Literal["direct", "durable"]
@@ -70,19 +70,13 @@ class RelaySettings:
     name: str = ""
 
     def __post_init__(self) -> None:
-        try:
-            check_text("stream", self.stream, MAX_STREAM_BYTES)
-        except EventError as error:
-            raise ConfigError(str(error).removeprefix("event.")) from error
+        check_setting("stream", self.stream, MAX_STREAM_BYTES)
         for name, kind in _NUMBERS.items():
             _check_number(name, kind, getattr(self, name))
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry must be a RetryPolicy(…), not {self.retry!r}")
         if self.name != "":
-            try:
-                check_text("name", self.name, MAX_NAME_BYTES)
-            except EventError as error:
-                raise ConfigError(str(error).removeprefix("event.")) from error
+            check_setting("name", self.name, MAX_NAME_BYTES)
         if self.max_batch_size < self.batch_size:
             raise ConfigError(
                 f"max_batch_size ({self.max_batch_size}) is below batch_size ({self.batch_size})"
@@ -157,10 +151,7 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         if self.name:
-            try:
-                check_text("name", self.name, _LONGEST_NAME)
-            except EventError as error:
-                raise ConfigError(f"consumer: {str(error).removeprefix('event.')}") from error
+            check_setting("consumer: name", self.name, _LONGEST_NAME)
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ConfigError(f"consumer: {unknown(name, str(getattr(self, name)), words)}")

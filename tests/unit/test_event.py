@@ -125,7 +125,7 @@ def test_text_has_a_limit_in_bytes(field, limit):
 def test_nul_and_control_characters_are_refused(field, character):
     error = refused(**{field: f"ab{character}c"})
     assert str(error) == (
-        f"event.{field} holds the control character {character!r} at position 2; remove it"
+        f"event.{field} contains the control character {character!r} at position 2; remove it"
     )
     assert error.field == field
 
@@ -134,7 +134,7 @@ def test_nul_and_control_characters_are_refused(field, character):
 def test_empty_lone_surrogates_and_no_text_are_refused(field):
     assert str(refused(**{field: ""})) == f"event.{field} is empty; leave it out or give it a value"
     assert str(refused(**{field: "a\ud800"})) == (
-        f"event.{field} holds a lone surrogate at position 1; it is no Unicode text"
+        f"event.{field} contains a lone surrogate at position 1 and is not valid Unicode"
     )
     assert str(refused(**{field: 42})) == f"event.{field} must be text, not int; use str(...)"
     assert str(refused(**{field: b"x"})) == f"event.{field} must be text, not bytes; use str(...)"

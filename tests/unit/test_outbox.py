@@ -480,5 +480,5 @@ def test_messages_that_cannot_be_remembered(message, error):
 
 
 def test_a_consumer_needs_a_name():
-    with pytest.raises(EventError, match="consumer"):
+    with pytest.raises(ConfigError, match="consumer"):
         Inbox("")

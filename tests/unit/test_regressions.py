@@ -248,7 +248,7 @@ async def test_a_strange_signal_of_one_handler_is_the_fault_of_no_other(raised, 
         ({"keep_done_seconds": float("inf")}, "keep_done_seconds must be at most a hundred years"),
         ({"retry": 5}, "retry must be a RetryPolicy"),
         ({"name": None}, "name must be text"),
-        ({"name": "a\ud800"}, "name holds a lone surrogate"),
+        ({"name": "a\ud800"}, "name contains a lone surrogate"),
     ],
 )
 def test_settings_that_would_break_a_running_relay_are_refused(given, message):

@@ -10,8 +10,9 @@ import click
 
 from postroom.cli.options import instant, reader
 from postroom.errors import ConfigError, NotFoundError
-from postroom.event import MAX_STREAM_BYTES, check_text
+from postroom.event import MAX_STREAM_BYTES
 from postroom.model.dead_letters import fingerprint
+from postroom.model.text import check_setting
 from postroom.record import Record, State
 from postroom.store import Filter, Store
 
@@ -97,7 +98,7 @@ def read_selection(state: State | None, given: dict[str, Any]) -> Selection:
             f"--group selects dead letters and --state {state} excludes them; remove one of the two"
         )
     if given["stream"] is not None:
-        check_text("stream", given["stream"], MAX_STREAM_BYTES)
+        check_setting("stream", given["stream"], MAX_STREAM_BYTES)
     wanted = Filter(
         stream=given["stream"],
         state=State.DEAD if group is not None else state,

@@ -20,7 +20,8 @@ from postroom.cli.options import (
     store_option,
 )
 from postroom.errors import ConfigError
-from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES, check_text
+from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES
+from postroom.model.text import check_setting
 from postroom.model.url import Url
 from postroom.record import LANES, State
 from postroom.store import Membership, Stats, Store
@@ -76,7 +77,7 @@ def status(store: Url, stream: str | None, as_json: bool, watch_seconds: float |
     if watch_seconds is not None and watch_seconds < _SHORTEST_WATCH:
         raise ConfigError(f"--watch must be at least {_SHORTEST_WATCH} seconds")
     if stream is not None:
-        check_text("stream", stream, MAX_STREAM_BYTES)
+        check_setting("stream", stream, MAX_STREAM_BYTES)
     asyncio.run(_show(store, stream, as_json, watch_seconds))
 
 

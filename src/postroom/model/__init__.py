@@ -14,5 +14,6 @@ incoming          a message as it arrived
 foreign_messages  CloudEvents and other foreign headers, translated to the names of `envelope`
 message_id        the id by which the inbox recognizes a message
 
-`clock`, `url`, `suggest` ("did you mean …?") and `diagnostics` (the doctor's findings) serve all.
+`text` (checks names), `clock`, `url`, `suggest` ("did you mean …?") and `diagnostics` (findings of
+the doctor) serve all.
 """

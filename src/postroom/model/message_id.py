@@ -14,9 +14,10 @@ from hashlib import sha256
 from typing import Literal, NamedTuple
 
 from postroom.errors import EventError
-from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.event import MAX_NAME_BYTES
 from postroom.model.envelope import Envelope, read_headers
 from postroom.model.incoming import TOMBSTONE, Incoming
+from postroom.model.text import TextError, check_text
 
 MissingId = Literal["hash", "reject", "offset"]
 
@@ -82,6 +83,6 @@ def _fit(text: str) -> str:
     """Return an id as it is, if an inbox can keep it; else a hash of it."""
     try:
         check_text("id", text, MAX_NAME_BYTES)
-    except EventError:
+    except TextError:
         return "sha256:" + sha256(text.encode(errors="surrogatepass")).hexdigest()
     return text

@@ -8,8 +8,9 @@ from typing import Any, Literal
 
 from confluent_kafka import KafkaException, Producer
 
-from postroom.errors import ConfigError, EventError
-from postroom.event import MAX_TOPIC_BYTES, check_text
+from postroom.errors import ConfigError
+from postroom.event import MAX_TOPIC_BYTES
+from postroom.model.text import check_setting
 from postroom.model.url import MASK, Url, boolean, is_secret, one_of, seconds, whole_number
 from postroom.record import Record
 
@@ -72,10 +73,7 @@ class KafkaSettings:
         for name in ("topic", "cloudevents", "transactional_prefix"):
             value = getattr(self, name)
             if value is not None:
-                try:
-                    check_text(name, value, MAX_TOPIC_BYTES)
-                except EventError as error:
-                    raise ConfigError(f"Kafka: {str(error).removeprefix('event.')}") from error
+                check_setting(f"Kafka: {name}", value, MAX_TOPIC_BYTES)
         for name in (
             "publish_seconds",
             "answer_seconds",

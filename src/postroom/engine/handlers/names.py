@@ -13,8 +13,9 @@ from typing import Any
 from postroom.broker import Outcome, Verdict
 from postroom.engine.handlers.context import takes_context
 from postroom.engine.handlers.runs import Handler
-from postroom.errors import ConfigError, EventError
-from postroom.event import MAX_NAME_BYTES, check_text
+from postroom.errors import ConfigError
+from postroom.event import MAX_NAME_BYTES
+from postroom.model.text import check_setting
 from postroom.record import inbox_name
 
 UNNAMED = Outcome(
@@ -34,10 +35,7 @@ def unbound(option: str) -> Outcome:
 
 def check_name(what: str, name: object) -> None:
     """Raise ConfigError for what an inbox cannot keep as a name."""
-    try:
-        check_text("name", name, MAX_NAME_BYTES)
-    except EventError as error:
-        raise ConfigError(f"{what} {str(error).removeprefix('event.name ')}") from error
+    check_setting(what, name, MAX_NAME_BYTES)
 
 
 def name_in_relay(stream: str | None, *, own_factory: bool) -> str | None:

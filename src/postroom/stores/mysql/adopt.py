@@ -24,14 +24,14 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from postroom.errors import ConfigError, EventError, StoreError, StoreRetryableError
+from postroom.errors import ConfigError, StoreError, StoreRetryableError
 from postroom.event import (
     DEFAULT_STREAM,
     DEFAULT_TOPIC,
     MAX_STREAM_BYTES,
     MAX_TOPIC_BYTES,
-    check_text,
 )
+from postroom.model.text import check_setting
 from postroom.store import Adopted
 from postroom.stores.mysql.leases import leases
 from postroom.stores.mysql.statements import load_queries
@@ -82,11 +82,8 @@ class Adoption(NamedTuple):
         """Refuse what makes no sense before anything is moved."""
         if not _NAME.fullmatch(self.table):
             raise ConfigError(f"table {self.table!r}: use letters, digits, _ and $")
-        try:
-            check_text("stream", self.stream, MAX_STREAM_BYTES)
-            check_text("topic", self.topic, MAX_TOPIC_BYTES)
-        except EventError as error:
-            raise ConfigError(str(error).removeprefix("event.")) from error
+        check_setting("stream", self.stream, MAX_STREAM_BYTES)
+        check_setting("topic", self.topic, MAX_TOPIC_BYTES)
         if self.step < 1 or self.room < 0 or self.max_attempts < 0:
             raise ConfigError("step must be 1 or more, room and max_attempts 0 or more")
         for status, state in self.statuses.items():
