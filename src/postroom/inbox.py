@@ -61,7 +61,6 @@ class Inbox(_Reader):
         """
         acceptance = self._acceptance(message)
         tx = resolve(conn, self._prefix)
-        tx.check()
         return await tx.accept(acceptance)
 
     async def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
@@ -71,7 +70,6 @@ class Inbox(_Reader):
         themselves; whoever calls `accept` calls this now and then. Never commits.
         """
         tx = resolve(conn, self._prefix)
-        tx.check()
         found = await tx.done_before(self.consumer, older_than_seconds, limit, 0)
         return await tx.forget(self.consumer, found) if found else 0
 
@@ -83,13 +81,11 @@ class SyncInbox(_Reader):
         """Remember the message in the transaction that is open on `conn`; see `Inbox.accept`."""
         acceptance = self._acceptance(message)
         tx = resolve_sync(conn, self._prefix)
-        tx.check()
         return tx.accept(acceptance)
 
     def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
         """Forget messages done longer ago than that; see `Inbox.forget`."""
         tx = resolve_sync(conn, self._prefix)
-        tx.check()
         found = tx.done_before(self.consumer, older_than_seconds, limit, 0)
         return tx.forget(self.consumer, found) if found else 0
 

@@ -180,7 +180,6 @@ class _Writer:
     def _write(
         self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
     ) -> Steps[None]:
-        tx.check()
         duplicates: list[str] = []
         if self._strict:
             duplicates = yield from _insert_strict(tx, rows)
@@ -327,7 +326,6 @@ class Outbox(_Writer):
         if self._strict:
             await run_async(self._write(conn, tx, [row]))
         else:
-            tx.check()
             new = await tx.insert((row,))
             self._remember(conn, tx, (row,))
             if not new:
@@ -366,7 +364,6 @@ class SyncOutbox(_Writer):
         if self._strict:
             run(self._write(conn, tx, [row]))
         else:
-            tx.check()
             new = tx.insert((row,))
             self._remember(conn, tx, (row,))
             if not new:

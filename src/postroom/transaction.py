@@ -96,7 +96,11 @@ class SyncTransaction(Protocol):
     """The caller's open transaction, for callers without an event loop."""
 
     def check(self) -> None:
-        """Raise AutocommitError if the next statement would commit by itself (W1, W2)."""
+        """Raise AutocommitError if the next statement is known to commit by itself (W1, W2).
+
+        Asks nobody but the driver. Every method below that writes refuses this by itself; nothing
+        has to be checked before it.
+        """
 
     def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
         """Write the rows in order; returns how many were new. An id that exists is left alone (W5).

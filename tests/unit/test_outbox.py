@@ -239,7 +239,7 @@ def test_counters_are_taken_in_one_order_and_numbers_in_the_events_order():
     tx = Fake()
     events = [Event("t", id=f"{k}{n}", key=k) for n in (1, 2) for k in "hgfedcba"]
     SyncOutbox(ordering="strict").add_many(tx, events)
-    taken = tx.calls[1]
+    taken = tx.calls[0]
     assert [(c.topic, c.key_hash) for c in taken] == sorted((c.topic, c.key_hash) for c in taken)
     assert [c.step for c in taken] == [2] * 8
     assert [(row.id, row.kseq) for row in tx.rows] == [
@@ -272,7 +272,7 @@ def test_many_strict_events_are_one_count_and_one_insert():
     tx = Fake()
     outbox = SyncOutbox(ordering="strict")
     outbox.add_many(tx, [Event("t", id=f"{n}", key=f"k{n % 3}") for n in range(300)])
-    assert [c if isinstance(c, str) else len(c) for c in tx.calls] == ["check", 3, "insert"]
+    assert [c if isinstance(c, str) else len(c) for c in tx.calls] == [3, "insert"]
     assert [row.kseq for row in tx.rows[:7]] == [1, 1, 1, 2, 2, 2, 3]
     with pytest.raises(DuplicateEventError) as caught:
         outbox.add_many(tx, [Event("t", id=i, key="k0") for i in ("new", "0", "newer")])
@@ -459,7 +459,7 @@ class Message(NamedTuple):
 async def test_the_inbox_marks_who_what_and_why():
     tx = Fake()
     assert await Inbox("payments").accept(tx, Event("paid", id="e-1", correlation_id="c-1")) is True
-    assert tx.calls == ["check", ("payments", "e-1", "paid", "c-1")]
+    assert tx.calls == [("payments", "e-1", "paid", "c-1")]
 
 
 @pytest.mark.parametrize(

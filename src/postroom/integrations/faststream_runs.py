@@ -67,7 +67,6 @@ class Run:
         try:
             async with transaction() as tx:
                 adapter = transactions.resolve(tx, prefix)
-                adapter.check()
                 self.is_repeat = not await adapter.accept(self.mark)
                 if not self.is_repeat:
                     await adapter.hold()

@@ -108,6 +108,12 @@ class TransactionBench(ABC):
             return SyncInbox(consumer).accept(tx, message)
         return await Inbox(consumer).accept(tx, message)
 
+    async def forget(self, tx: Any, *, older_than_seconds: float) -> int:
+        """Forget what the consumer "payments" has done."""
+        if self.sync:
+            return SyncInbox("payments").forget(tx, older_than_seconds=older_than_seconds)
+        return await Inbox("payments").forget(tx, older_than_seconds=older_than_seconds)
+
     async def count_done(self, tx: Any, *marks: Acceptance) -> int:
         if self.sync:
             return resolve_sync(tx).count_done(marks)

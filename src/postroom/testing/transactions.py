@@ -82,6 +82,8 @@ class TransactionContract(FidelityContract):
             await bench.add(target, Event("order.created", key="k"), ordering="strict")
         with pytest.raises(AutocommitError):
             await bench.accept(target, Note("m-1"))
+        with pytest.raises(AutocommitError):
+            await bench.forget(target, older_than_seconds=60)
         assert await bench.rows() == []
         assert await bench.rows("postroom_counter") == []
         assert await bench.rows("postroom_inbox") == []
@@ -318,6 +320,19 @@ class TransactionContract(FidelityContract):
         tx = await bench.begin()
         assert await bench.count_done(tx, earlier, now) == 1
         await bench.rollback(tx)
+
+    @pytest.mark.promise("I1")
+    async def test_a_message_that_was_forgotten_is_new_again(self, bench: TransactionBench) -> None:
+        tx = await bench.begin()
+        assert await bench.accept(tx, Note("m-1")) is True
+        assert await bench.accept(tx, Note("m-1"), "shipping") is True
+        await bench.commit(tx)
+        tx = await bench.begin()
+        assert await bench.forget(tx, older_than_seconds=3_600) == 0
+        assert await bench.forget(tx, older_than_seconds=-3_600) == 1
+        assert await bench.accept(tx, Note("m-1")) is True
+        assert await bench.accept(tx, Note("m-1"), "shipping") is False
+        await bench.commit(tx)
 
     @pytest.mark.req("S5.7")
     @pytest.mark.promise("G1", "G6")

@@ -46,7 +46,6 @@ class Acceptances:
         async def ask(question: Question) -> Any:
             async with factory() as tx:
                 adapter = resolve(tx, prefix)
-                adapter.check()
                 return await question(adapter)
 
         return cls(ask)
@@ -60,7 +59,6 @@ class Acceptances:
         def work(question: Question) -> Any:
             with factory() as tx:
                 adapter = resolve_sync(tx, prefix)
-                adapter.check()
                 return question(adapter)
 
         return cls(lambda question: asyncio.to_thread(work, question))

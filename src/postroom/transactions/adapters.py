@@ -265,6 +265,8 @@ class _Awaited:
         self.after_commit = inner.after_commit
         if hasattr(inner, "open"):
             self.open = self._open
+        if hasattr(inner, "stored"):
+            self.stored = inner.stored  # a result; `steps` takes it as it is
 
     @property
     def target(self) -> Any:

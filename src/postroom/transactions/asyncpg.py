@@ -11,7 +11,7 @@ from typing import Any
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transactions.client_encoding import refuse_encoding
-from postroom.transactions.driver import Values
+from postroom.transactions.driver import Driver, Values
 from postroom.transactions.errors import FAILED, OPEN_ALREADY, code_of
 from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements
@@ -19,21 +19,14 @@ from postroom.transactions.statements import AsyncStatements
 _FAILED_TRANSACTION = "25P02"
 
 
-class AsyncpgDriver:
+class AsyncpgDriver(Driver):
     """One asyncpg connection of the caller."""
 
     dialect = "postgresql"
-    asks = False
     style: Style = "numeric"
-
-    def __init__(self, connection: Any) -> None:
-        self.target = connection
-        self.stamp: Any = None
 
     def is_open(self) -> bool:
         return bool(self.target.is_in_transaction())
-
-    ask = is_open
 
     def check(self) -> None:
         refuse_encoding(self.target)
@@ -45,9 +38,6 @@ class AsyncpgDriver:
             )
 
     guard = check
-
-    def flush(self) -> None:
-        pass
 
     async def change(self, sql: str, values: Values = ()) -> int:
         # The command tag, as in `INSERT 0 1`; that of SAVEPOINT has no number.

@@ -15,7 +15,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 
 from postroom.errors import AutocommitError, TransactionError, UnsupportedConnectionError
 from postroom.transactions.client_encoding import refuse_encoding
-from postroom.transactions.driver import Values
+from postroom.transactions.driver import MysqlDriver, SqliteDriver, Values
 from postroom.transactions.mysql import refuse_charset
 from postroom.transactions.queries import Style
 from postroom.transactions.statements import SyncStatements
@@ -23,21 +23,16 @@ from postroom.transactions.statements import SyncStatements
 _DIALECTS = {"sqlite": "sqlite", "postgresql": "postgresql", "mysql": "mysql"}
 
 
-class DjangoDriver:
+class DjangoDriver(SqliteDriver, MysqlDriver):
     """One connection of Django, as its backends wrap it."""
 
     style: Style = "format"  # on every backend
-    asks = False
 
-    def __init__(self, connection: BaseDatabaseWrapper) -> None:
-        self.target = connection
-        self.stamp: Any = None
+    target: BaseDatabaseWrapper
 
     def is_open(self) -> bool:
         conn = self.target
         return conn.in_atomic_block or (conn.connection is not None and not conn.autocommit)
-
-    ask = is_open
 
     @property
     def dialect(self) -> str:
@@ -77,9 +72,6 @@ class DjangoDriver:
         elif self.target.vendor == "postgresql":
             self.target.ensure_connection()
             refuse_encoding(self.session)
-
-    def flush(self) -> None:
-        pass
 
     def change(self, sql: str, values: Values = ()) -> int:
         with self.target.cursor() as cursor:

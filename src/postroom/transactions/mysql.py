@@ -16,7 +16,7 @@ from importlib import import_module
 from typing import Any, ClassVar
 
 from postroom.errors import AutocommitError, TransactionError
-from postroom.transactions.driver import Values
+from postroom.transactions.driver import MysqlDriver, Values
 from postroom.transactions.errors import OPEN_ALREADY, code_of
 from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
@@ -45,21 +45,17 @@ def autocommit_error() -> AutocommitError:
     )
 
 
-class _Shared:
+class _Shared(MysqlDriver):
     """What the drivers that know the server's state have in common."""
 
     dialect = "mysql"
-    asks = False
     style: Style = "format"
 
-    def __init__(self, connection: Any) -> None:
-        self.target = self.session = connection
-        self.stamp: Any = None
+    @property
+    def session(self) -> Any:
+        return self.target
 
     def is_open(self) -> bool:
-        return self.in_transaction()
-
-    def ask(self) -> Any:
         return self.in_transaction()
 
     def in_transaction(self) -> bool:
@@ -76,9 +72,6 @@ class _Shared:
 
     def guard(self) -> Any:
         self.check()
-
-    def flush(self) -> None:
-        pass
 
     def refuse_lost(self) -> None:
         """Tell if the reply to our own statement says that it was committed by itself.

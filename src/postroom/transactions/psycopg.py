@@ -18,7 +18,7 @@ from psycopg.rows import tuple_row
 
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transactions.client_encoding import refuse_encoding
-from postroom.transactions.driver import Values
+from postroom.transactions.driver import Driver, Values
 from postroom.transactions.errors import FAILED, OPEN_ALREADY
 from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
@@ -66,28 +66,18 @@ def _refuse_failed(connection: Connection[Any] | AsyncConnection[Any]) -> None:
         raise TransactionError(FAILED)
 
 
-class _Shared:
+class _Shared(Driver):
     dialect = "postgresql"
-    asks = False
     style: Style = "numeric"
-
-    def __init__(self, connection: Any) -> None:
-        self.target = connection
-        self.stamp: Any = None
 
     def is_open(self) -> bool:
         return self.target.pgconn.transaction_status in _OPEN
-
-    ask = is_open
 
     def check(self) -> None:
         refuse_encoding(self.target)
         refuse_autocommit(self.target)
 
     guard = check
-
-    def flush(self) -> None:
-        pass
 
 
 class PsycopgDriver(_Shared):

@@ -28,7 +28,7 @@ from sqlalchemy.orm import Session, scoped_session
 from postroom.errors import AutocommitError, TransactionError
 from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
 from postroom.transactions.client_encoding import refuse_encoding
-from postroom.transactions.driver import Values
+from postroom.transactions.driver import MysqlDriver, SqliteDriver, Values
 from postroom.transactions.mysql import refuse_charset
 from postroom.transactions.queries import Style
 from postroom.transactions.sqlite import (
@@ -62,19 +62,13 @@ _STYLES: dict[str, Style] = {
 }
 
 
-class ConnectionDriver:
+class ConnectionDriver(SqliteDriver, MysqlDriver):
     """One Connection of the caller."""
 
-    asks = False
-
-    def __init__(self, connection: Connection) -> None:
-        self.target: Connection | Session = connection
-        self.stamp: Any = None
+    target: Connection | Session
 
     def is_open(self) -> bool:
         return self.target.in_transaction()
-
-    ask = is_open
 
     @property
     def connection(self) -> Connection:
@@ -114,9 +108,6 @@ class ConnectionDriver:
 
     guard = check
 
-    def flush(self) -> None:
-        pass
-
     def _execute(self, sql: str, values: Any) -> CursorResult[Any]:
         return self.connection.exec_driver_sql(
             sql, values or None, execution_options={"preserve_rowcount": True}
@@ -135,9 +126,7 @@ class ConnectionDriver:
 class SessionDriver(ConnectionDriver):
     """One Session of the caller."""
 
-    def __init__(self, session: Session) -> None:
-        self.target = session
-        self.stamp = None
+    flushes = True
 
     @property
     def connection(self) -> Connection:
@@ -301,6 +290,17 @@ class _Bridged:
 
     async def count_done(self, acceptances: Sequence[Acceptance]) -> int:
         return await self._target.run_sync(lambda inner: self._sync(inner).count_done(acceptances))
+
+    async def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
+        return await self._target.run_sync(
+            lambda inner: self._sync(inner).done_before(consumer, seconds, limit, skip)
+        )
+
+    async def forget(self, consumer: str, ids: Sequence[str]) -> int:
+        return await self._target.run_sync(lambda inner: self._sync(inner).forget(consumer, ids))
+
+    async def stored(self, ids: Sequence[str]) -> set[str] | None:
+        return await self._target.run_sync(lambda inner: self._sync(inner).stored(ids))
 
     async def is_open(self) -> bool:
         return self._target.in_transaction()

@@ -23,7 +23,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from postroom.errors import AutocommitError, TransactionError
-from postroom.transactions.driver import Values
+from postroom.transactions.driver import SqliteDriver, Values
 from postroom.transactions.errors import OPEN_ALREADY
 from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
@@ -60,30 +60,23 @@ def refuse_autocommit(in_transaction: bool, isolation_level: str | None, autocom
     )
 
 
-class Sqlite3Driver:
+class Sqlite3Driver(SqliteDriver):
     """One sqlite3.Connection of the caller."""
 
     dialect = "sqlite"
-    asks = False
     style: Style = "qmark"
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.target = self.connection = connection
-        self.stamp: Any = None
 
     def is_open(self) -> bool:
         return self.connection.in_transaction
-
-    ask = is_open
 
     def check(self) -> None:
         conn = self.connection
         refuse_autocommit(conn.in_transaction, conn.isolation_level, autocommit_of(conn))
 
     guard = check
-
-    def flush(self) -> None:
-        pass
 
     def change(self, sql: str, values: Values = ()) -> int:
         cursor = self.connection.cursor()
@@ -114,7 +107,7 @@ class Sqlite3Driver:
         self.connection.execute(sql).close()
 
 
-class AiosqliteDriver:
+class AiosqliteDriver(SqliteDriver):
     """One aiosqlite.Connection of the caller.
 
     Every statement is one hop to its thread. By the public API it would be three: one to execute,
@@ -122,17 +115,13 @@ class AiosqliteDriver:
     """
 
     dialect = "sqlite"
-    asks = False
     style: Style = "qmark"
 
     def __init__(self, connection: aiosqlite.Connection) -> None:
         self.target = self.connection = connection
-        self.stamp: Any = None
 
     def is_open(self) -> bool:
         return self.connection.in_transaction
-
-    ask = is_open
 
     def check(self) -> None:
         conn = self.connection
@@ -142,9 +131,6 @@ class AiosqliteDriver:
         conn = self.connection
         autocommit = LEGACY if conn.in_transaction else (await self.autocommit())
         refuse_autocommit(conn.in_transaction, conn.isolation_level, autocommit)
-
-    def flush(self) -> None:
-        pass
 
     async def change(self, sql: str, values: Values = ()) -> int:
         return await in_its_thread(self.connection, Sqlite3Driver.change, sql, values)

@@ -40,14 +40,16 @@ class _Statements:
     def _insert(self, rows: Sequence[Row], whole: bool) -> Steps[int]:
         driver = self.driver
         yield driver.guard()
-        yield driver.flush()
+        if driver.flushes:
+            yield driver.flush()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         return (yield from dialect.insert(driver, rows, whole))
 
     def _count_up(self, counters: Sequence[Counter]) -> Steps[list[int]]:
         driver = self.driver
         yield driver.guard()
-        yield driver.flush()
+        if driver.flushes:
+            yield driver.flush()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         return (yield from dialect.count_up(driver, counters))
 
@@ -64,6 +66,7 @@ class _Statements:
     def _done_before(
         self, consumer: str, seconds: float, limit: int, skip: int
     ) -> Steps[list[str]]:
+        yield self.driver.guard()
         dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
         return (yield from dialect.done_before(self.driver, Old(consumer, seconds, limit, skip)))
 
@@ -85,7 +88,8 @@ class _Statements:
     def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:
         driver = self.driver
         is_open = driver.asks or driver.is_open()  # before anything that may open one
-        yield driver.flush()  # what an ORM has not written yet fails here, not at the commit
+        if driver.flushes:  # what an ORM has not written yet fails here, not at the commit
+            yield driver.flush()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         try:
             return (yield from dialect.standing(driver, proofs, is_open))

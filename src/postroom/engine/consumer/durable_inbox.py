@@ -91,7 +91,6 @@ class DurableInbox:
     async def _insert(self, rows: Sequence[Row]) -> int:
         async with self.store.transaction() as tx:
             adapter = transactions.resolve(tx, self.store.tables.qualified)
-            adapter.check()
             new = await adapter.insert(rows)
             if new < len(rows):  # before the commit: all of them are kept, or none
                 await self._refuse_strangers(rows)

@@ -285,7 +285,6 @@ async def effect(
         if run.adapter is None:
             run.adapter = transactions.resolve(tx, prefix=prefix)
         adapter: AsyncTransaction = run.adapter
-        adapter.check()
         if isinstance(acceptance, Gate):
             run.is_repeat = not await steps.run_async(admit(adapter, acceptance))
         else:
@@ -460,7 +459,6 @@ def effect_sync(
         if run.adapter is None:
             run.adapter = transactions.resolve_sync(tx, prefix=prefix)
         adapter: SyncTransaction = run.adapter
-        adapter.check()
         if isinstance(acceptance, Gate):
             run.is_repeat = not steps.run(admit(adapter, acceptance))
         else:

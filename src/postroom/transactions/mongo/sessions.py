@@ -144,6 +144,7 @@ class _Writes:
         self, consumer: str, seconds: float, limit: int, skip: int
     ) -> Steps[list[str]]:
         """Ask by the host's clock: a little early or late makes no difference here."""
+        self.check()
         before = from_microseconds(host_microseconds() - int(seconds * 1_000_000))
         old = {
             "_id.consumer": consumer,
