@@ -10,9 +10,8 @@ else; one whose database is away holds up those who have something to tell it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import Any, Self, TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
 
 from postroom.broker import (
     CONFIRMED,
@@ -26,9 +25,10 @@ from postroom.broker import (
 from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
 from postroom.engine.consumer.messages import to_message, to_record
 from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError
-from postroom.event import INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
+from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
 from postroom.model.incoming import Incoming
 from postroom.model.text import check_setting
 from postroom.observer import Observer
@@ -64,32 +64,31 @@ class Module:
         return f"Module({self.name!r})"
 
 
-class Bus:
+class Bus(Lifecycle[tuple[Relay, ...]]):
     """Modules, and what carries events between them.
 
     store       a URL for modules that name none of their own: they share the database, and have
                 tables of their own in it
     settings    of the relays, as for Relay: `retry`, `lease_seconds`, `poll_seconds` …
+
+    A relay that breaks down stops the bus: the others finish what is in flight, `is_running` turns
+    False, `on_breakdown` is called and `wait` raises the error. `start` starts it again.
     """
+
+    _noun = "bus"
 
     def __init__(
         self, store: str | None = None, *, observers: Iterable[Observer] = (), **settings: Any
     ) -> None:
+        super().__init__(observers)
         self._store = store
-        self._observers = tuple(observers)
         self._settings = settings
         self._modules: dict[str, Module] = {}
         self._relays: list[Relay] = []
-        self._lifecycle_lock = asyncio.Lock()
 
     @property
     def modules(self) -> tuple[Module, ...]:
         return tuple(self._modules.values())
-
-    @property
-    def is_running(self) -> bool:
-        """Whether all of its relays run; one that broke down is not started again by itself."""
-        return bool(self._relays) and all(relay.is_running for relay in self._relays)
 
     def module(
         self,
@@ -126,37 +125,6 @@ class Bus:
         for module in self.modules:
             await module.store.migrate()
 
-    async def start(self) -> None:
-        """Begin to carry; a second call does nothing. Raises SchemaError without the tables."""
-        async with self._lifecycle_lock:
-            if self.is_running:
-                return
-            broken, self._relays = self._relays, []
-            await _stop(broken)  # one of them broke down; the others run
-            relays = self._build()
-            try:
-                for relay in relays:
-                    await relay.start()
-            except BaseException:
-                await asyncio.shield(_stop(relays))
-                raise
-            self._relays = relays
-
-    async def stop(self) -> None:
-        """Finish what is on its way, and stop; twice is safe."""
-        async with self._lifecycle_lock:
-            relays, self._relays = self._relays, []
-            await _stop(relays)
-
-    async def wait(self) -> None:
-        """Wait until the bus has stopped; raises the error if one of its relays broke down."""
-        waits = [asyncio.ensure_future(relay.wait()) for relay in self._relays]
-        try:
-            await asyncio.gather(*waits)
-        finally:
-            for each in waits:
-                each.cancel()
-
     async def drain(self) -> int:
         """Carry and handle what is due, and what comes of it, until nothing moves any more.
 
@@ -174,17 +142,38 @@ class Bus:
             if not moved:
                 return handled
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
+    @property
+    def _title(self) -> str:
+        return f"the bus of {', '.join(self._modules)}"
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
+    @property
+    def _fact_stream(self) -> str:
+        return DEFAULT_STREAM
+
+    async def _open(self) -> tuple[Relay, ...]:
+        for relay in self._build():
+            relay.on_breakdown = self._part_broke_down
+            self._relays.append(relay)
+            await relay.start()
+        return tuple(self._relays)
+
+    def _begin(self, context: tuple[Relay, ...]) -> None:
+        """The relays have begun already."""
+
+    async def _finish(self, context: tuple[Relay, ...]) -> None:
+        await self._stop_relays(context)
+
+    async def _close_opened(self) -> None:
+        await self._stop_relays(self._relays)
+        self._relays = []
+
+    async def _stop_relays(self, relays: Sequence[Relay]) -> None:
+        await self._unless_killed(_all(relay.stop() for relay in relays))
+        if self._killed.is_set():
+            await _all(relay.kill() for relay in relays)
+
+    async def _stop_broken(self) -> None:
+        await self._stop(self._killed)  # gracefully: the other relays are healthy
 
     def _build(self) -> list[Relay]:
         if not self._modules:
@@ -315,5 +304,5 @@ def _with_prefix(url: str, prefix: str) -> str:
     return f"{url}{'&' if '?' in url else '?'}prefix={prefix}"
 
 
-async def _stop(relays: Sequence[Relay]) -> None:
-    await asyncio.gather(*(relay.stop() for relay in relays))
+async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:
+    await asyncio.gather(*calls)

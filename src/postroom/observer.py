@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from postroom.record import Record
+
+_log = logging.getLogger(__name__)
 
 
 class Settled(NamedTuple):
@@ -137,3 +140,12 @@ class Observer(Protocol):
     """Is told every fact. It must not block and must not raise."""
 
     def observe(self, fact: Fact) -> None: ...
+
+
+def tell(observers: Iterable[Observer], fact: Fact) -> None:
+    """Report a fact to all observers; one that raises must not stop a delivery half-way."""
+    for observer in observers:
+        try:
+            observer.observe(fact)
+        except Exception:
+            _log.exception("an observer failed at %s", type(fact).__name__)

@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 FASTSTREAM = "tests/scenario/test_consumer_faststream.py::"
+LIFECYCLE = "tests/unit/test_lifecycle.py::"
 LIFESPAN = "tests/unit/test_lifespan.py::"
 STRICT = "tests/scenario/test_inbox_strict.py::"
 BUS = "tests/scenario/test_bus_modules.py::"
@@ -150,15 +151,21 @@ def _module_misses_numbers():
 
 # -- the bus and the web process -------------------------------------------------------------------
 def _bus_runs_without_its_relays():
+    from postroom.engine.lifecycle import Lifecycle
+
+    Lifecycle.is_running = property(lambda self: self._context is not None)
+
+
+def _bus_ignores_its_relays():
     from postroom.bus import Bus
 
-    Bus.is_running = property(lambda self: bool(self._relays))
+    Bus._part_broke_down = lambda self, error: None
 
 
 def _breakdown_untold():
     from postroom.integrations import asgi
 
-    async def nothing(service):
+    async def nothing(service, on_breakdown):
         pass
 
     asgi._watch = nothing
@@ -190,12 +197,14 @@ def _batch_of_a_module_fails_whole():
 
 def _opening_is_not_watched():
     from postroom.engine.consumer.consumer import Consumer
-    from postroom.engine.sharing import open_shared
 
-    async def patient(self):
-        await open_shared(self.source)
+    noted = Consumer._part_broke_down
 
-    Consumer._open_source = patient
+    def late(self, error):
+        if self._context is not None:
+            noted(self, error)
+
+    Consumer._part_broke_down = late
 
 
 EFFECT_MUTANTS = {
@@ -257,8 +266,13 @@ EFFECT_MUTANTS = {
         _bus_runs_without_its_relays,
         tests=(f"{LIFESPAN}test_a_bus_whose_relay_breaks_down_does_not_run",),
     ),
+    "bus-breakdown-unnoticed": Mutant(
+        "G7", "a relay of the bus breaks down and the bus goes on without it",
+        _bus_ignores_its_relays,
+        tests=(f"{LIFECYCLE}test_a_service_that_crashes_stops_the_whole_and_is_reported_once",),
+    ),
     "breakdown-untold": Mutant(
-        "G7", "nothing is logged when a service of a web process breaks down", _breakdown_untold,
+        "G7", "a web process is not told that one of its services broke down", _breakdown_untold,
         tests=(f"{LIFESPAN}test_a_service_that_breaks_down_is_told",),
     ),
     "bus-full-database-is-a-failure": Mutant(

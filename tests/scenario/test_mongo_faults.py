@@ -120,7 +120,7 @@ async def test_a_server_that_is_away_at_the_start_is_waited_for(own_server):
     broker = MemoryBroker()
     relay = Relay(MongoStore(url), broker, **QUICK)
     asked = asyncio.Event()
-    starting = asyncio.create_task(relay._start_patiently(asked))
+    starting = asyncio.create_task(relay.start_patiently(asked))
     try:
         async with asyncio.timeout(60):
             await asyncio.wait({starting}, timeout=1.0)

@@ -1,12 +1,13 @@
 """Services in the lifespan of a web application."""
 
 import asyncio
+import signal
 from contextlib import asynccontextmanager
 
 import pytest
 
 from postroom import Bus, Handlers, Relay
-from postroom.integrations.asgi import lifespan, problems
+from postroom.integrations.asgi import lifespan, problems, stop_process
 from postroom.stores.memory import MemoryStore
 
 
@@ -57,31 +58,77 @@ class Panic(BaseException):
     pass
 
 
-async def test_a_service_that_breaks_down_is_told(caplog):  # R-C6
-    relay, other = (
-        Relay(MemoryStore(), Handlers(name="h")),
-        Relay(MemoryStore(), Handlers(name="i")),
-    )
-    async with lifespan(relay, other)(None):
-        assert problems(relay, other) == []
-        relay._broke_down(Panic("index out of bounds"))
-        with pytest.raises(Panic):
-            await relay.wait()
-        assert problems(relay, other) == ["Relay does not run; see the log of this process"]
-        await asyncio.sleep(0)
-        assert [r.message for r in caplog.records if "asgi" in r.name] == [
-            "Relay broke down and does not run any more"
+@pytest.fixture
+def relays():
+    return [Relay(MemoryStore(), Handlers(name=name)) for name in ("h", "i")]
+
+
+async def test_a_service_that_breaks_down_is_told(caplog, relays):  # R-C6
+    relay, other = relays
+    called = asyncio.Queue()
+    async with lifespan(*relays, on_breakdown=lambda *about: called.put_nowait(about))(None):
+        assert problems(*relays) == []
+        relay._broke_down(panic := Panic("index out of bounds"))
+        assert problems(*relays) == ["Relay broke down; see the log of this process"]
+        assert await asyncio.wait_for(called.get(), 10) == (relay, panic)
+        assert other.is_running
+        assert [(r.levelname, r.message) for r in caplog.records] == [
+            ("ERROR", "the relay of stream main broke down and stops: a service crashed"),
+            ("WARNING", "Relay broke down; the application goes on without it"),
         ]
-    assert not other.is_running
+    assert called.empty()
+    assert problems(*relays)[1] == "Relay does not run; see the log of this process"
 
 
-async def test_a_bus_whose_relay_breaks_down_does_not_run(tmp_path):  # R-C6
+async def test_a_service_of_another_kind_that_breaks_down_is_logged(caplog):
+    class Scheduler(Service):
+        async def wait(self):
+            raise Panic("no memory")
+
+    called = asyncio.Queue()
+    services = Scheduler("scheduler", []), Scheduler("mailer", [])
+    async with lifespan(*services, on_breakdown=lambda *about: called.put_nowait(about))(None):
+        await asyncio.wait_for(called.get(), 10)
+        await asyncio.wait_for(called.get(), 10)
+    assert [(r.levelname, r.message) for r in caplog.records] == [
+        ("ERROR", "Scheduler scheduler broke down"), ("ERROR", "Scheduler mailer broke down"),
+    ]  # fmt: skip
+
+
+async def test_on_breakdown_that_fails_is_logged(caplog, relays):
+    called = asyncio.Event()
+
+    def bug(*_):
+        called.set()
+        raise RuntimeError("a bug")
+
+    async with lifespan(*relays, on_breakdown=bug)(None):
+        relays[0]._broke_down(Panic("index out of bounds"))
+        await asyncio.wait_for(called.wait(), 10)
+        assert caplog.records[-1].message == "on_breakdown failed for Relay"
+        assert relays[1].is_running
+
+
+async def test_a_web_process_may_end_with_its_service(relays):
+    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGTERM, asked.set)  # as a web server does
+    try:
+        async with lifespan(*relays, on_breakdown=stop_process)(None):
+            relays[0]._broke_down(Panic("index out of bounds"))
+            await asyncio.wait_for(asked.wait(), 10)
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+    assert not relays[1].is_running
+
+
+async def test_a_bus_whose_relay_breaks_down_does_not_run():  # R-C6
     bus = Bus(MemoryStore())
     bus.module("orders")
     await bus.start()
     waiting = asyncio.create_task(bus.wait())
     assert bus.is_running
     bus._relays[0]._broke_down(Panic("index out of bounds"))
+    assert not bus.is_running
     with pytest.raises(Panic):
         await waiting
     assert not bus.is_running

@@ -148,7 +148,7 @@ class Gone(MemoryStore):
 def test_a_store_that_is_away_for_long_is_asked_ever_less_often(make):
     async def story():
         store, asked = Gone(), asyncio.Event()
-        waiting = asyncio.create_task(make(store)._start_patiently(asked))
+        waiting = asyncio.create_task(make(store).start_patiently(asked))
         await asyncio.sleep(600)
         asked.set()
         await waiting

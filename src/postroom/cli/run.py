@@ -20,8 +20,9 @@ from postroom.cli.configuration import FORMATS, LEVELS, RelayPlan, Setting
 from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import mode_of
 from postroom.engine.consumer import Consumer
+from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
-from postroom.engine.runner import Worker, run_all
+from postroom.engine.runner import run_all
 from postroom.errors import ConfigError, MissingExtraError
 from postroom.model.url import Url
 from postroom.observer import Observer
@@ -142,7 +143,7 @@ async def _serve(
     observers: list[Observer] = [LogObserver()]
     relays = [_relay(store, plan, observers) for plan in plans]
     consumers = [_consumer(store, section, observers) for section in sections]
-    workers: list[Worker] = [*relays, *consumers]
+    workers: list[Lifecycle[Any]] = [*relays, *consumers]
     reconcilers = _reconcilers(process["reconcilers"], plans)
     async with _measured(relays, consumers, reconcilers, plans, observers, process):
         for relay, plan in zip(relays, plans, strict=True):

@@ -7,6 +7,7 @@ consumer   reads messages from a source and runs handlers through the inbox
 An event that leaves passes the relay; one that arrives passes the consumer, then the handlers. The
 engines import in this order: consumer, handlers, relay. They share the modules of this package:
 
+lifecycle       start, stop, kill, wait and run; a service that crashes stops the whole
 service         a background loop that can be started and stopped, each more than once
 runner          runs several relays and consumers in one process until a signal stops them
 sharing         opens a store or broker once for several users; the last user closes it

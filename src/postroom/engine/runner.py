@@ -5,31 +5,21 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from postroom.engine.service import end
 from postroom.errors import ConfigError
 
-
-class Worker(Protocol):
-    """A relay or a consumer."""
-
-    @property
-    def is_running(self) -> bool: ...
-
-    async def stop(self) -> None: ...
-
-    async def kill(self) -> None: ...
-
-    async def wait(self) -> None: ...
-
-    async def _start_patiently(self, asked: asyncio.Event) -> None: ...
+if TYPE_CHECKING:
+    from postroom.engine.lifecycle import Lifecycle
 
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | None = None) -> bool:
+async def run_all(
+    workers: Sequence[Lifecycle[Any]], *, on_stop: Callable[[], None] | None = None
+) -> bool:
     """Run them until SIGTERM or SIGINT, or until one breaks down; a second signal stops at once.
 
     Returns True if all stopped in peace, False if at once. Raises what broke one down, after the
@@ -72,13 +62,12 @@ async def run_all(workers: Sequence[Worker], *, on_stop: Callable[[], None] | No
     return gracefully
 
 
-async def _live(worker: Worker, asked: asyncio.Event) -> None:
-    await worker._start_patiently(asked)
-    if worker.is_running:
+async def _live(worker: Lifecycle[Any], asked: asyncio.Event) -> None:
+    if await worker.start_patiently(asked):
         await worker.wait()
 
 
-async def _stop(workers: Sequence[Worker], lives: Sequence[asyncio.Task[None]]) -> None:
+async def _stop(workers: Sequence[Lifecycle[Any]], lives: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*(worker.stop() for worker in workers))
     if lives:
         await asyncio.wait(lives)

@@ -23,6 +23,16 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
         _, left = await asyncio.wait(left, timeout=_AGAIN_SECONDS)
 
 
+def crash_of(task: asyncio.Task[Any]) -> BaseException | None:
+    """Return what ended a task that is done; None if it returned, or was cancelled by request."""
+    if not task.cancelled():
+        return task.exception()
+    if task.cancelling():
+        return None
+    # Not requested: a future of the driver was cancelled.
+    return RuntimeError(f"{task.get_name()} was ended by a cancelled call")
+
+
 class Service(ABC):
     """Runs `loop` in a task. `stop` cancels it; whoever starts it learns of an error in it."""
 
@@ -39,10 +49,7 @@ class Service(ABC):
             return
 
         def ended(task: asyncio.Task[None]) -> None:
-            if task.cancelled():
-                if not task.cancelling():  # nobody asked for it: a driver's future was cancelled
-                    on_error(RuntimeError(f"{task.get_name()} was ended by a cancelled call"))
-            elif (error := task.exception()) is not None:
+            if (error := crash_of(task)) is not None:
                 on_error(error)
 
         self._task = asyncio.create_task(self.loop(), name=type(self).__name__)

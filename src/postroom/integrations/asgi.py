@@ -5,23 +5,30 @@
 They start before the first request is taken and stop, in peace, after the last one. With several
 web processes each has its own: relays share their work, consumers their queue.
 
-A service that breaks down is logged as an error, and the web process goes on without it. Let its
-health check fail then, so that somebody starts it again:
+A service that breaks down logs the error and stops; the web process goes on without it. Let the
+health check fail then:
 
     @app.get("/readyz")
     def ready(response: Response) -> list[str]:
         found = problems(relay, consumer)
         response.status_code = 503 if found else 200
         return found
+
+or let the process end, for its supervisor to start it again:
+
+    lifespan(relay, consumer, on_breakdown=stop_process)
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Protocol
+
+from postroom.engine.lifecycle import Lifecycle
 
 
 class Startable(Protocol):
@@ -34,12 +41,17 @@ class Startable(Protocol):
 _log = logging.getLogger(__name__)
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
+OnBreakdown = Callable[[Startable, BaseException], None]
 
 
-def lifespan(*services: Startable, around: Lifespan | None = None) -> Lifespan:
+def lifespan(
+    *services: Startable, around: Lifespan | None = None, on_breakdown: OnBreakdown | None = None
+) -> Lifespan:
     """Return a lifespan that starts the services in this order, and stops them in reverse.
 
-    around    a lifespan of the application's own; it begins before them and ends after them
+    around          a lifespan of the application's own; it begins before them and ends after them
+    on_breakdown    called with the service and its error, in the event loop, when a service has
+                    broken down and stopped; `stop_process` ends the web process
 
     What cannot be started stops those before it, and the application does not come up.
     """
@@ -53,23 +65,36 @@ def lifespan(*services: Startable, around: Lifespan | None = None) -> Lifespan:
                 await service.start()
                 stack.push_async_callback(service.stop)
             for service in services:
-                stack.push_async_callback(_cancel, asyncio.create_task(_watch(service)))
+                watching = asyncio.create_task(_watch(service, on_breakdown))
+                stack.push_async_callback(_cancel, watching)
             yield
 
     return running
 
 
+def stop_process(service: Startable, error: BaseException) -> None:  # noqa: ARG001 - an OnBreakdown
+    """End this process as its server does on SIGTERM: open requests are finished first.
+
+    For `on_breakdown`, where a supervisor starts the process again.
+    """
+    signal.raise_signal(signal.SIGTERM)
+
+
 def problems(*services: Startable) -> list[str]:
-    """Return a line for each service that does not run; for a health check. Empty: all is well."""
+    """Return a line for each service that does not run, for a health check; empty if all run."""
     return [
-        f"{_name(service)} does not run; see the log of this process"
+        f"{_name(service)} {_state(service)}; see the log of this process"
         for service in services
         if not getattr(service, "is_running", True)
     ]
 
 
-async def _watch(service: Startable) -> None:
-    """Log it when a service breaks down: nobody else in a web process would say so."""
+def _state(service: Startable) -> str:
+    return "does not run" if getattr(service, "error", None) is None else "broke down"
+
+
+async def _watch(service: Startable, on_breakdown: OnBreakdown | None) -> None:
+    """Report the breakdown of a service: nothing else in a web process waits for it."""
     wait = getattr(service, "wait", None)
     if wait is None:
         return
@@ -78,7 +103,15 @@ async def _watch(service: Startable) -> None:
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        _log.error("%s broke down and does not run any more", _name(service), exc_info=error)
+        if isinstance(service, Lifecycle):  # it has logged the error itself
+            _log.warning("%s broke down; the application goes on without it", _name(service))
+        else:
+            _log.error("%s broke down", _name(service), exc_info=error)
+        if on_breakdown is not None:
+            try:
+                on_breakdown(service, error)
+            except Exception:
+                _log.exception("on_breakdown failed for %s", _name(service))
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

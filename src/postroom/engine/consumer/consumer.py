@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from postroom.engine.consumer.context import ConsumerContext, ConsumerCounts, Received
 from postroom.engine.consumer.dedup_window import warn_of_a_short_memory
@@ -20,11 +18,10 @@ from postroom.engine.consumer.messages import read, to_record
 from postroom.engine.consumer.processor import MessageProcessor
 from postroom.engine.consumer.size_limit import limited
 from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
-from postroom.engine.runner import run_all
-from postroom.engine.service import end
-from postroom.engine.sharing import close_shared, open_shared
-from postroom.errors import ConfigError, EventError, SchemaError, StoreError
+from postroom.engine.service import Service
+from postroom.errors import ConfigError, EventError
 from postroom.model.clock import Clock, SystemClock
 from postroom.observer import Alarm, Observer, StoreTrouble
 from postroom.record import short_error
@@ -34,12 +31,10 @@ from postroom.source import Connection, Delivery, Source
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 
-_log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
-_CLOSE_SECONDS = 10.0
 
 
-class Consumer:
+class Consumer(Lifecycle[ConsumerContext]):
     """Hands the messages of a source to handlers: at least once, with effects once.
 
     Each handler runs in a transaction of its own whose first statement is `accept`; the message is
@@ -50,7 +45,11 @@ class Consumer:
 
     Settings are those of ConsumerSettings, given whole or by name. The store's tables must be
     there; it is also where handlers get their transactions, unless they were given others.
+
+    A stop gives what has not begun back to the broker, in its place. A kill rolls back what runs.
     """
+
+    _noun = "consumer"
 
     def __init__(
         self,
@@ -75,30 +74,18 @@ class Consumer:
             raise ConfigError("missing_id='offset' needs a source with a log, such as Kafka")
         if found.strict and self.settings.mode != "durable":
             raise ConfigError("strict handlers need mode='durable': a gap makes its key wait there")
-        self._observers = tuple(observers)
+        super().__init__(observers)
         self._clock = clock or SystemClock()
-        self._lifecycle_lock = asyncio.Lock()
-        self._stopped = asyncio.Event()
         self._room = asyncio.Event()
         self._in_flight = 0
         self._numbers = count(1)
-        self._context: ConsumerContext | None = None
         self._relay: Relay | None = None
         self._keys: KeyQueues | None = None
         self._trials: MessageProcessor | None = None
         self._hashes = HashedIds(self.name)
         self._held: dict[bytes, Delivery] = {}  # keys behind a message that no row can hold
-        self._receiving: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._breakdown: asyncio.Task[None] | None = None
-        self._opened: list[Any] = []
+        self._receiver: Receiver | None = None
         self._counts = ConsumerCounts()
-        self._error: BaseException | None = None
-
-    # -- life ---------------------------------------------------------------------------------
-    @property
-    def is_running(self) -> bool:
-        return self._context is not None
 
     @property
     def counts(self) -> ConsumerCounts:
@@ -125,82 +112,30 @@ class Consumer:
         """The relay that works through kept and replayed messages, while the consumer runs."""
         return self._relay
 
-    async def start(self) -> None:
-        """Open store and source and begin; returns at once. A second call does nothing.
-
-        Raises SchemaError if the tables are not there, StoreError if the store is away, ConfigError
-        for a queue or topic that is not there. A broker that is away is waited for.
-        """
-        async with self._lifecycle_lock:
-            if self._context is not None:
-                return
-            try:
-                await self._open()
-            except BaseException:
-                await asyncio.shield(self._close())
-                raise
-
-    async def stop(self) -> None:
-        """Take no more, finish what runs within `stop_seconds`, acknowledge it, let go.
-
-        What has not begun goes back to the broker, in its place.
-        """
-        async with self._lifecycle_lock:
-            if self._context is not None:
-                await self._finish(self.settings.stop_seconds)
-
-    async def kill(self) -> None:
-        """Stop at once; what runs is rolled back, and its messages come again."""
-        async with self._lifecycle_lock:
-            if self._context is not None:
-                await self._finish(0.0)
-
-    async def wait(self) -> None:
-        """Wait until the consumer has stopped; raises the error if one of its parts broke down."""
-        await self._stopped.wait()
-        if self._error is not None:
-            raise self._error
-
-    async def run(self) -> bool:
-        """Run until SIGTERM or SIGINT; a second signal stops at once.
-
-        While the store is away at the start it is waited for. Returns True if it stopped in peace.
-        """
-        return await run_all((self,))
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
-
     async def health(self) -> None:
         """Return if the broker answers; raise what is wrong otherwise."""
         await self.source.health()
 
-    # -- coming and going ---------------------------------------------------------------------
-    async def _open(self) -> None:
+    # -- life ---------------------------------------------------------------------------------
+    @property
+    def _title(self) -> str:
+        return f"the consumer {self.name}"
+
+    @property
+    def _fact_stream(self) -> str:
+        return self.stream
+
+    async def _open(self) -> ConsumerContext:
         settings = self.settings
-        self._counts, self._error, self._in_flight = ConsumerCounts(), None, 0
-        self._stopped, self._room = asyncio.Event(), asyncio.Event()
+        self._counts, self._in_flight, self._held = ConsumerCounts(), 0, {}
+        self._room = asyncio.Event()
         self._room.set()
-        self._opened.append(self.store)
-        await open_shared(self.store)
+        await self._open_shared(self.store)
         if settings.batch > 1 and not self.store.capabilities.transactions:
             raise ConfigError("consumer: a batch needs transactions, and this store has none")
         handlers = self.handlers.bind(self.store, settings.lease_seconds, name=self.name)
-        self._opened.append(handlers)
-        await open_shared(handlers)
+        await self._open_shared(handlers)
         durable_inbox = DurableInbox(self.store, self.name, strict=handlers.strict is not None)
-        context = ConsumerContext(
-            settings, handlers, durable_inbox, self._clock, self._observers, counts=self._counts
-        )
         self._relay = Relay(
             self.store,
             StoredMessages(handlers),
@@ -216,103 +151,45 @@ class Consumer:
             observers=self._observers,
             clock=self._clock,
         )
+        self._relay.on_breakdown = self._part_broke_down
         await self._relay.start()
-        self._watching = asyncio.create_task(self._watch(self._relay), name="watching")
-        self._opened.append(self.source)
-        await self._open_source()
-        self._trials, self._held = MessageProcessor(context), {}
+        await self._open_shared(self.source)
+        return ConsumerContext(
+            settings, handlers, durable_inbox, self._clock, self._observers, counts=self._counts
+        )
+
+    def _begin(self, context: ConsumerContext) -> None:
+        settings, capabilities = self.settings, self.source.capabilities
+        self._trials = MessageProcessor(context)
         self._keys = KeyQueues(self._trials.finish, self._left, self._broke_down)
         if settings.mode == "direct":
-            most = self.source.capabilities.max_unacked or settings.max_in_flight
+            most = capabilities.max_unacked or settings.max_in_flight
             room = min(settings.max_in_flight, most)
             self._keys.detours = context.detours = Detours(context, room, self._keys.count)
-        self._context = context
-        redelivers = self.source.capabilities.redelivers_seconds
-        warn_of_a_short_memory(self.name, settings.dedup_seconds, redelivers)
-        self._receiving = asyncio.create_task(self._receive(context), name="receiving")
-        self._receiving.add_done_callback(self._receiving_ended)
+        warn_of_a_short_memory(self.name, settings.dedup_seconds, capabilities.redelivers_seconds)
+        self._receiver = Receiver(lambda: self._receive(context))
+        self._receiver.start(self._broke_down)
 
-    async def _open_source(self) -> None:
-        """Open the source, which may wait; raises if the relay of the backlog breaks down first."""
-        assert self._watching is not None
-        opening = asyncio.create_task(open_shared(self.source), name="opening")
-        try:
-            await asyncio.wait({opening, self._watching}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not opening.done():
-                await end(opening)
-        if self._error is not None:
-            raise self._error
-        await opening
-
-    async def _finish(self, seconds: float) -> None:
-        context, keys, receiving = self._context, self._keys, self._receiving
-        assert context is not None
-        assert keys is not None
-        assert receiving is not None
+    async def _finish(self, context: ConsumerContext) -> None:
         context.stopping.set()
-        await end(receiving)
+        if self._receiver is not None:
+            await self._receiver.stop()
         with contextlib.suppress(Exception):
             await self.source.pause()
-        await keys.settle(seconds)
+        if self._keys is not None:
+            await self._unless_killed(self._keys.wait(), self.settings.stop_seconds)
+            await self._keys.stop()
         if self._trials is not None:
             await self._trials.close()
-        await asyncio.shield(self._close(at_once=seconds == 0.0))
+        self._receiver = self._keys = self._trials = None
 
-    async def _close(self, *, at_once: bool = False) -> None:
-        relay, self._relay = self._relay, None
-        if relay is not None:
-            await (relay.kill() if at_once else relay.stop())
-        if self._watching is not None:
-            await asyncio.wait({self._watching})
-        opened, self._opened = self._opened, []
-        for thing in reversed(opened):
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(_CLOSE_SECONDS):  # a driver may hang on a dead server
-                    await close_shared(thing)
-        self._context = self._keys = self._trials = self._receiving = None
-        self._stopped.set()
-
-    async def _start_patiently(self, asked: asyncio.Event) -> None:
-        pause, told = _FIRST_PAUSE, False
-        while not asked.is_set():
-            try:
-                await self.start()
-            except SchemaError:
-                raise
-            except StoreError as error:
-                if not told:
-                    _log.warning("the store is away (will go on trying): %s", error)
-                    told = True
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await asked.wait()
-                pause = min(pause * 2, 10.0)
-            else:
-                return
-
-    async def _watch(self, relay: Relay) -> None:
-        """Learn of it when the relay of the backlog breaks down: it stops by itself then."""
-        try:
-            await relay.wait()
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:
-            self._broke_down(error)
-
-    def _receiving_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._broke_down(error)
-
-    def _broke_down(self, error: BaseException) -> None:
-        """A part has ended by an error it should not have met: stop, rather than work in part."""
-        if self._error is not None:
-            return
-        self._error = error
-        if self._context is not None:  # else it has only begun to start, and raises it
-            self._context.tell(Alarm(self._context.stream, "the consumer broke down", str(error)))
-            _log.error("a part of the consumer ended by an error: it stops", exc_info=error)
-            self._breakdown = asyncio.create_task(self.kill())
+    async def _close_opened(self) -> None:
+        if self._relay is not None:
+            await self._unless_killed(self._relay.stop())
+            if self._killed.is_set():
+                await self._relay.kill()
+            self._relay = None
+        await super()._close_opened()
 
     # -- receiving ----------------------------------------------------------------------------
     async def _receive(self, context: ConsumerContext) -> None:
@@ -419,6 +296,17 @@ class Consumer:
         self._in_flight -= count
         if self._in_flight < self.settings.max_in_flight:
             self._room.set()
+
+
+class Receiver(Service):
+    """The loop that takes messages from the source."""
+
+    def __init__(self, receive: Callable[[], Awaitable[None]]) -> None:
+        super().__init__()
+        self._receive = receive
+
+    async def loop(self) -> None:
+        await self._receive()
 
 
 def _name_of(settings: ConsumerSettings, handlers: Handlers, source: Source) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.engine.handlers.handlers import Handlers
 from postroom.model.clock import Clock
-from postroom.observer import Alarm, Fact, Observer, StoreTrouble
+from postroom.observer import Alarm, Fact, Observer, StoreTrouble, tell
 from postroom.record import Record, short_error
 from postroom.settings import ConsumerSettings
 from postroom.source import Delivery
@@ -88,12 +88,7 @@ class ConsumerContext:
         return self.durable_inbox.stream
 
     def tell(self, fact: Fact) -> None:
-        """Tell the observers; one that raises must not stop a message half-way."""
-        for observer in self.observers:
-            try:
-                observer.observe(fact)
-            except Exception:
-                _log.exception("an observer failed at %s", type(fact).__name__)
+        tell(self.observers, fact)
 
     async def pause(self, seconds: float) -> None:
         """Wait so long, or until the consumer stops."""

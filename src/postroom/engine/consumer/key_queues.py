@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from postroom.engine.consumer.context import Received
-from postroom.engine.service import end
+from postroom.engine.service import crash_of, end
 
 if TYPE_CHECKING:
     from postroom.engine.consumer.detours import Detours
@@ -51,11 +51,14 @@ class KeyQueues:
         """Return how many messages of a key are in hand."""
         return len(self._queues.get(key, ()))
 
-    async def settle(self, seconds: float) -> None:
-        """Wait for what runs; what still runs after that time is cancelled."""
+    async def wait(self) -> None:
+        """Wait for the messages in hand."""
         if self._tasks:
-            _, late = await asyncio.wait(self._tasks, timeout=seconds)
-            await end(*late)
+            await asyncio.wait(self._tasks)
+
+    async def stop(self) -> None:
+        """Cancel the handlers that still run."""
+        await end(*self._tasks)
 
     async def _work(self, key: bytes) -> None:
         queue, detoured = self._queues[key], False
@@ -103,5 +106,5 @@ class KeyQueues:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if (error := crash_of(task)) is not None:
             self._on_error(error)

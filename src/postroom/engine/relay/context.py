@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -17,12 +16,10 @@ from postroom.engine.relay.witnesses import Witnesses
 from postroom.engine.service import is_cancelled
 from postroom.errors import StoreError
 from postroom.model.clock import Clock
-from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, StoreTrouble
+from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, StoreTrouble, tell
 from postroom.record import short_error
 from postroom.settings import RelaySettings
 from postroom.store import Store
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -97,12 +94,7 @@ class RelayContext:
         )
 
     def tell(self, fact: Fact) -> None:
-        """Tell the observers; one that raises must not stop a delivery half-way."""
-        for observer in self.observers:
-            try:
-                observer.observe(fact)
-            except Exception:
-                _log.exception("an observer failed at %s", type(fact).__name__)
+        tell(self.observers, fact)
 
     def trouble(self, doing: str, error: BaseException) -> None:
         self.tell(StoreTrouble(self.stream, doing, short_error(error)))

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from uuid import uuid4
 
 from postroom import notifier
 from postroom.broker import Broker
 from postroom.engine.breaker import Breaker
 from postroom.engine.failure_policy import FailurePolicy
+from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.block_repair import BlockRepair
 from postroom.engine.relay.context import Counts, RelayContext, Vitals
 from postroom.engine.relay.heartbeat import Heartbeat, Patience
@@ -25,30 +24,29 @@ from postroom.engine.relay.stager import Stager
 from postroom.engine.relay.suspects import Suspects
 from postroom.engine.relay.watcher import Watcher
 from postroom.engine.relay.worker import Worker
-from postroom.engine.runner import run_all
 from postroom.engine.service import Service
-from postroom.engine.sharing import close_shared, open_shared
-from postroom.errors import ConfigError, SchemaError, StoreError
+from postroom.errors import ConfigError, StoreError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.suggest import unknown
-from postroom.observer import Alarm, Observer, Woken
+from postroom.observer import Observer, Woken
 from postroom.record import Record, short_error
 from postroom.registry import load_broker, load_store
 from postroom.settings import RelaySettings
 from postroom.store import Store
 
 _TICK = 0.02
-_CLOSE_SECONDS = 10.0
-_log = logging.getLogger(__name__)
+_LEAVE_SECONDS = 5.0
 
 
-class Relay:
+class Relay(Lifecycle[RelayContext]):
     """Delivers the events of one stream, in order, at least once.
 
     Any number of relays may serve a stream, in this or other processes: they share its lanes.
     Settings are those of RelaySettings, given whole or by name: `Relay(store, broker,
     batch_size=500)`. The relay opens what it is given as URLs, and also objects it is handed.
     """
+
+    _noun = "relay"
 
     def __init__(
         self,
@@ -64,25 +62,13 @@ class Relay:
         self.settings = _merge(settings or RelaySettings(), options)
         self.store = load_store(store) if isinstance(store, str) else store
         self.broker = load_broker(broker) if isinstance(broker, str) else broker
-        self._observers = tuple(observers)
+        super().__init__(observers)
         self._clock = clock or SystemClock()
         self._owner = owner
-        self._context: RelayContext | None = None
         self._services: list[Service] = []
         self._workers: list[Worker] = []
-        self._opened: list[Any] = []
-        self._endings: set[asyncio.Task[None]] = set()
         self._unsubscribe: Callable[[], None] = _nothing
-        self._stopped = asyncio.Event()
-        self._lifecycle_lock = asyncio.Lock()
         self._counts = Counts()
-        self._error: BaseException | None = None
-        self._breakdown: asyncio.Task[None] | None = None
-
-    # -- life (S4.3) --------------------------------------------------------------------------
-    @property
-    def is_running(self) -> bool:
-        return self._context is not None
 
     @property
     def counts(self) -> Counts:
@@ -101,57 +87,6 @@ class Relay:
     def owner(self) -> str | None:
         """The id under which the running relay holds its lanes: a new one at each start."""
         return self._context.owner if self._context else None
-
-    async def start(self) -> None:
-        """Open store and destination and begin; returns at once. A second call does nothing.
-
-        Raises SchemaError if the tables are not there. A destination that is away is waited for.
-        """
-        async with self._lifecycle_lock:
-            if self._context is not None:
-                if not self._context.stopping:
-                    return
-                await self._finish(self._context)  # a stop that was cancelled half-way
-            try:
-                context = await self._open()
-            except BaseException:
-                self._context = None
-                await asyncio.shield(self._close_opened())
-                raise
-            if self._context is not context:  # killed meanwhile
-                await self._close_opened()
-                return
-            if self._stopped.is_set():
-                self._stopped = asyncio.Event()  # the last life may have had another event loop
-            self._error = None
-            self._subscribe(context)
-            for service in self._services:
-                service.start(self._broke_down)
-
-    async def stop(self) -> None:
-        """Finish what is in flight within `stop_seconds`, settle it, give the lanes back.
-
-        If the call is cancelled the stop goes on; another call waits for it.
-        """
-        await self._to_the_end(self._stop())
-
-    async def kill(self) -> None:
-        """Stop at once. What is in flight may be sent again by whoever takes the lanes next."""
-        if self._context is not None:
-            await self._to_the_end(self._tear_down(self._context, polite=False))
-
-    async def wait(self) -> None:
-        """Wait until the relay has stopped; raises the error if one of its parts broke down."""
-        await self._stopped.wait()
-        if self._error is not None:
-            raise self._error
-
-    async def run(self) -> bool:
-        """Run until SIGTERM or SIGINT; a second signal stops at once.
-
-        Returns True if it stopped in peace, False if at once. Raises what broke it down.
-        """
-        return await run_all((self,))
 
     async def drain(self) -> Counts:
         """Send what is due now, stop, return the counts; ends early if the destination is away.
@@ -180,22 +115,17 @@ class Relay:
             raise self._error
         return counts
 
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
+    # -- life ---------------------------------------------------------------------------------
+    @property
+    def _title(self) -> str:
+        return f"the relay of stream {self.settings.stream}"
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.stop()
+    @property
+    def _fact_stream(self) -> str:
+        return self.settings.stream
 
-    # -- inside -------------------------------------------------------------------------------
     async def _open(self) -> RelayContext:
-        self._opened = [self.store]
-        await open_shared(self.store)
+        await self._open_shared(self.store)
         # Handlers run in the store's transactions, unless they were given others.
         bound = self.broker.bind(
             self.store, self.settings.lease_seconds, stream=self.settings.stream
@@ -203,13 +133,35 @@ class Relay:
         outbox_id = await self.store.identity()
         context = self._build(bound)
         context.outbox_id = outbox_id
-        self._opened.append(bound)
         try:
-            await open_shared(bound)
+            await self._open_shared(bound)
         except Exception as error:
             context.outage(short_error(error))
         return context
 
+    def _begin(self, context: RelayContext) -> None:
+        self._subscribe(context)
+        for service in self._services:
+            service.start(self._broke_down)
+
+    async def _finish(self, context: RelayContext) -> None:
+        if not self._killed.is_set():
+            context.stopping = True
+            context.beat_now.set()
+            context.wake()
+            await self._unless_killed(_nothing_in_flight(context), self.settings.stop_seconds)
+        self._unsubscribe()
+        for service in reversed(self._services):
+            await service.stop()
+        if not self._killed.is_set():
+            with contextlib.suppress(StoreError, TimeoutError):
+                async with asyncio.timeout(_LEAVE_SECONDS):
+                    await context.store.leave(context.stream, context.owner)
+        context.recount()
+        self._counts = context.counts
+        self._services, self._workers = [], []
+
+    # -- inside -------------------------------------------------------------------------------
     def _subscribe(self, context: RelayContext) -> None:
         loop = asyncio.get_running_loop()
 
@@ -262,18 +214,7 @@ class Relay:
             self._services.append(Pruner(context))
         if broker.capabilities.keeps_inbox:
             self._services.append(InboxPruner(context, broker.forget_accepted))
-        self._context = context
         return context
-
-    def _broke_down(self, error: BaseException) -> None:
-        """A part has ended by an error it should not have met: stop, rather than work in part."""
-        if self._context is not None and self._error is None:
-            self._error = error
-            self._context.tell(
-                Alarm(self._context.stream, "the relay broke down", short_error(error))
-            )
-            _log.error("a part of the relay ended by an error: the relay stops", exc_info=error)
-            self._breakdown = asyncio.create_task(self.kill())
 
     async def _try_alone(self, record: Record) -> None:
         if self._context is not None:
@@ -292,77 +233,10 @@ class Relay:
         done = aside and all(worker.found_nothing for worker in self._workers)
         return (not staged.ready or done) and all(flight.is_empty for flight in context.flights)
 
-    async def _start_patiently(self, asked: asyncio.Event) -> None:
-        """Start; while the store is away, say so once and go on trying (S1.8)."""
-        pause, told = 0.1, False
-        while not asked.is_set():
-            try:
-                await self.start()
-            except SchemaError:
-                raise
-            except StoreError as error:
-                if not told:
-                    context, self._context, told = self._build(self.broker), None, True
-                    context.trouble("opening the store (will go on trying)", error)
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await asked.wait()
-                pause = min(pause * 2, 10.0)
-            else:
-                return
 
-    async def _to_the_end(self, ending: Coroutine[Any, Any, None]) -> None:
-        """Run it in a task of its own: whoever asks may be a handler, which ends with the relay."""
-        task = asyncio.create_task(ending)
-        self._endings.add(task)
-        task.add_done_callback(self._endings.discard)
-        await asyncio.shield(task)
-
-    async def _stop(self) -> None:
-        async with self._lifecycle_lock:  # not in the middle of a start, and once
-            if self._context is not None:
-                await self._finish(self._context)
-
-    async def _finish(self, context: RelayContext) -> None:
-        context.stopping = True
-        context.beat_now.set()
-        context.wake()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.stop_seconds):
-                while not all(f.is_empty for f in context.flights):
-                    await asyncio.sleep(_TICK)  # rare, and no hurry: no event is worth it
-                    if self._context is not context:
-                        return  # killed meanwhile
-        await self._tear_down(context, polite=True)
-
-    async def _tear_down(self, context: RelayContext, *, polite: bool) -> None:
-        """End the life of an office; a call that comes too late, or beside another, is harmless."""
-        if self._context is not context:
-            return
-        self._unsubscribe()
-        for service in reversed(self._services):
-            await service.stop()
-        if polite:
-            with contextlib.suppress(StoreError, TimeoutError):
-                async with asyncio.timeout(5.0):
-                    await context.store.leave(context.stream, context.owner)
-        if self._context is not context:
-            return
-        context.recount()
-        self._counts = context.counts
-        self._context = None
-        self._services, self._workers = [], []
-        try:
-            await asyncio.shield(self._close_opened())
-        finally:
-            self._stopped.set()
-
-    async def _close_opened(self) -> None:
-        opened, self._opened = self._opened, []
-        for thing in reversed(opened):
-            with contextlib.suppress(Exception):
-                async with asyncio.timeout(_CLOSE_SECONDS):  # a driver may hang on a dead server
-                    await close_shared(thing)
+async def _nothing_in_flight(context: RelayContext) -> None:
+    while not all(flight.is_empty for flight in context.flights):  # noqa: ASYNC110 - rare
+        await asyncio.sleep(_TICK)
 
 
 def _nothing() -> None:

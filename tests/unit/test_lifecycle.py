@@ -1,0 +1,215 @@
+"""The life cycle that a relay, a consumer and a bus share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from postroom import Bus, Consumer, Handlers, Relay
+from postroom.brokers import MemoryBroker
+from postroom.model.envelope import ID, TYPE
+from postroom.model.incoming import Incoming
+from postroom.observer import Alarm
+from postroom.sources.memory import MemoryQueue, MemorySource
+from postroom.stores.memory import MemoryStore
+from postroom.testing.store.tools import until
+
+KINDS = ["relay", "consumer", "bus"]
+
+
+class Faulty(MemoryStore):
+    """Its next `stage` has a bug, once that is switched on; its `open` hangs, if asked to."""
+
+    def __init__(self):
+        super().__init__()
+        self.bug = asyncio.Event()
+        self.hangs = self.reached = None
+
+    async def open(self):
+        if self.hangs is not None:
+            self.reached.set()
+            await self.hangs.wait()
+        await super().open()
+
+    async def stage(self, *args):
+        if self.bug.is_set():
+            self.bug.clear()
+            raise ZeroDivisionError("a bug")
+        return await super().stage(*args)
+
+
+class Notes:
+    def __init__(self):
+        self.alarms = []
+
+    def observe(self, fact):
+        if isinstance(fact, Alarm):
+            self.alarms.append((fact.stream, fact.about))
+
+
+def make(kind, store, *, observers=(), handlers=None, queue=None):
+    quick = {"lease_seconds": 5.0, "observers": observers}
+    if kind == "relay":
+        return Relay(store, MemoryBroker(), poll_seconds=0.01, **quick)
+    if kind == "consumer":
+        source = MemorySource(queue)
+        return Consumer(source, store, handlers or Handlers(name="payments"), **quick)
+    bus = Bus(poll_seconds=0.01, **quick)
+    bus.module("orders", store)
+    bus.module("billing", MemoryStore())
+    return bus
+
+
+@pytest.fixture(params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.mark.req("S4.3")
+async def test_a_service_that_crashes_stops_the_whole_and_is_reported_once(kind, caplog):
+    store, notes, told = Faulty(), Notes(), []
+    one = make(kind, store, observers=[notes])
+    one.on_breakdown = told.append
+    await one.start()
+    assert one.is_running
+    store.bug.set()
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        await asyncio.wait_for(one.wait(), 10)
+    assert not one.is_running
+    assert told == [one.error]
+    ((crashed, about),) = notes.alarms
+    assert about == "the relay broke down"
+    errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert [(e.getMessage(), e.exc_info[1]) for e in errors] == [
+        (f"the relay of stream {crashed} broke down and stops: a service crashed", one.error)
+    ]
+    async with one:  # it can be started again
+        assert one.is_running
+        assert one.error is None
+
+
+async def test_the_healthy_relays_of_a_broken_bus_stop_gracefully():
+    store, left = Faulty(), []
+    healthy = MemoryStore()
+    leave = healthy.leave
+
+    async def noted(stream, owner):
+        left.append(stream)
+        await leave(stream, owner)
+
+    healthy.leave = noted
+    bus = Bus(poll_seconds=0.01, lease_seconds=5.0)
+    bus.module("orders", store)
+    bus.module("billing", healthy)
+    await bus.start()
+    store.bug.set()
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(bus.wait(), 10)
+    assert sorted(left) == ["inbox.billing", "main"]
+    assert (await healthy.leases("main")).members == ()
+
+
+async def test_a_bus_does_not_start_if_a_relay_breaks_down_meanwhile():
+    crashing, slow = Faulty(), Faulty()
+    crashing.bug.set()
+    slow.hangs, slow.reached = asyncio.Event(), asyncio.Event()
+    bus = Bus(poll_seconds=0.01, lease_seconds=5.0)
+    bus.module("orders", crashing)
+    bus.module("billing", slow)
+    with pytest.raises(ZeroDivisionError):
+        await asyncio.wait_for(bus.start(), 10)
+    assert not bus.is_running
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_on_breakdown_that_fails_stops_nothing(kind, caplog):
+    store = Faulty()
+    one = make(kind, store)
+    one.on_breakdown = lambda _: 1 / 0
+    await one.start()
+    store.bug.set()
+    with pytest.raises(ZeroDivisionError, match="a bug"):
+        await asyncio.wait_for(one.wait(), 10)
+    assert sum("on_breakdown of" in record.getMessage() for record in caplog.records) == 1
+
+
+async def test_a_receive_that_a_cancelled_call_ends_is_a_breakdown():
+    """The consumer seemed to run, and received nothing."""
+    notes = Notes()
+    consumer = make("consumer", MemoryStore(), observers=[notes])
+
+    async def cancelled():
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        await future
+
+    consumer.source.receive = cancelled
+    await consumer.start()
+    with pytest.raises(RuntimeError, match="ended by a cancelled call"):
+        await asyncio.wait_for(consumer.wait(), 10)
+    assert notes.alarms == [("inbox.payments", "the consumer broke down")]
+
+
+async def test_a_kill_ends_a_start_that_hangs(kind):
+    store = Faulty()
+    store.hangs, store.reached = asyncio.Event(), asyncio.Event()
+    one = make(kind, store)
+    starting = asyncio.create_task(one.start())
+    await store.reached.wait()
+    await asyncio.wait_for(one.kill(), 10)
+    await asyncio.wait_for(starting, 10)
+    assert not one.is_running
+    await one.wait()
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    store.hangs = None
+    async with one:
+        assert one.is_running
+
+
+def hanging():
+    handlers, reached = Handlers(name="payments", transaction=False), asyncio.Event()
+
+    @handlers.on("order.created")
+    async def handle(event, tx):
+        reached.set()
+        await asyncio.Event().wait()
+
+    return handlers, reached
+
+
+async def test_a_kill_shortens_a_stop():
+    handlers, reached = hanging()
+    queue = MemoryQueue()
+    queue.send(Incoming("orders", b"{}", {ID: "m-1", TYPE: "order.created"}))
+    consumer = make("consumer", MemoryStore(), handlers=handlers, queue=queue)
+    await consumer.start()
+    await reached.wait()
+    stopping = asyncio.create_task(consumer.stop())
+
+    async def has_begun():
+        return consumer._stopping
+
+    await until(has_begun)
+    assert consumer.is_running
+    await asyncio.wait_for(consumer.kill(), 10)  # stop_seconds is longer
+    await stopping
+    assert not consumer.is_running
+    assert not queue.acked
+
+
+async def test_a_handler_may_stop_its_consumer():
+    """The stop waited for the handler, was cancelled with it, and the consumer hung half-way."""
+    handlers, queue = Handlers(name="payments", transaction=False), MemoryQueue()
+    queue.send(Incoming("orders", b"{}", {ID: "m-1", TYPE: "order.created"}))
+    consumer = make("consumer", MemoryStore(), handlers=handlers, queue=queue)
+
+    @handlers.on("order.created")
+    async def handle(event, tx):
+        await consumer.kill()
+
+    await consumer.start()
+    await asyncio.wait_for(consumer.wait(), 10)
+    assert not consumer.is_running
+    assert asyncio.all_tasks() == {asyncio.current_task()}
