@@ -119,7 +119,7 @@ def test_the_limits_are_stated():
     _, _, limits = (ROOT / "docs/explanation/promises.md").read_text().partition("## Limits\n")
     assert "no agreement in real time" in limits
     assert "Repeats are normal" in limits
-    assert "Handlers must bear a repeat" in limits
+    assert "Handlers must be idempotent" in limits
 
 
 # -- links ------------------------------------------------------------------------------------
