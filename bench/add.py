@@ -24,6 +24,7 @@ import tempfile
 import time
 from datetime import UTC, datetime
 from hashlib import md5
+from pathlib import Path
 from uuid import uuid4
 
 from bench.rounds import say
@@ -121,7 +122,7 @@ async def sqlite_contest(folder):
     path = os.path.join(folder, "add.db")
     from postroom.stores.sqlite import SqliteStore
 
-    await SqliteStore(path).migrate()
+    await SqliteStore(Path(path)).migrate()
     conn = sqlite3.connect(path)
     conn.execute("CREATE TABLE orders (name TEXT)")
     insert, order = statements(lambda _: "?", "1700000000000000")

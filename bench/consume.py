@@ -208,7 +208,7 @@ async def ours(ground, url, messages, workers, **options):
         if not left:
             finished.set()
 
-    store = PostgresStore.from_url(f"{url}?pool_size={workers}")
+    store = PostgresStore(f"{url}?pool_size={workers}")
     consumer = Consumer(ground.source(), store, handlers, **options)
     await consumer.start()
     await finished.wait()

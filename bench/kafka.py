@@ -74,9 +74,11 @@ async def speed(servers, args):
     config = {**settings.producer(), **settings.batching(500_000, one_by_one=False)}
     producer = Producer({**config, "log_level": 0})
     reporter = CountingReporter()
-    brokers = {"postroom": KafkaBroker(servers)}
+    brokers = {"postroom": KafkaBroker(f"kafka://{servers}")}
     if args.transactions:  # its many threads disturb the others: only when asked for
-        brokers["postroom, transactions"] = KafkaBroker(servers, delivery="transactional")
+        brokers["postroom, transactions"] = KafkaBroker(
+            f"kafka://{servers}", delivery="transactional"
+        )
     for broker in brokers.values():
         await broker.open()
 

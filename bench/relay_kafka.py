@@ -108,7 +108,7 @@ def measure(ground, servers, args):
     config = {**settings.producer(), **batching, "log_level": 0}
 
     def broker():
-        return KafkaBroker(servers, topic=topic)
+        return KafkaBroker(f"kafka://{servers}", topic=topic)
 
     contests = {
         BARE: lambda: bare(ground.url, config, topic, args.batch, headers=False),

@@ -22,7 +22,7 @@ class KafkaTopic:
         """A relay's destination."""
         from postroom.brokers.kafka import KafkaBroker
 
-        return KafkaBroker(self.servers, topic=self.name)
+        return KafkaBroker(f"kafka://{self.servers}", topic=self.name)
 
     def clear(self):
         """Nothing: what lies in a topic slows nobody."""

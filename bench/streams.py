@@ -64,8 +64,8 @@ async def deliver(ground, servers, topic, *, beside):
             await stack.enter_async_context(dead)
             await journal.opened.wait()
         relay = Relay(
-            ground.store(), KafkaBroker(servers, topic=topic), batch_size=500, max_batch_size=500,
-            keep_done_seconds=0,
+            ground.store(), KafkaBroker(f"kafka://{servers}", topic=topic),
+            batch_size=500, max_batch_size=500, keep_done_seconds=0,
         )  # fmt: skip
         began = time.perf_counter()
         done = (await relay.drain()).done

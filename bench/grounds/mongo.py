@@ -35,7 +35,7 @@ class MongoGround:
         from postroom.stores.mongo import MongoStore
 
         self.url = url
-        asyncio.run(MongoStore.from_url(url).migrate())
+        asyncio.run(MongoStore(url).migrate())
         self._client = pymongo.MongoClient(url)
         self._db = self._client.get_default_database()
         self.version = f"MongoDB {self._client.server_info()['version']}"
@@ -49,7 +49,7 @@ class MongoGround:
     def store(self):
         from postroom.stores.mongo import MongoStore
 
-        return MongoStore.from_url(self.url)
+        return MongoStore(self.url)
 
     def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
         from postroom.transactions.mongo import without_transaction

@@ -32,7 +32,7 @@ class MysqlGround:
         from postroom.stores.mysql import MysqlStore
 
         self.url = url
-        asyncio.run(MysqlStore.from_url(url).migrate())
+        asyncio.run(MysqlStore(url).migrate())
         self._connection = connect(url)
         self.version = self._run("SELECT VERSION()")[0][0]
 
@@ -49,7 +49,7 @@ class MysqlGround:
     def store(self):
         from postroom.stores.mysql import MysqlStore
 
-        return MysqlStore.from_url(self.url)
+        return MysqlStore(self.url)
 
     def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
         from postroom.transactions import resolve_sync

@@ -21,7 +21,7 @@ class PostgresGround:
         from postroom.stores.postgres import PostgresStore
 
         self.url = url
-        asyncio.run(PostgresStore.from_url(url).migrate())
+        asyncio.run(PostgresStore(url).migrate())
         self._connection = psycopg.connect(url, autocommit=True)
         number = self._connection.info.server_version
         self.version = f"PostgreSQL {number // 10000}.{number % 10000}"
@@ -34,7 +34,7 @@ class PostgresGround:
     def store(self):
         from postroom.stores.postgres import PostgresStore
 
-        return PostgresStore.from_url(self.url)
+        return PostgresStore(self.url)
 
     def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
         from postroom.transactions import resolve_sync

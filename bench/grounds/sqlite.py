@@ -5,6 +5,7 @@ import os
 import shutil
 import sqlite3
 import tempfile
+from pathlib import Path
 
 from bench.grounds.events import BLOCKED, BLOCKED_LANE, PAYLOAD_TEXT, message, rows
 from postroom.model.clock import host_microseconds
@@ -39,12 +40,12 @@ class SqliteGround:
         shutil.rmtree(self._folder)
 
     def store(self):
-        return SqliteStore(self._path)
+        return SqliteStore(Path(self._path))
 
     def prepare(self, name, events, keys, hot=0.0, crowd=None, number=0):
         """Make the file that the rounds of this name start from."""
         path = self._prepared[name] = os.path.join(self._folder, f"{len(self._prepared)}.db")
-        asyncio.run(SqliteStore(path).migrate())
+        asyncio.run(SqliteStore(Path(path)).migrate())
         connection = connect(path)
         if crowd:
             _crowd(connection, crowd, number)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from postroom.broker import (
     CONFIRMED,
@@ -25,16 +25,20 @@ from postroom.broker import (
 from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
 from postroom.engine.consumer.messages import to_message, to_record
 from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.handlers.options import ModuleOptions
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
 from postroom.model.incoming import Incoming
+from postroom.model.option_reader import refuse_unknown, with_options
 from postroom.model.text import check_setting
 from postroom.observer import Observer
+from postroom.options import BusOptions
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, short_error
 from postroom.registry import load_store
+from postroom.settings import RelaySettings
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 from postroom.transactions.queries import check_prefix
@@ -49,7 +53,7 @@ class Module:
     handlers              `@module.on(type)` registers with them
     """
 
-    def __init__(self, name: str, store: Store, **options: Any) -> None:
+    def __init__(self, name: str, store: Store, **options: Unpack[ModuleOptions]) -> None:
         self.name = name
         self.store = store
         self.outbox = Outbox().within(store.tables)
@@ -78,8 +82,14 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
     _noun = "bus"
 
     def __init__(
-        self, store: str | None = None, *, observers: Iterable[Observer] = (), **settings: Any
+        self,
+        store: str | None = None,
+        *,
+        observers: Iterable[Observer] = (),
+        **settings: Unpack[BusOptions],
     ) -> None:
+        refuse_unknown("bus setting", settings, BusOptions.__annotations__)
+        with_options(RelaySettings(), settings, "bus setting")  # refused now, not at the start
         super().__init__(observers)
         self._store = store
         self._settings = settings
@@ -96,7 +106,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
         store: Store | str | None = None,
         *,
         prefix: str | None = None,
-        **options: Any,
+        **options: Unpack[ModuleOptions],
     ) -> Module:
         """Add a module; asked for again by its name alone, it is the same one.
 
@@ -113,7 +123,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
         if where is None:
             raise ConfigError(f"module {name!r} needs a store: Bus(url), or bus.module(…, store=…)")
         if isinstance(where, str):
-            where = load_store(_with_prefix(where, prefix or f"{name}_"))
+            where = load_store(where, prefix=check_prefix(prefix or f"{name}_"))
         elif prefix is not None:
             raise ConfigError("a store that is given as an object has its prefix already")
         made = self._modules[name] = Module(name, where, **options)
@@ -297,11 +307,6 @@ async def _keep(
 def _stored_message(record: Record, outbox_id: str) -> tuple[Incoming, Record]:
     message = to_message(record, outbox_id)
     return message, to_record(message)
-
-
-def _with_prefix(url: str, prefix: str) -> str:
-    check_prefix(prefix)
-    return f"{url}{'&' if '?' in url else '?'}prefix={prefix}"
 
 
 async def _all(calls: Iterable[Coroutine[Any, Any, None]]) -> None:

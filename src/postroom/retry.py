@@ -6,12 +6,12 @@ import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import timedelta
 from typing import Literal
 
 from postroom.errors import ConfigError
+from postroom.model.durations import Seconds, to_seconds
 
-Backoff = Callable[[int], timedelta | float]
+Backoff = Callable[[int], Seconds]
 """From the number of the attempt that failed (1, 2, …) to the wait before the next one."""
 
 
@@ -20,23 +20,19 @@ _log = logging.getLogger(__name__)
 MAX_WAIT_SECONDS = 366 * 86_400.0
 
 
-def _seconds(value: timedelta | float) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
-
-
 @dataclass(frozen=True, slots=True)
 class Exponential:
     """Exponential backoff with full jitter: between 0 and `base * 2^(n-1)`, at most `maximum`."""
 
-    base: timedelta | float = 0.5
-    maximum: timedelta | float = 300.0
+    base: Seconds = 0.5
+    maximum: Seconds = 300.0
     random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_range(self.base, self.maximum)
 
     def __call__(self, attempt: int) -> float:
-        ceiling = min(_seconds(self.maximum), _seconds(self.base) * 2.0 ** min(attempt - 1, 64))
+        ceiling = min(to_seconds(self.maximum), to_seconds(self.base) * 2.0 ** min(attempt - 1, 64))
         return ceiling * self.random()
 
 
@@ -44,15 +40,15 @@ class Exponential:
 class Linear:
     """Linear backoff with jitter: half to all of `base * n`, at most `maximum`."""
 
-    base: timedelta | float = 1.0
-    maximum: timedelta | float = 300.0
+    base: Seconds = 1.0
+    maximum: Seconds = 300.0
     random: Callable[[], float] = field(default=random.random, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_range(self.base, self.maximum)
 
     def __call__(self, attempt: int) -> float:
-        ceiling = min(_seconds(self.maximum), _seconds(self.base) * attempt)
+        ceiling = min(to_seconds(self.maximum), to_seconds(self.base) * attempt)
         return ceiling * (0.5 + self.random() / 2)
 
 
@@ -60,18 +56,18 @@ class Linear:
 class Constant:
     """The same wait every time."""
 
-    wait: timedelta | float = 1.0
+    wait: Seconds = 1.0
 
     def __post_init__(self) -> None:
-        if not 0 <= _seconds(self.wait) <= MAX_WAIT_SECONDS:
+        if not 0 <= to_seconds(self.wait) <= MAX_WAIT_SECONDS:
             raise ConfigError(f"backoff: the wait is from 0 to a year, not {self.wait}")
 
     def __call__(self, attempt: int) -> float:  # noqa: ARG002 - the shape of a backoff
-        return _seconds(self.wait)
+        return to_seconds(self.wait)
 
 
-def _check_range(base: timedelta | float, maximum: timedelta | float) -> None:
-    if not 0 < _seconds(base) <= _seconds(maximum) <= MAX_WAIT_SECONDS:
+def _check_range(base: Seconds, maximum: Seconds) -> None:
+    if not 0 < to_seconds(base) <= to_seconds(maximum) <= MAX_WAIT_SECONDS:
         raise ConfigError(f"backoff: 0 < base <= maximum <= a year, not {base} and {maximum}")
 
 
@@ -103,7 +99,7 @@ class RetryPolicy:
         A backoff function that raises is logged and stood in for: it must not stop the relay.
         """
         try:
-            wait = _seconds(self.backoff(attempt))
+            wait = to_seconds(self.backoff(attempt))
         except Exception:
             _log.exception("the backoff function failed for attempt %s; using the default", attempt)
             wait = Exponential()(attempt)

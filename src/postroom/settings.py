@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Unpack
 
 from postroom.errors import ConfigError
 from postroom.event import (
@@ -14,11 +14,11 @@ from postroom.event import (
     MAX_STREAM_BYTES,
 )
 from postroom.model.message_id import MissingId
+from postroom.model.option_reader import check_numbers
 from postroom.model.suggest import unknown
 from postroom.model.text import check_setting
-from postroom.retry import MAX_WAIT_SECONDS, RetryPolicy
-
-Mode = Literal["direct", "durable"]
+from postroom.options import ConsumerOptions, Mode, RelayOptions
+from postroom.retry import RetryPolicy
 
 _WORDS: Mapping[str, tuple[str, ...]] = {
     "mode": ("direct", "durable"),
@@ -30,7 +30,7 @@ _LONGEST_NAME = MAX_STREAM_BYTES - len(INBOX_STREAM_PREFIX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
-    """How a relay works. All times are seconds.
+    """How a relay works. Times are seconds or timedeltas.
 
     batch_size          a read asks for this many events when little is going on …
     max_batch_size      … and for up to this many when there is a backlog
@@ -69,10 +69,13 @@ class RelaySettings:
     max_outage_seconds: float = 30.0
     name: str = ""
 
+    if TYPE_CHECKING:  # the dataclass makes its own: here it also takes timedeltas
+
+        def __init__(self, **options: Unpack[RelayOptions]) -> None: ...
+
     def __post_init__(self) -> None:
         check_setting("stream", self.stream, MAX_STREAM_BYTES)
-        for name, kind in _NUMBERS.items():
-            _check_number(name, kind, getattr(self, name))
+        check_numbers(self, may_be_zero=("keep_done_seconds",))
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"retry must be a RetryPolicy(…), not {self.retry!r}")
         if self.name != "":
@@ -85,27 +88,9 @@ class RelaySettings:
             raise ConfigError(f"groups is 1, 2, 4 or 8, not {self.groups!r}")
 
 
-_MOST_SECONDS = 100 * MAX_WAIT_SECONDS
-_NUMBERS = {f.name: str(f.type) for f in fields(RelaySettings) if f.type in ("int", "float")}
-
-
-def _check_number(name: str, kind: str, value: object) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConfigError(f"{name} must be a number, not {value!r}")
-    if name == "keep_done_seconds":
-        if not value >= 0:
-            raise ConfigError(f"{name} must be 0 or more, not {value!r}")
-    elif not value > 0:
-        raise ConfigError(f"{name} must be more than 0, not {value!r}")
-    if kind == "int" and not isinstance(value, int):
-        raise ConfigError(f"{name} must be a whole number, not {value!r}")
-    if kind == "float" and value > _MOST_SECONDS:
-        raise ConfigError(f"{name} must be at most a hundred years of seconds, not {value!r}")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How a consumer works. All times are seconds.
+    """How a consumer works. Times are seconds or timedeltas.
 
     name            the consumer's: its kept messages are in the stream `inbox.<name>`. Left empty,
                     it is the name of its handlers, else of its queue or consumer group. Distinct
@@ -149,30 +134,18 @@ class ConsumerSettings:
     dedup_seconds: float = 2_592_000.0
     suspect_limit: int = 3
 
+    if TYPE_CHECKING:  # as in RelaySettings
+
+        def __init__(self, **options: Unpack[ConsumerOptions]) -> None: ...
+
     def __post_init__(self) -> None:
         if self.name:
             check_setting("consumer: name", self.name, _LONGEST_NAME)
         for name, words in _WORDS.items():
             if getattr(self, name) not in words:
                 raise ConfigError(f"consumer: {unknown(name, str(getattr(self, name)), words)}")
-        if not isinstance(self.batch, int):
-            raise ConfigError(f"consumer: batch must be a whole number, not {self.batch!r}")
+        check_numbers(self, "consumer")
         if self.batch > 1 and self.mode == "durable":
             raise ConfigError("consumer: a batch is for mode='direct'; kept messages go one by one")
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"consumer: retry must be a RetryPolicy(…), not {self.retry!r}")
-        for given in fields(self):
-            value = getattr(self, given.name)
-            if given.type in ("int", "float") and (
-                isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0
-            ):
-                raise ConfigError(f"consumer: {given.name} must be more than 0, not {value!r}")
-
-
-def merge(settings: ConsumerSettings | None, options: Mapping[str, Any]) -> ConsumerSettings:
-    """Return the settings with these changed. Raises ConfigError for a name that is none."""
-    known = {given.name for given in fields(ConsumerSettings)}
-    for name in options:
-        if name not in known:
-            raise ConfigError(f"consumer: {unknown('setting', name, known)}")
-    return replace(settings or ConsumerSettings(), **options)

@@ -29,7 +29,7 @@ def own_url(url, what="contract"):
 async def emptied(url):
     """Yield the URL of this worker's database, with all collections made and empty."""
     ours = own_url(url)
-    store = MongoStore.from_url(ours)
+    store = MongoStore(ours)
     await store.migrate()
     await store.close()
     async with AsyncMongoClient(ours) as client:

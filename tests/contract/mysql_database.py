@@ -56,8 +56,8 @@ class MysqlDatabase:
     async def store(self, url=None, **options):
         """A store on this database, migrated and opened."""
         query = "&".join(f"{name}={value}" for name, value in options.items())
-        store = MysqlStore.from_url((url or self.url) + (f"?{query}" if query else ""))
-        await MysqlStore.from_url(self.url).migrate()
+        store = MysqlStore((url or self.url) + (f"?{query}" if query else ""))
+        await MysqlStore(self.url).migrate()
         await store.open()
         try:
             yield store

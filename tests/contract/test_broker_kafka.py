@@ -9,7 +9,7 @@ import pytest
 from postroom.broker import BrokerCapabilities
 from postroom.brokers.kafka import KafkaBroker
 from postroom.testing.broker import Arrival, BrokerContract
-from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, servers, tap
+from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, tap
 
 pytestmark = pytest.mark.server
 LIMIT = 200_000
@@ -33,7 +33,7 @@ class TestKafka(BrokerContract):
     @pytest.fixture
     async def broker(self, place):
         _, url = place
-        broker = KafkaBroker(servers(url), answer_seconds=4, **self.options)
+        broker = KafkaBroker(url, answer_seconds=4, **self.options)
         await broker.open()
         yield broker
         await broker.close()

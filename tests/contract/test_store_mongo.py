@@ -166,7 +166,7 @@ class MongoContract(StoreContract):
         async with AsyncExitStack() as stack:
 
             async def another():
-                store = MongoStore.from_url(url)
+                store = MongoStore(url)
                 await store.migrate()
                 await store.open()
                 stack.push_async_callback(store.close)

@@ -101,7 +101,7 @@ class PostgresContract(FlawContract, StoreContract):
         async with AsyncExitStack() as stack:
 
             async def another():
-                store = PostgresStore.from_url(url)
+                store = PostgresStore(url)
                 await store.migrate()
                 await store.open()
                 stack.push_async_callback(store.close)
@@ -119,7 +119,7 @@ class PostgresContract(FlawContract, StoreContract):
     def write(self):
         @asynccontextmanager
         async def write(store):
-            connect = psycopg.AsyncConnection.connect(store.options.conninfo)
+            connect = psycopg.AsyncConnection.connect(store.settings.conninfo)
             async with await connect as connection, connection.transaction():
                 yield connection
 
@@ -128,7 +128,7 @@ class PostgresContract(FlawContract, StoreContract):
     @pytest.fixture
     def spoil(self, store):
         async def spoil(event_id, flaw):
-            connect = psycopg.AsyncConnection.connect(store.options.conninfo)
+            connect = psycopg.AsyncConnection.connect(store.settings.conninfo)
             async with await connect as connection:
                 await connection.execute(
                     f"UPDATE postroom_outbox SET {flaw} WHERE id = %s", [event_id]
@@ -139,7 +139,7 @@ class PostgresContract(FlawContract, StoreContract):
     @pytest.fixture
     def meddle(self, store):
         async def meddle(statement):
-            connect = psycopg.AsyncConnection.connect(store.options.conninfo)
+            connect = psycopg.AsyncConnection.connect(store.settings.conninfo)
             async with await connect as connection:
                 await connection.execute(statement)
 

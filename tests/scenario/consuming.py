@@ -23,7 +23,7 @@ class Ledger:
         self.url = url
 
     async def create(self):
-        store = PostgresStore.from_url(self.url)
+        store = PostgresStore(self.url)
         await store.migrate()
         await store.close()
         self.run("CREATE TABLE effects (n bigserial, message text, process int)")

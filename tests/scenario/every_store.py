@@ -22,19 +22,19 @@ async def sqlite(request):
 @asynccontextmanager
 async def postgres(request):
     with own_schema(request.getfixturevalue("postgres_url")) as url:
-        yield lambda: PostgresStore.from_url(url)
+        yield lambda: PostgresStore(url)
 
 
 @asynccontextmanager
 async def mysql(request):
     with own_database(request.getfixturevalue("mariadb_url")) as database:
-        yield lambda: MysqlStore.from_url(database.url)
+        yield lambda: MysqlStore(database.url)
 
 
 @asynccontextmanager
 async def mongo(request):
     async with emptied(request.getfixturevalue("mongo_url")) as url:
-        yield lambda: MongoStore.from_url(url)
+        yield lambda: MongoStore(url)
 
 
 STORES = {"sqlite": sqlite, "postgres": postgres, "mysql": mysql, "mongo": mongo}

@@ -12,7 +12,7 @@ class MysqlPlace(Place):
     def __init__(self, database):
         super().__init__()
         self.database = database
-        self.store = MysqlStore.from_url(database.url)
+        self.store = MysqlStore(database.url)
 
     async def open(self):
         await self.store.migrate()
@@ -26,7 +26,7 @@ class MysqlPlace(Place):
         await self.store.close()
 
     def another(self):
-        return MysqlStore.from_url(self.database.url)
+        return MysqlStore(self.database.url)
 
     async def write(self, *events, outbox=None):
         outbox = outbox or self.outbox

@@ -38,7 +38,7 @@ def own_database(server_url):
 @asynccontextmanager
 async def opened(url, *, migrate=True):
     """Give a store that is open."""
-    store = PostgresStore.from_url(url)
+    store = PostgresStore(url)
     if migrate:
         await store.migrate()
     await store.open()
@@ -59,7 +59,7 @@ class PostgresPlace(Place):
     def __init__(self, url):
         super().__init__()
         self.url = url
-        self.store = PostgresStore.from_url(url)
+        self.store = PostgresStore(url)
 
     async def open(self):
         await self.store.migrate()
@@ -74,7 +74,7 @@ class PostgresPlace(Place):
         await self.store.close()
 
     def another(self):
-        return PostgresStore.from_url(self.url)
+        return PostgresStore(self.url)
 
     async def write(self, *events, outbox=None):
         outbox = outbox or self.outbox

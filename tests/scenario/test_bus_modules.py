@@ -147,7 +147,7 @@ async def test_two_modules_that_answer_each_other_for_ever_are_stopped(path):
 async def test_modules_may_have_databases_of_their_own(path, tmp_path):
     bus = Bus(retry=RETRY)
     bus.module("orders", f"sqlite:///{tmp_path / 'orders.db'}", prefix="postroom_")
-    listening(bus, "billing", "order.placed", store=SqliteStore(str(path)))
+    listening(bus, "billing", "order.placed", store=SqliteStore(path))
     await bus.migrate()
     await tell(bus, "orders", Event("order.placed", id="o-1"), Event("order.unheard", id="o-2"))
     assert await bus.drain() == 1
@@ -158,7 +158,7 @@ async def test_modules_may_have_databases_of_their_own(path, tmp_path):
 
 
 async def test_several_modules_may_share_their_tables(path):
-    store = SqliteStore(str(path))
+    store = SqliteStore(path)
     bus = Bus(retry=RETRY)
     listening(bus, "billing", "order.placed", "invoice.paid", store=store)
     listening(bus, "stock", "order.placed", store=store)

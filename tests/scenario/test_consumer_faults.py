@@ -272,7 +272,7 @@ async def test_start_and_stop_twice(shop):
 
 
 async def test_a_store_without_tables_is_told(tmp_path):
-    consumer = Consumer(MemorySource(), SqliteStore(str(tmp_path / "no.db")), Handlers(name="shop"))
+    consumer = Consumer(MemorySource(), SqliteStore(tmp_path / "no.db"), Handlers(name="shop"))
     with pytest.raises(SchemaError):
         await consumer.start()
     assert not consumer.is_running
@@ -291,7 +291,7 @@ async def test_a_part_that_breaks_down_stops_the_consumer(shop):
 
 
 def test_what_a_consumer_cannot_be_made_of(tmp_path):
-    store = SqliteStore(str(tmp_path / "no.db"))
+    store = SqliteStore(tmp_path / "no.db")
     with pytest.raises(ConfigError, match="needs Handlers"):
         Consumer(MemorySource(), store, "null:")
     with pytest.raises(ConfigError, match="did you mean 'mode'"):

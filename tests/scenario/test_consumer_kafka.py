@@ -135,4 +135,4 @@ def test_options_that_make_no_sense(query, problem):
 def test_secrets_are_not_shown():
     source = KafkaSource("kafka://me:hunter2@localhost?topic=t&group=g")
     assert "hunter2" not in repr(source)
-    assert source.options.config["sasl.password"] == "hunter2"
+    assert source.settings.config["sasl.password"] == "hunter2"

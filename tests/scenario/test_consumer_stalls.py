@@ -53,7 +53,7 @@ async def test_a_handler_that_hangs_is_not_started_beside_itself(wire, postgres_
         done.append(event.id)
 
     with own_schema(postgres_url) as url:
-        store = PostgresStore.from_url(url)
+        store = PostgresStore(url)
         await store.migrate()
         retry = RetryPolicy(3, Constant(0.01))
         try:

@@ -80,10 +80,10 @@ async def test_roles_of_postgresql(postgres_url):
 async def test_users_of_mariadb(mariadb_url):
     name = f"r_{uuid4().hex[:12]}"
     with own_database(mariadb_url) as database:
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
 
         async def rights(url):
-            store = MysqlStore.from_url(url)
+            store = MysqlStore(url)
             await store.open()
             try:
                 return told(await mysql_checks.examine_rights(store))
@@ -101,7 +101,7 @@ async def test_users_of_mariadb(mariadb_url):
             for table, grant in MYSQL_RELAY.items():
                 database.run(f"GRANT {grant} ON {database.name}.postroom_{table} TO {name}")
             assert await rights(own) == []
-            store = MysqlStore.from_url(own)
+            store = MysqlStore(own)
             await store.open()
             found = told(await mysql_checks.examine(store))
             assert found == [("info", "cannot look for open transactions")]
@@ -119,7 +119,7 @@ async def test_users_of_mariadb(mariadb_url):
 
 async def delivers(admin_url, url):
     """The rights that are written down are enough for a relay, and for a person's replay."""
-    admin = MysqlStore.from_url(admin_url)
+    admin = MysqlStore(admin_url)
     await admin.open()
     async with admin.transaction() as tx:
         await Outbox().add_many(tx, [Event("e", n, id=f"e{n}", key="k") for n in range(3)])
@@ -128,7 +128,7 @@ async def delivers(admin_url, url):
     relay = Relay(url, broker)
     await relay.drain()
     assert [message.record.id for message in broker.messages] == ["e0", "e1", "e2"]
-    store = MysqlStore.from_url(url)
+    store = MysqlStore(url)
     await store.open()
     assert await store.replay(["e1"], by="anna") == 1
     await store.close()

@@ -282,7 +282,7 @@ async def test_a_dead_letter_that_is_replayed_late_does_again_only_what_was_not_
 )
 def test_a_group_waits_a_minute_for_a_ghost_and_no_longer(config, limit):
     source = KafkaSource("kafka://localhost", topic="t", group="g", config=config)
-    assert source.options.client()["max.poll.interval.ms"] == limit
+    assert source.settings.client()["max.poll.interval.ms"] == limit
 
 
 def test_a_memory_shorter_than_the_brokers_is_warned_of(caplog):

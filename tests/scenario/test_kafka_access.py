@@ -72,7 +72,9 @@ async def test_a_wrong_password_is_an_outage_and_no_password_is_ever_shown(
         "sasl.password": "wr0ng-passw0rd",
         "ssl.ca.location": str(server.ca),
     }
-    broker = KafkaBroker(f"127.0.0.1:{server.guarded_port}", config=login | debug, answer_seconds=1)
+    broker = KafkaBroker(
+        f"kafka://127.0.0.1:{server.guarded_port}", config=login | debug, answer_seconds=1
+    )
     await broker.open()
     record = make_record(1, topic=make_topic(server.url))
     await broker.publish([record], reporter)

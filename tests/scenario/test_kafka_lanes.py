@@ -11,7 +11,7 @@ from postroom.broker import Verdict
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka import lane_producers as lanes_module
 from postroom.testing.broker_tools import RecordingReporter, make_record
-from tests.scenario.kafka_place import make_topic, servers, tap
+from tests.scenario.kafka_place import make_topic, tap
 
 PATIENCE = 60.0
 
@@ -30,7 +30,7 @@ async def relay_two(kafka_url):
 
 class _opened:
     def __init__(self, url, **options):
-        self._broker = KafkaBroker(servers(url), delivery="transactional", **options)
+        self._broker = KafkaBroker(url, delivery="transactional", **options)
 
     async def __aenter__(self):
         await self._broker.open()

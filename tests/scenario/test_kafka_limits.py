@@ -14,7 +14,7 @@ import pytest
 from postroom.broker import Verdict
 from postroom.brokers.kafka import KafkaBroker
 from postroom.testing.broker_tools import RecordingReporter, make_record
-from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, run, servers, tap
+from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, run, tap
 from tests.scenario.place import until
 
 pytestmark = pytest.mark.server
@@ -27,7 +27,7 @@ async def make():
     made = []
 
     async def make(url, **options):
-        broker = KafkaBroker(servers(url), **options)
+        broker = KafkaBroker(url, **options)
         await broker.open()
         made.append(broker)
         return broker
@@ -159,7 +159,7 @@ async def test_a_cancelled_publish_reports_nothing_more_and_leaves_nothing_behin
 async def test_close_does_not_hang_on_a_broker_that_says_nothing(behind_a_proxy, reporter):
     proxy, url = behind_a_proxy
     topic = make_topic(url)
-    broker = KafkaBroker(servers(url), publish_seconds=60)
+    broker = KafkaBroker(url, publish_seconds=60)
     await broker.open()
     await broker.publish(run(topic, 1), reporter)
     proxy.swallow("replies")
@@ -203,7 +203,7 @@ async def main():
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
     few = threads()
     for n in range(3):
-        broker = KafkaBroker({servers(kafka_url)!r})
+        broker = KafkaBroker({kafka_url!r})
         await broker.open()
         await broker.publish([make_record(n, topic={topic!r})], reporter := RecordingReporter())
         await broker.publish_alone(make_record(n + 10, topic={topic!r}), reporter)

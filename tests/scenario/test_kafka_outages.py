@@ -12,7 +12,7 @@ import pytest
 from postroom.brokers.kafka import KafkaBroker
 from postroom.event import Event
 from postroom.observer import BreakerChanged
-from tests.scenario.kafka_place import Traffic, kafka_behind_a_proxy, make_topic, servers
+from tests.scenario.kafka_place import Traffic, kafka_behind_a_proxy, make_topic
 from tests.scenario.place import SqlitePlace, until
 from tests.servers.kafka import Kafka
 from tests.servers.programs import nss_wrapper
@@ -51,7 +51,7 @@ async def place(tmp_path):
 
 
 def broker_at(url, **options):
-    return KafkaBroker(servers(url), **{"publish_seconds": 3, "answer_seconds": 1, **options})
+    return KafkaBroker(url, **{"publish_seconds": 3, "answer_seconds": 1, **options})
 
 
 def changes(notes):

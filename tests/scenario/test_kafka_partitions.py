@@ -23,7 +23,7 @@ PATIENCE = 60.0
 
 @pytest.fixture
 async def broker(kafka_url):
-    made = KafkaBroker(servers(kafka_url), publish_seconds=1.5, answer_seconds=3)
+    made = KafkaBroker(kafka_url, publish_seconds=1.5, answer_seconds=3)
     await made.open()
     yield made
     await made.close()
@@ -70,7 +70,7 @@ async def test_a_frozen_leader_stalls_no_other_partition(cluster, tmp_path, note
     place = SqlitePlace(tmp_path / "app.db")
     await place.open()
     # Time to answer, also for one that is only busy: the breaker must not open.
-    broker = KafkaBroker(servers(cluster.url), publish_seconds=2, answer_seconds=4)
+    broker = KafkaBroker(cluster.url, publish_seconds=2, answer_seconds=4)
     try:
         async with place.relay(broker, observers=[notes], misconfigured_seconds=0.5):
             await place.write(*(Event("made", id=f"{k}/0", key=k, topic=topic) for k in keys))
@@ -111,7 +111,7 @@ async def test_the_leader_of_a_partition_is_killed(cluster, tmp_path, notes):
     place = SqlitePlace(tmp_path / "app.db")
     await place.open()
     traffic = Traffic(place, cluster.url, topic, keys=20)
-    broker = KafkaBroker(servers(cluster.url), publish_seconds=20, answer_seconds=3)
+    broker = KafkaBroker(cluster.url, publish_seconds=20, answer_seconds=3)
     struck = None
     try:
         async with place.relay(broker, observers=[notes]):
@@ -136,7 +136,7 @@ async def test_the_leader_of_a_partition_is_killed(cluster, tmp_path, notes):
 async def test_too_few_replicas_are_told_and_stop_only_their_own_topic(cluster):
     sick = make_topic(cluster.url, copies=3, min_insync_replicas=3)
     well = make_topic(cluster.url, copies=3)
-    broker = KafkaBroker(servers(cluster.url), publish_seconds=3, answer_seconds=3)
+    broker = KafkaBroker(cluster.url, publish_seconds=3, answer_seconds=3)
     await broker.open()
     batch = [make_record(n, key=f"k{n % 4}", topic=[well, sick][n % 4 // 2]) for n in range(20)]
     healthy = [r for r in batch if r.topic == well]

@@ -13,7 +13,7 @@ from postroom.brokers.kafka.sessions import Caution
 from postroom.event import Event
 from postroom.observer import Alarm
 from postroom.testing.broker_tools import RecordingReporter, make_record
-from tests.scenario.kafka_place import first_seen_by_key, make_topic, run, servers, tap
+from tests.scenario.kafka_place import first_seen_by_key, make_topic, run, tap
 from tests.scenario.place import MemoryPlace, until
 
 KEYS = [f"k{n}" for n in range(20)]
@@ -24,7 +24,7 @@ async def make(kafka_url):
     made = []
 
     async def make(**options):
-        broker = KafkaBroker(servers(kafka_url), **options)
+        broker = KafkaBroker(kafka_url, **options)
         await broker.open()
         made.append(broker)
         return broker
@@ -129,7 +129,7 @@ async def test_a_row_that_no_message_can_hold_is_buried_and_the_relay_is_drained
     tables = place.store.data
     spoiled = tables.rows[tables.ids["e4"]]
     spoiled.row = spoiled.row._replace(headers='{"retries": 1}')  # as a trigger might write it
-    relay = place.relay(KafkaBroker(servers(kafka_url)))
+    relay = place.relay(KafkaBroker(kafka_url))
     await relay.drain()
     states = await place.states()
     assert {i for i, state in states.items() if state == "dead"} == {"e4"}

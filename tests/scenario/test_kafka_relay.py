@@ -11,7 +11,7 @@ import pytest
 from postroom.brokers.kafka import KafkaBroker
 from postroom.event import Event
 from postroom.observer import Alarm, Attempt
-from tests.scenario.kafka_place import copies, first_seen_by_key, make_topic, servers, tap
+from tests.scenario.kafka_place import copies, first_seen_by_key, make_topic, tap
 from tests.scenario.place import SqlitePlace, until
 
 PATIENCE = 60.0
@@ -44,7 +44,7 @@ async def test_one_too_large_among_hundreds(kafka_url, place, notes):
     ]
     events[301] = Event("made", os.urandom(30_000), id="culprit", key="b", topic=topic)
     await place.write(*events)
-    async with place.relay(KafkaBroker(servers(kafka_url)), observers=[notes]) as relay:
+    async with place.relay(KafkaBroker(kafka_url), observers=[notes]) as relay:
         await until(over(place, 600), PATIENCE)
         assert (relay.counts.done, relay.counts.dead) == (599, 1)
     dead = await place.record("culprit")
@@ -71,7 +71,7 @@ async def test_a_refused_batch_of_hundreds(kafka_url, place, notes):
     events[100] = Event("made", {}, id="culprit", topic=topic)  # no key: not for a compacted topic
     events[200] = Event("made", {}, id="another", topic=topic)
     await place.write(*events)
-    async with place.relay(KafkaBroker(servers(kafka_url)), observers=[notes]):
+    async with place.relay(KafkaBroker(kafka_url), observers=[notes]):
         await until(over(place, 300), PATIENCE)
     for event_id in ("culprit", "another"):
         dead = await place.record(event_id)
@@ -93,7 +93,7 @@ async def test_an_unknown_topic_waits_with_an_alarm_and_the_others_go_on(kafka_u
         *(Event("made", id=f"w{n}", key=f"waits{n % 3}", topic=missing) for n in range(30)),
         *(Event("made", id=f"g{n}", key=f"goes{n % 3}", topic=topic) for n in range(30)),
     )
-    async with place.relay(KafkaBroker(servers(kafka_url)), observers=[notes]):
+    async with place.relay(KafkaBroker(kafka_url), observers=[notes]):
         await until(over(place, 30), PATIENCE)
         assert len(tap(kafka_url, topic)) == 30
         assert any(missing in fact.error for fact in notes.of(Alarm))

@@ -41,7 +41,7 @@ async def make(request):
     made = []
 
     async def make(url, **options):
-        broker = KafkaBroker(servers(url), **options)
+        broker = KafkaBroker(url, **options)
         await broker.open()
         made.append(broker)
         return broker

@@ -211,7 +211,7 @@ async def test_our_own_events_in_cloudevents_mode_have_the_same_id_on_both_sides
     topic = make_topic(kafka_url, partitions=1)
     place = MemoryPlace()
     await place.write(Event("order.created", {"n": 1}, id="e-1", key="k", topic=topic))
-    await place.relay(KafkaBroker(servers(kafka_url), cloudevents="/shop")).drain()
+    await place.relay(KafkaBroker(kafka_url, cloudevents="/shop")).drain()
     await place.close()
     async with reading(kafka_url, topic, store, handlers):
         await until(lambda: len(handled) == 1, 30)

@@ -11,7 +11,7 @@ from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.event import Event
 from postroom.observer import BreakerChanged, Settled
 from postroom.store import Filter
-from tests.scenario.kafka_place import copies, first_seen_by_key, make_topic, servers, tap
+from tests.scenario.kafka_place import copies, first_seen_by_key, make_topic, tap
 from tests.scenario.place import until
 from tests.scenario.postgres_place import PostgresPlace, own_schema
 from tests.scenario.rabbit import Tap, fresh
@@ -59,7 +59,7 @@ async def test_a_dead_rabbitmq_with_a_backlog_beside_kafka(kafka_url, rabbitmq_u
         rabbit = RabbitBroker(
             proxy.url_for(rabbitmq_url), queue=queue, declare=True, single=False, connect_seconds=5
         )
-        kafka = KafkaBroker(servers(kafka_url))
+        kafka = KafkaBroker(kafka_url)
         async with (
             place.relay(rabbit, stream="mail", observers=[notes]) as to_rabbit,
             place.relay(kafka, stream="orders", observers=[notes]) as to_kafka,

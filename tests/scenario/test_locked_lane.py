@@ -60,7 +60,7 @@ async def postgres(request, strength):
                 await stranger.execute(f"SELECT 1 FROM postroom_member FOR {strength}")
                 yield
 
-        make = lambda: PostgresStore.from_url(url)  # noqa: E731
+        make = lambda: PostgresStore(url)  # noqa: E731
         yield Ground(make, lambda: writing(url), lock, lock_members)
 
 
@@ -84,7 +84,7 @@ async def mysql(request):
                 yield
 
         url = f"{database.url}?lock_seconds=1"
-        make = lambda: MysqlStore.from_url(url)  # noqa: E731
+        make = lambda: MysqlStore(url)  # noqa: E731
         yield Ground(make, database.writing, lock, lock_members)
 
 
@@ -107,7 +107,7 @@ async def mongo(request):
         def lock_members():
             return locked("postroom_member", {}, {"$set": {"locked": True}})
 
-        make = lambda: MongoStore.from_url(url)  # noqa: E731
+        make = lambda: MongoStore(url)  # noqa: E731
         yield Ground(make, lambda: in_transaction(url), lock, lock_members)
 
 

@@ -47,7 +47,7 @@ class scene_at:  # noqa: N801 - it reads as a function
         self.client = pymongo.AsyncMongoClient(self.url.partition("embedded")[0][:-1])
         self.database = self.client.get_default_database()
         self.pages = self.database["pages"]
-        store = MongoStore.from_url(self.url)
+        store = MongoStore(self.url)
         await store.migrate()
         await store.close()
         self.broker = MemoryBroker()
@@ -63,7 +63,7 @@ class scene_at:  # noqa: N801 - it reads as a function
         )
 
     async def drain(self, **settings):
-        relay = Relay(MongoStore.from_url(self.url), self.broker, **{**QUICK, **settings})
+        relay = Relay(MongoStore(self.url), self.broker, **{**QUICK, **settings})
         return await relay.drain()
 
     async def left(self):
@@ -113,7 +113,7 @@ async def test_an_update_that_changes_nothing_leaves_no_event(scene):
 
 
 async def test_a_running_relay_finds_them(scene):
-    async with Relay(MongoStore.from_url(scene.url), scene.broker, **QUICK):
+    async with Relay(MongoStore(scene.url), scene.broker, **QUICK):
         await scene.save("a", saved("a", 1))
         await until(lambda: ids(scene.broker) == ["a:1"])
         await scene.save("a", saved("a", 2))
@@ -190,7 +190,7 @@ async def test_a_document_is_deleted_only_when_its_events_are_out(scene):
 
 async def test_a_collection_without_its_index_is_refused_with_advice(scene):
     await scene.pages.drop_indexes()
-    store = MongoStore.from_url(scene.url)
+    store = MongoStore(scene.url)
     with pytest.raises(SchemaError, match=r"'pages' has no index.*postroom migrate up"):
         await store.open()
     await store.close()
@@ -214,7 +214,7 @@ async def test_documents_without_events_are_not_looked_at(scene):
 async def test_two_relays_and_busy_writers_repeat_nothing(scene):
     """Also where done events are deleted at once, so that nothing remembers them."""
     quick = {**QUICK, "keep_done_seconds": 0}
-    relays = [Relay(MongoStore.from_url(scene.url), scene.broker, **quick) for _ in range(2)]
+    relays = [Relay(MongoStore(scene.url), scene.broker, **quick) for _ in range(2)]
     async with relays[0], relays[1]:
 
         async def write(page):
@@ -233,7 +233,7 @@ async def test_two_relays_and_busy_writers_repeat_nothing(scene):
 @pytest.mark.promise("G4")
 async def test_whoever_copies_an_event_gives_it_the_same_place(scene):
     """Two collectors that both believe to have the lease: each writes what the other writes."""
-    stores = [MongoStore.from_url(scene.url) for _ in range(2)]
+    stores = [MongoStore(scene.url) for _ in range(2)]
     for store in stores:
         await store.open()
     one, two = (store._collector for store in stores)
@@ -256,7 +256,7 @@ async def test_whoever_copies_an_event_gives_it_the_same_place(scene):
 @pytest.mark.promise("G3")
 async def test_what_was_seen_before_the_lease_does_not_count(scene):
     """Another one collects the event while this one waits; it is sent, done and deleted."""
-    store = MongoStore.from_url(scene.url)
+    store = MongoStore(scene.url)
     await store.open()
     slow = store._collector
     await scene.save("a", saved("a", 1))
@@ -277,7 +277,7 @@ async def test_what_was_seen_before_the_lease_does_not_count(scene):
 
 async def collect(url, listener):
     """What a process does that dies in the middle of it."""
-    store = MongoStore.from_url(url)
+    store = MongoStore(url)
     store._address.options["event_listeners"] = [listener]
     await store.open()
     listener.armed = True
@@ -314,13 +314,13 @@ async def test_a_standalone_gives_no_places_in_the_second_of_its_start(own_serve
     """Its timestamps begin again: those of the same second before a kill would be later."""
     server = await asyncio.to_thread(own_server, "mongo_standalone")
     async with scene_at(f"{server.url}?embedded=pages") as scene:
-        async with Relay(MongoStore.from_url(scene.url), scene.broker, **QUICK):
+        async with Relay(MongoStore(scene.url), scene.broker, **QUICK):
             for revision in range(1, 21):
                 await scene.save("a", saved("a", revision))
             await until(lambda: "a:20" in ids(scene.broker))
         await asyncio.to_thread(server.restart)
         await scene.save("b", saved("b", 1))
-        store = MongoStore.from_url(scene.url)
+        store = MongoStore(scene.url)
         await store.open()
         assert await store._collector.collect() == (1, False)
         await store.close()
@@ -328,7 +328,7 @@ async def test_a_standalone_gives_no_places_in_the_second_of_its_start(own_serve
         started = hello["topologyVersion"]["processId"].generation_time
         placed = await scene.database["postroom_outbox"].find_one({"_id": "b:1"})
         assert placed["ct"].as_datetime() >= started + timedelta(seconds=1)
-        async with Relay(MongoStore.from_url(scene.url), scene.broker, **QUICK):
+        async with Relay(MongoStore(scene.url), scene.broker, **QUICK):
             await scene.save("a", saved("a", 21))
             await until(lambda: "a:21" in ids(scene.broker))
     seen = [i for i in dict.fromkeys(ids(scene.broker)) if i.startswith("a")]

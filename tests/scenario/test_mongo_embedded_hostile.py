@@ -84,7 +84,7 @@ async def test_a_document_that_cannot_be_changed_is_set_aside_and_named(scene, c
     for page in good:
         await scene.save(page, saved(page, 1), kind="new")
     await scene.database.command({"collMod": "pages", "validator": {"kind": "new"}})
-    store = MongoStore.from_url(scene.url)
+    store = MongoStore(scene.url)
     with caplog.at_level(logging.ERROR):
         async with Relay(store, scene.broker, observers=[notes], **QUICK):
             await until(lambda: len(scene.broker.messages) == len(good))
@@ -111,7 +111,7 @@ async def test_a_document_that_cannot_be_changed_is_set_aside_and_named(scene, c
 @pytest.mark.promise("G7")
 async def test_collecting_never_raises(scene, monkeypatch, caplog):
     """Not even for what no driver should raise; and it says so once."""
-    store = MongoStore.from_url(scene.url)
+    store = MongoStore(scene.url)
     await store.open()
     await scene.save("a", saved("a", 1))
     collector = store._collector
@@ -131,7 +131,7 @@ async def test_collecting_never_raises(scene, monkeypatch, caplog):
 
 async def test_a_collectors_lease_that_was_deleted_is_made_anew(scene):
     """T-B6, its sibling; and one that lies ahead, after a clock was set back."""
-    store = MongoStore.from_url(scene.url)
+    store = MongoStore(scene.url)
     await store.open()
     await scene.save("a", saved("a", 1))
     assert (await store._collector.collect())[0] == 1
@@ -149,7 +149,7 @@ async def test_a_collectors_lease_that_was_deleted_is_made_anew(scene):
 # T-A2
 @pytest.mark.req("S2.7")
 async def test_the_lag_knows_of_events_that_wait_in_their_documents(scene):
-    store = MongoStore.from_url(scene.url)
+    store = MongoStore(scene.url)
     await store.open()
     assert (await store.stats()).lag_seconds == 0.0
     old = Event("page.saved", id="old", key="a", occurred_at=saved("a", 1).occurred_at)

@@ -79,7 +79,7 @@ def server_url():
 
 @pytest.fixture
 async def store(server_url):
-    store = MongoStore.from_url(as_user(server_url, ADMIN))
+    store = MongoStore(as_user(server_url, ADMIN))
     await store.migrate()
     await store.open()
     for name in ("outbox", "lease", "block", "member", "counter"):

@@ -123,7 +123,7 @@ async def writers_are_refused_or_write_the_truth(database, store, imposed):
 
 async def test_the_server_is_asked_once_a_session(mariadb_url):
     with own_database(mariadb_url) as database:
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
         async with database.writing() as conn:
             await Outbox().add(conn, Event("t"))
             first = await questions(conn)
@@ -134,7 +134,7 @@ async def test_the_server_is_asked_once_a_session(mariadb_url):
 
 async def test_a_connection_that_was_opened_again_is_asked_again(mariadb_url):
     with own_database(mariadb_url) as database:
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
         with pymysql.connect(**database.arguments) as conn:
             SyncOutbox().add(conn, Event("t"))
             conn.commit()

@@ -169,7 +169,7 @@ async def test_a_cancelled_call_costs_one_connection_and_no_more(database):
 async def test_a_server_that_is_away_is_a_store_error(database, proxy):
     url = proxy.url_for(database.url)
     proxy.refuse()
-    store = MysqlStore.from_url(url + "?connect_seconds=2")
+    store = MysqlStore(url + "?connect_seconds=2")
     for call in (store.open, store.migrate, store.schema):
         with pytest.raises(StoreError, match="lost|connect"):
             await call()
@@ -179,7 +179,7 @@ async def test_a_server_that_is_away_is_a_store_error(database, proxy):
 @pytest.mark.req("S4.1")
 async def test_a_migration_that_is_cut_off_can_be_run_again(database, proxy):
     """It is cut off after more and more bytes of the server's answers, until it comes through."""
-    store = MysqlStore.from_url(proxy.url_for(database.url))
+    store = MysqlStore(proxy.url_for(database.url))
     cuts = 0
     for count in range(150, 4_000, 45):
         proxy.cut_after(count, "replies")
@@ -208,7 +208,7 @@ async def test_connections_that_are_cut_anywhere_lose_and_invert_nothing(
     database, proxy, direction
 ):
     dice, broker, keys, count = random.Random(direction), MemoryBroker(), 7, 0
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     relay = Relay(proxy.url_for(database.url), broker, **QUICK, lease_seconds=2.0)
     async with relay:
         for _ in range(40):
@@ -228,7 +228,7 @@ async def test_connections_that_are_cut_anywhere_lose_and_invert_nothing(
 @pytest.mark.promise("G2", "G4")
 async def test_connections_that_are_killed_lose_and_invert_nothing(database):
     broker, keys, count = MemoryBroker(), 7, 0
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     async with Relay(database.url, broker, **QUICK, lease_seconds=2.0):
         for _ in range(30):
             more = range(count, count + 10)
@@ -246,7 +246,7 @@ async def test_connections_that_are_killed_lose_and_invert_nothing(database):
 async def test_a_server_that_dies_and_comes_back_finds_the_relay_waiting(own_server):
     server, broker, notes, keys = own_server("mariadb"), MemoryBroker(), Notes(), 7
     with own_database(server.url) as database:
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
         relay = Relay(database.url, broker, **QUICK, lease_seconds=2.0, observers=[notes])
         async with relay:
             for turn in range(3):
@@ -264,7 +264,7 @@ async def test_a_server_that_dies_and_comes_back_finds_the_relay_waiting(own_ser
 
 @pytest.mark.req("S1.8")
 async def test_a_relay_waits_for_a_server_that_is_away_at_the_start(database, proxy):
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     await add(database, event("e", "k"))
     proxy.refuse()
     broker, notes = MemoryBroker(), Notes()
@@ -281,7 +281,7 @@ async def test_a_relay_waits_for_a_server_that_is_away_at_the_start(database, pr
 @pytest.mark.promise("G3", "L5")
 async def test_a_settle_that_meets_a_lock_is_repeated_and_nothing_is_sent_again(database):
     broker, notes = MemoryBroker(), Notes()
-    store = MysqlStore.from_url(database.url + "?lock_seconds=1")
+    store = MysqlStore(database.url + "?lock_seconds=1")
     await store.migrate()
     await add(database, event("e", "k"))
     with database.connection() as (connection, cursor):
@@ -296,7 +296,7 @@ async def test_a_settle_that_meets_a_lock_is_repeated_and_nothing_is_sent_again(
 
 @pytest.mark.promise("G2", "R6")
 async def test_a_long_transaction_elsewhere_does_not_stop_delivery(database):
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     await add(database, event("seen", "k"))
     broker = MemoryBroker()
     async with AsyncExitStack() as late:
@@ -345,9 +345,9 @@ async def test_who_is_frozen_in_a_settle_is_put_out_by_the_server(database, monk
 # -- rights ---------------------------------------------------------------------------------------
 async def test_missing_tables_and_databases_are_named(database):
     with pytest.raises(SchemaError, match="postroom migrate"):
-        await MysqlStore.from_url(database.url).open()
+        await MysqlStore(database.url).open()
     with pytest.raises(SchemaError, match="CREATE DATABASE"):
-        await MysqlStore.from_url(database.url + "_not").open()
+        await MysqlStore(database.url + "_not").open()
 
 
 async def test_tables_that_vanish_are_named(database):
@@ -360,12 +360,12 @@ async def test_tables_that_vanish_are_named(database):
 async def test_a_password_that_is_wrong_is_told_with_the_grant(database):
     url = database.url.replace("//root@", "//nobody:wrong@")
     with pytest.raises(StoreError, match="GRANT SELECT, INSERT, UPDATE, DELETE") as caught:
-        await MysqlStore.from_url(url).open()
+        await MysqlStore(url).open()
     assert "wrong" not in str(caught.value)
 
 
 async def test_a_relay_needs_these_rights_and_no_others(database):
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     user = f"u{database.name[-12:]}"  # never a number
     await add(database, event("e", "k"))
     try:
@@ -377,7 +377,7 @@ async def test_a_relay_needs_these_rights_and_no_others(database):
         broker = MemoryBroker()
         assert (await Relay(url, broker).drain()).done == 1
         with pytest.raises(StoreError, match="lacks|denied"):
-            store = MysqlStore.from_url(url)
+            store = MysqlStore(url)
             await store.open()
             try:
                 async with store.session() as one:
@@ -386,7 +386,7 @@ async def test_a_relay_needs_these_rights_and_no_others(database):
                 await store.close()
         database.run(f"REVOKE UPDATE ON {database.name}.* FROM {user}")
         await add(database, event("f", "k"))
-        store = MysqlStore.from_url(url)
+        store = MysqlStore(url)
         await store.open()
         try:
             with pytest.raises(StoreError, match="UPDATE command denied.*GRANT"):
@@ -401,7 +401,7 @@ async def test_a_relay_needs_these_rights_and_no_others(database):
 async def test_a_writer_needs_to_insert_and_no_more(database):
     import asyncmy
 
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     user = f"u{database.name[-12:]}"  # never a number
     try:
         database.run(
@@ -427,13 +427,13 @@ async def test_a_writer_needs_to_insert_and_no_more(database):
 async def test_a_read_only_server_is_told_apart(own_server):
     server = own_server("mariadb")
     with own_database(server.url) as database:
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
         database.run(
             "CREATE USER relay IDENTIFIED BY 'pw'",
             f"GRANT SELECT, INSERT, UPDATE, DELETE ON {database.name}.* TO relay",
             "SET GLOBAL read_only = 1",
         )
-        store = MysqlStore.from_url(database.url.replace("//root@", "//relay:pw@"))
+        store = MysqlStore(database.url.replace("//root@", "//relay:pw@"))
         await store.open()
         try:
             with pytest.raises(StoreError, match="primary"):

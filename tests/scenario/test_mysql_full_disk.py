@@ -51,7 +51,7 @@ def fill(file):
 async def test_a_full_disk_loses_nothing(small_disk, own_server):
     server, broker, notes = own_server("mariadb", under=small_disk), MemoryBroker(), Notes()
     with own_database(server.url) as database:
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
         kept = [f"e{n}" for n in range(300)]
         async with database.writing() as connection:
             await Outbox().add_many(

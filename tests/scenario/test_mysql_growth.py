@@ -41,7 +41,7 @@ NOW, NEVER = "UTC_TIMESTAMP(6)", "'9999-12-31'"
 def database(request, mariadb_url):
     done, scheduled, followers = request.param
     with own_database(mariadb_url) as database:
-        asyncio.run(MysqlStore.from_url(database.url).migrate())
+        asyncio.run(MysqlStore(database.url).migrate())
         database.run(
             "ALTER TABLE postroom_outbox STATS_AUTO_RECALC = 0, STATS_PERSISTENT = 1",
             "ANALYZE TABLE postroom_outbox",

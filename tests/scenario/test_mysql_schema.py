@@ -67,7 +67,7 @@ def test_ten_processes_make_the_tables_at_once(database):
 
 
 async def test_the_version_can_be_asked_for(database):
-    store = MysqlStore.from_url(database.url)
+    store = MysqlStore(database.url)
     assert await store.schema() == Schema(0, 1)
     assert tables(database) == set()
     await store.migrate()
@@ -75,7 +75,7 @@ async def test_the_version_can_be_asked_for(database):
 
 
 async def test_the_sql_for_people_does_the_same(database):
-    store = MysqlStore.from_url(database.url + "?prefix=by_hand_")
+    store = MysqlStore(database.url + "?prefix=by_hand_")
     database.run(*cut(store.migration_sql()))
     await store.open()
     assert len(await store.identity()) == 36
@@ -85,7 +85,7 @@ async def test_the_sql_for_people_does_the_same(database):
 
 
 async def test_tables_of_a_newer_postroom_are_left_alone(database):
-    store = MysqlStore.from_url(database.url)
+    store = MysqlStore(database.url)
     await store.migrate()
     database.run("UPDATE postroom_meta SET value = '99' WHERE name = 'schema_version'")
     for call in (store.open, store.migrate):
@@ -95,7 +95,7 @@ async def test_tables_of_a_newer_postroom_are_left_alone(database):
 
 
 async def test_who_cannot_get_the_lock_says_that_another_migrates(database, monkeypatch):
-    store = MysqlStore.from_url(database.url)
+    store = MysqlStore(database.url)
     monkeypatch.setattr("postroom.stores.mysql.store._MIGRATE_SECONDS", 1)
     started, go_on = asyncio.Event(), asyncio.Event()
     version = schema.version
@@ -104,7 +104,7 @@ async def test_who_cannot_get_the_lock_says_that_another_migrates(database, monk
         found = await version(session)
         if not started.is_set():
             started.set()
-            async with MysqlStore.from_url(database.url)._once() as holder:
+            async with MysqlStore(database.url)._once() as holder:
                 await schema._lock(holder, "postroom_", 1)
                 await go_on.wait()
         return found
@@ -114,7 +114,7 @@ async def test_who_cannot_get_the_lock_says_that_another_migrates(database, monk
     await started.wait()
     await until(lambda: locked(database))
     with pytest.raises(StoreRetryableError, match="another process"):
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
     go_on.set()
     assert await holding == 1
 
@@ -130,7 +130,7 @@ def schema_lock_name(database):
 
 
 async def test_two_prefixes_live_in_one_database(database):
-    one, two = (MysqlStore.from_url(f"{database.url}?prefix={p}_") for p in ("one", "two"))
+    one, two = (MysqlStore(f"{database.url}?prefix={p}_") for p in ("one", "two"))
     for store in (one, two):
         await store.migrate()
         await store.open()

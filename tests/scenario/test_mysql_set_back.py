@@ -57,7 +57,7 @@ def names(server, where="TRUE"):
 @asynccontextmanager
 async def relaying(url, broker, **settings):
     """A relay that reaches the database by one address, whichever server answers there."""
-    store, notes = MysqlStore.from_url(url), Notes()
+    store, notes = MysqlStore(url), Notes()
     await store.open()
     try:
         async with Relay(store, broker, observers=[notes], **{**QUICK, **settings}) as relay:
@@ -74,7 +74,7 @@ async def test_a_replica_that_lagged_is_promoted(keep_done_seconds=3600.0):  # E
         MariaDBReplica(primary=primary) as replica,
         Proxy(primary.port) as address,
     ):
-        await MysqlStore.from_url(primary.url).migrate()
+        await MysqlStore(primary.url).migrate()
         broker = MemoryBroker()
         settings = {"keep_done_seconds": keep_done_seconds, "batch_size": 1_000}
         url = address.url_for(primary.url)

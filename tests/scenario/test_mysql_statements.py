@@ -80,7 +80,7 @@ async def test_only_the_first_statement_waits_for_its_answer(database):
 
 @pytest.mark.req("S4.8")
 async def test_a_relay_pays_by_the_batch_and_not_by_the_event(database, monkeypatch):
-    store = MysqlStore.from_url(database.url + "?pool_size=1")
+    store = MysqlStore(database.url + "?pool_size=1")
     await store.migrate()
     await add(database, 5_000, 50)
     calls = {"read": 0, "settle": 0}

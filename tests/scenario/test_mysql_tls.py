@@ -52,12 +52,12 @@ def database(own_server, papers):
 
 
 async def test_tls_is_asked_for_and_checked(database, papers):
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
 
     async def cipher(user, host="localhost", **options):
         query = "&".join(f"{name}={value}" for name, value in options.items())
         url = database.url.replace("root@127.0.0.1", f"{user}@{host}")
-        store = MysqlStore.from_url(f"{url}?{query}")
+        store = MysqlStore(f"{url}?{query}")
         await store.open()
         try:
             async with store.session() as session:

@@ -37,7 +37,7 @@ class _RolledBackError(Exception):
 @pytest.mark.parametrize("isolation", ["REPEATABLE READ", "READ COMMITTED"])
 async def test_strict_numbers_have_no_gap_and_arrive_in_order(database, isolation):
     """8 writers on 5 keys, a third of all transactions rolled back, a relay beside them."""
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     committed, broker = [], MemoryBroker()
 
     async def write(number):
@@ -93,7 +93,7 @@ async def _try(connection, events, rolled_back):
 @pytest.mark.promise("G4", "W8")
 async def test_writers_that_lock_the_same_row_first_are_seen_in_their_order(database):
     """Coordinated writers need no numbers: the row lock comes before the event's place."""
-    await MysqlStore.from_url(database.url).migrate()
+    await MysqlStore(database.url).migrate()
     database.run(
         "CREATE TABLE account (id INT PRIMARY KEY, n INT)", "INSERT INTO account VALUES (1, 0)"
     )

@@ -41,7 +41,7 @@ def pools(monkeypatch):
 
 async def test_a_mysql_store_is_opened_once(mariadb_url, pools):
     with own_database(mariadb_url) as database:
-        shared = MysqlStore.from_url(database.url)
+        shared = MysqlStore(database.url)
         await shared.migrate()
         await start_together(shared)
         assert len(pools) == 1
@@ -54,7 +54,7 @@ async def test_a_mysql_store_is_opened_once(mariadb_url, pools):
 
 async def test_a_postgres_store_is_opened_once(postgres_url, pools):
     with own_schema(postgres_url) as url:
-        shared = PostgresStore.from_url(f"{url}&application_name=opened_at_once")
+        shared = PostgresStore(f"{url}&application_name=opened_at_once")
         await shared.migrate()
         await start_together(shared)
         assert len(pools) == 1

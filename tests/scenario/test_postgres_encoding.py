@@ -26,7 +26,7 @@ def url(postgres_url):
 
 
 async def test_the_relay_reads_utf8_whatever_it_is_told(url, monkeypatch):
-    await PostgresStore.from_url(url).migrate()
+    await PostgresStore(url).migrate()
     event = Event("заказ", {"n": "🦊"}, id="🦊", key="ключ", headers={"имя": "🐻"})
     with psycopg.connect(url) as conn:
         SyncOutbox().add(conn, event)
@@ -46,7 +46,7 @@ async def test_the_relay_reads_utf8_whatever_it_is_told(url, monkeypatch):
 
 
 async def test_writers_with_another_client_encoding_are_refused(url):
-    await PostgresStore.from_url(url).migrate()
+    await PostgresStore(url).migrate()
     told = "client_encoding is LATIN1.*client_encoding='utf8'"
     with psycopg.connect(url, client_encoding="latin1") as conn:
         with pytest.raises(TransactionError, match=told):

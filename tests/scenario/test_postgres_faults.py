@@ -38,7 +38,7 @@ def proxy(url):
 
 @pytest.fixture
 async def tables(url):
-    await PostgresStore.from_url(url).migrate()
+    await PostgresStore(url).migrate()
 
 
 @pytest.fixture
@@ -265,7 +265,7 @@ async def test_a_deadlock_is_a_conflict(url, tables):
 
 
 async def test_a_server_that_is_away_is_a_store_error(url, proxy):
-    store = PostgresStore.from_url(proxy.url_for(url) + "&connect_seconds=2")
+    store = PostgresStore(proxy.url_for(url) + "&connect_seconds=2")
     proxy.refuse()
     for call in (store.open, store.migrate, store.schema):
         with pytest.raises(StoreError, match="cannot connect to PostgreSQL"):
@@ -293,14 +293,14 @@ async def test_so_is_one_that_goes_away_and_comes_back(url, tables, proxy):
 @pytest.mark.req("S4.1")
 async def test_a_migration_that_is_cut_off_can_be_run_again(url, proxy):
     """It is cut off after more and more bytes of the server's answers, until it comes through."""
-    store = PostgresStore.from_url(proxy.url_for(url))
+    store = PostgresStore(proxy.url_for(url))
     cuts = 0
     for count in range(350, 4_000, 45):
         proxy.cut_after(count, "replies")
         try:
             await store.migrate()
         except StoreError:
-            assert (await PostgresStore.from_url(url).schema()).current in (0, 2)
+            assert (await PostgresStore(url).schema()).current in (0, 2)
             cuts += 1
             continue
         break
@@ -368,7 +368,7 @@ async def test_backends_that_are_terminated_lose_and_invert_nothing(url, tables)
 @pytest.mark.promise("G2", "G4")
 async def test_a_server_that_is_killed_and_comes_back_finds_the_relay_waiting(own_server):
     server, broker, notes = own_server("postgres18"), MemoryBroker(), Notes()
-    await PostgresStore.from_url(server.url).migrate()
+    await PostgresStore(server.url).migrate()
     relay = Relay(server.url, broker, **QUICK, lease_seconds=2.0, observers=[notes])
     async with relay:
         for turn in range(3):
@@ -465,7 +465,7 @@ async def test_who_is_frozen_in_a_settle_is_put_out_by_the_server(url, tables, m
 # -- tables ---------------------------------------------------------------------------------------
 async def test_missing_tables_are_named(url):
     with pytest.raises(SchemaError, match="postroom migrate --store postgresql://"):
-        await PostgresStore.from_url(url).open()
+        await PostgresStore(url).open()
 
 
 async def test_tables_that_vanish_are_named(url):
@@ -477,4 +477,4 @@ async def test_tables_that_vanish_are_named(url):
 
 async def test_a_database_that_is_not_there_is_named(url):
     with pytest.raises(StoreError, match='database "nowhere" does not exist'):
-        await PostgresStore.from_url(url.replace("/postgres?", "/nowhere?")).open()
+        await PostgresStore(url.replace("/postgres?", "/nowhere?")).open()

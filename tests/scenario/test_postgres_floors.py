@@ -485,4 +485,4 @@ async def test_a_role_that_may_not_look_at_the_sequence_reads_all_the_same(url, 
 
 
 def test_a_read_is_slow_after_some_milliseconds():
-    assert 0.005 <= PostgresStore("")._floors._slow_seconds <= 0.1
+    assert 0.005 <= PostgresStore("postgresql:")._floors._slow_seconds <= 0.1

@@ -68,7 +68,7 @@ def settings_of(url):
 @pytest.mark.promise("G2", "G4", "D4")
 async def test_a_relay_works_and_leaves_no_setting_behind(postgres_url, pgbouncer_url, schema, url):
     (before,) = settings_of(pgbouncer_url)
-    store = PostgresStore.from_url(url)
+    store = PostgresStore(url)
     assert await store.migrate() == 2
     await add(postgres_url, schema, *(event(f"e{n}", f"k{n % 7}") for n in range(500)))
     broker, notes = MemoryBroker(), Notes()
@@ -148,7 +148,7 @@ async def test_a_pooler_that_ignores_our_limits_is_as_good(postgres_url, schema)
 async def test_a_pooler_that_is_restarted_is_found_again(postgres_url, schema):
     with PgBouncer(postgres_url) as bouncer:
         url = f"{bouncer.url}?schema={schema}"
-        await PostgresStore.from_url(url).migrate()
+        await PostgresStore(url).migrate()
         broker = MemoryBroker()
         async with Relay(url, broker, **QUICK, lease_seconds=2.0) as relay:
             await add(postgres_url, schema, event("before", "k"))

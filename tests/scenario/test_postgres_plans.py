@@ -109,7 +109,7 @@ def outbox(request):
     """A large outbox, two lookers: one from before it was filled, and one from after."""
     server, (done, scheduled, followers) = request.param
     with own_schema(request.getfixturevalue(server)) as url:
-        asyncio.run(PostgresStore.from_url(url).migrate())
+        asyncio.run(PostgresStore(url).migrate())
         early = Looker(url)
         for _ in range(8):  # long enough for the server to settle on a plan
             early.explain("read", **question())
@@ -318,7 +318,7 @@ def test_fresh_statistics_change_nothing(outbox):
 def test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key(request, server, stage):
     """They say that any row is what the read looks for. By now all of these are done."""
     with own_schema(request.getfixturevalue(server)) as url:
-        asyncio.run(PostgresStore.from_url(url).migrate())
+        asyncio.run(PostgresStore(url).migrate())
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("ALTER TABLE postroom_outbox SET (autovacuum_enabled = off)")
             connection.execute(HELD)

@@ -54,7 +54,7 @@ def server_url(request):
 @pytest.fixture
 async def admin_url(server_url):
     with own_schema(server_url) as url:
-        await PostgresStore.from_url(url).migrate()
+        await PostgresStore(url).migrate()
         yield url
 
 
@@ -265,7 +265,7 @@ async def test_a_relay_needs_the_rights_that_are_written_down(admin_url, role):
 async def test_a_right_that_is_missing_at_the_start_is_named(role, missing, told):
     url = role(RELAY.replace(missing, ""))
     with pytest.raises(Exception, match=told):
-        await PostgresStore.from_url(url).open()
+        await PostgresStore(url).open()
 
 
 @pytest.mark.parametrize(

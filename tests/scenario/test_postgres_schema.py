@@ -67,7 +67,7 @@ async def test_ten_processes_at_once_make_one_set_of_tables(url):
 @pytest.mark.req("S4.1")
 async def test_ten_stores_at_once_in_a_schema_that_is_not_there_yet(postgres_url):
     schema = f"t_{uuid4().hex[:12]}"
-    stores = [PostgresStore.from_url(f"{postgres_url}?schema={schema}") for _ in range(10)]
+    stores = [PostgresStore(f"{postgres_url}?schema={schema}") for _ in range(10)]
     try:
         assert set(await asyncio.gather(*(store.migrate() for store in stores))) == {2}
         async with opened(f"{postgres_url}?schema={schema}", migrate=False) as store:
@@ -93,21 +93,21 @@ async def test_a_schema_and_a_prefix_of_ones_own_stand_beside_others(url, postgr
 @pytest.mark.parametrize("bad", ["a b", 'x"; DROP TABLE y; --', "ä", "9a", "a" * 64, "Upper"])
 def test_a_schema_is_a_plain_identifier(bad):
     with pytest.raises(ConfigError, match="schema"):
-        PostgresStore("", schema=bad)
+        PostgresStore("postgresql:", schema=bad)
 
 
 async def test_a_caller_with_another_search_path_reads_the_same_tables(url):
     """The functions know their tables, wherever the connection looks first."""
     async with opened(url) as store:
         await works(store)
-        schema = store.options.server_options.partition("=")[2]
+        schema = store.settings.server_options.partition("=")[2]
     elsewhere = url.partition("?")[0] + f"?schema={schema}"
     async with opened(elsewhere, migrate=False) as store:
         assert names(await Hand(store).read()) == ["e"]
 
 
 async def test_the_sql_can_be_run_by_hand(url):
-    store = PostgresStore.from_url(url)
+    store = PostgresStore(url)
     assert await store.schema() == Schema(0, 2)
     run(url, store.migration_sql())
     assert await store.schema() == Schema(2, 2)
@@ -121,7 +121,7 @@ async def test_the_sql_can_be_run_by_hand(url):
 
 async def test_so_can_the_sql_for_a_schema(postgres_url):
     schema = f"t_{uuid4().hex[:12]}"
-    store = PostgresStore.from_url(f"{postgres_url}?schema={schema}")
+    store = PostgresStore(f"{postgres_url}?schema={schema}")
     try:
         run(postgres_url, store.migration_sql())
         async with opened(f"{postgres_url}?schema={schema}", migrate=False) as by_hand:
@@ -138,13 +138,13 @@ async def test_tables_of_an_older_version_are_brought_up_to_date_and_keep_their_
 
         SyncOutbox().add(connection, Event("t", id="before"))
     with pytest.raises(SchemaError, match="have version 1; version 2 is required; run: postroom"):
-        await PostgresStore.from_url(url).open()
+        await PostgresStore(url).open()
     async with opened(url) as store:
         assert names(await store.find(Filter())) == ["before"]
 
 
 async def test_tables_of_a_newer_version_are_left_alone(url):
-    store = PostgresStore.from_url(url)
+    store = PostgresStore(url)
     await store.migrate()
     run(url, "UPDATE postroom_meta SET value = '99' WHERE name = 'schema_version'")
     for call in (store.open, store.migrate):
@@ -161,14 +161,14 @@ async def test_a_database_without_utf8_is_refused(postgres_url):
     )
     try:
         with pytest.raises(SchemaError, match="encoding is LATIN1"):
-            await PostgresStore.from_url(f"{postgres_url.rpartition('/')[0]}/{name}").migrate()
+            await PostgresStore(f"{postgres_url.rpartition('/')[0]}/{name}").migrate()
     finally:
         run(postgres_url, f"DROP DATABASE {name}")
 
 
 async def test_a_search_path_without_a_schema_is_told(postgres_url):
     with pytest.raises(SchemaError, match="no schema of the search_path exists"):
-        await PostgresStore.from_url(f"{postgres_url}?options=-csearch_path%3Dnowhere").migrate()
+        await PostgresStore(f"{postgres_url}?options=-csearch_path%3Dnowhere").migrate()
 
 
 async def test_illegal_states_cannot_be_stored(url):
@@ -199,17 +199,17 @@ class Standby(Postgres):
 @pytest.mark.slow
 async def test_a_read_replica_is_refused(own_server):
     primary = own_server("postgres")
-    await PostgresStore.from_url(primary.url).migrate()
+    await PostgresStore(primary.url).migrate()
     with Standby(primary.url) as standby:
         with pytest.raises(StoreError, match="is a read replica"):
-            await PostgresStore.from_url(standby.url).open()
+            await PostgresStore(standby.url).open()
         both = primary.url.replace("@", f"@127.0.0.1:{standby.port},") + "?target_session_attrs="
         async with opened(both + "read-write", migrate=False) as store:
             assert await works(store)
 
 
 async def test_the_store_must_be_open_and_can_be_opened_again(url):
-    store = PostgresStore.from_url(url)
+    store = PostgresStore(url)
     for call in (
         lambda: store.streams(),
         lambda: store.wait_for_change(0),

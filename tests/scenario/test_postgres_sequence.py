@@ -21,7 +21,7 @@ SEQUENCE = "pg_get_serial_sequence('postroom_outbox', 'seq')"
 @pytest.fixture
 async def url(postgres_url):
     with own_schema(postgres_url) as url:
-        await PostgresStore.from_url(url).migrate()
+        await PostgresStore(url).migrate()
         with psycopg.connect(url) as connection:
             SyncOutbox().add_many(connection, [Event("t", id=f"old{n}") for n in range(30)])
         yield url

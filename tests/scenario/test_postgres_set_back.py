@@ -29,6 +29,8 @@ from tests.servers.proxy import Proxy
 LOST = [f"old{n}" for n in range(120)]
 NEW = [f"new{n}" for n in range(200)]
 
+WRITABLE = "target_session_attrs=read-write"
+
 
 async def write(url, names):
     """Write events, a transaction for each."""
@@ -93,10 +95,10 @@ async def test_a_replica_that_lagged_is_promoted(own_server, keep_done_seconds=3
     primary = own_server("postgres")
     with PostgresReplica(primary=primary) as replica, Proxy(primary.port) as old:
         with Proxy(replica.port) as new:
-            hosts = f"host=127.0.0.1,127.0.0.1 port={old.port},{new.port} user=postgres"
-            conninfo = f"{hosts} dbname=postgres target_session_attrs=read-write"
-            await PostgresStore.from_url(primary.url).migrate()
-            store, broker = PostgresStore(conninfo), MemoryBroker()
+            hosts = f"127.0.0.1:{old.port},127.0.0.1:{new.port}"
+            url = f"postgresql://postgres@{hosts}/postgres?{WRITABLE}"
+            await PostgresStore(primary.url).migrate()
+            store, broker = PostgresStore(url), MemoryBroker()
             await store.open()
             settings = {"keep_done_seconds": keep_done_seconds, "batch_size": 1_000}
             try:
@@ -201,21 +203,21 @@ async def test_a_floor_does_not_outlive_a_crash(own_server):  # E-3
 
 @asynccontextmanager
 async def with_replica(own_server):
-    """A primary with a table for effects, its replica, and a conninfo that finds the primary."""
+    """A primary with a table for effects, its replica, and a URL that finds the primary."""
     primary = own_server("postgres")
-    await PostgresStore.from_url(primary.url).migrate()
+    await PostgresStore(primary.url).migrate()
     rows(primary.url, "CREATE TABLE payments (n serial, id text)")
     with PostgresReplica(primary=primary) as replica:
-        hosts = f"host=127.0.0.1,127.0.0.1 port={primary.port},{replica.port} user=postgres"
-        yield primary, replica, f"{hosts} dbname=postgres target_session_attrs=read-write"
+        hosts = f"127.0.0.1:{primary.port},127.0.0.1:{replica.port}"
+        yield primary, replica, f"postgresql://postgres@{hosts}/postgres?{WRITABLE}"
 
 
-def own_transactions(conninfo):
+def own_transactions(url):
     """Transactions of the user's own, beside the store's."""
 
     @asynccontextmanager
     async def transaction():
-        async with await psycopg.AsyncConnection.connect(conninfo, autocommit=True) as connection:
+        async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
             async with connection.transaction():
                 yield connection
 
@@ -228,8 +230,8 @@ async def test_effects_that_a_replica_lacks_are_done_again(own_server, whose):
     """Handlers commit on a primary that dies before their events are settled. The replica has the
     events and their starts, but not the effects: the relay must not settle them by its memory.
     """
-    async with with_replica(own_server) as (primary, replica, conninfo):
-        given = {"transaction": own_transactions(conninfo)} if whose == "the user's" else {}
+    async with with_replica(own_server) as (primary, replica, writable):
+        given = {"transaction": own_transactions(writable)} if whose == "the user's" else {}
         handlers, ready = Handlers(name="shop", time_limit_seconds=60.0, **given), asyncio.Event()
         begun, committed = set(), set()
 
@@ -248,7 +250,7 @@ async def test_effects_that_a_replica_lacks_are_done_again(own_server, whose):
         def paid(url):
             return [name for (name,) in rows(url, "SELECT id FROM payments ORDER BY n")]
 
-        store = PostgresStore(conninfo)
+        store = PostgresStore(writable)
         await store.open()
         try:
             async with relaying(store, handlers) as (relay, notes):

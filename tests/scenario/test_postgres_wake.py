@@ -57,7 +57,7 @@ def outbox_of(url, **more):
 async def ear(url, store):
     """Another process' ear: how many NOTIFYs there were."""
     connection = await psycopg.AsyncConnection.connect(plain(url), autocommit=True)
-    await connection.execute(f'LISTEN "{store.options.channel}"')
+    await connection.execute(f'LISTEN "{store.settings.channel}"')
 
     async def heard(*, within=0.0, at_most=10_000):
         return len([n async for n in connection.notifies(timeout=within, stop_after=at_most)])
@@ -192,7 +192,7 @@ async def test_the_listener_finds_its_way_back(url, store, notifier):
     with psycopg.connect(plain(url), autocommit=True) as connection:
         ended = connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE %s",
-            (f'LISTEN "{store.options.channel}"',),
+            (f'LISTEN "{store.settings.channel}"',),
         ).fetchall()
     assert ended == [(True,)]
     async with patience():
@@ -233,6 +233,6 @@ async def test_an_idle_relay_hears_of_a_commit_long_before_its_poll(url, store):
 
 
 def test_listening_can_be_turned_off(url):
-    quiet = PostgresStore.from_url(url + "&notify=off")
+    quiet = PostgresStore(url + "&notify=off")
     assert quiet.capabilities == Capabilities(notify=False)
-    assert PostgresStore.from_url(url).capabilities == Capabilities()
+    assert PostgresStore(url).capabilities == Capabilities()

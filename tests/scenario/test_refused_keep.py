@@ -50,7 +50,7 @@ async def postgres(request):
             async with await psycopg.AsyncConnection.connect(url) as connection:
                 await connection.execute(RULE)
 
-        yield lambda: PostgresStore.from_url(url), refuse
+        yield lambda: PostgresStore(url), refuse
 
 
 @asynccontextmanager
@@ -60,7 +60,7 @@ async def mysql(request):
         async def refuse():
             await asyncio.to_thread(database.run, RULE)
 
-        yield lambda: MysqlStore.from_url(database.url), refuse
+        yield lambda: MysqlStore(database.url), refuse
 
 
 @asynccontextmanager
@@ -78,7 +78,7 @@ async def mongo(request):
             await database.command("collMod", "postroom_outbox", validator=rule)
 
         try:
-            yield lambda: MongoStore.from_url(url), refuse
+            yield lambda: MongoStore(url), refuse
         finally:
             await database.command("collMod", "postroom_outbox", validator=validator)
 

@@ -73,7 +73,7 @@ async def postgres(request):
                 await connection.execute(statement)
 
         yield Ground(
-            lambda: PostgresStore.from_url(url),
+            lambda: PostgresStore(url),
             lambda: writing(url),
             lambda states: run(
                 "ALTER TABLE postroom_outbox ADD CONSTRAINT stranger "
@@ -91,7 +91,7 @@ async def mysql(request):
             await asyncio.to_thread(database.run, statement)
 
         yield Ground(
-            lambda: MysqlStore.from_url(database.url),
+            lambda: MysqlStore(database.url),
             database.writing,
             lambda states: run(
                 "ALTER TABLE postroom_outbox ADD CONSTRAINT stranger "
@@ -119,9 +119,7 @@ async def mongo(request):
                 await database.command("collMod", "postroom_outbox", validator=validator)
 
             try:
-                yield Ground(
-                    lambda: MongoStore.from_url(url), lambda: in_transaction(url), refuse, allow
-                )
+                yield Ground(lambda: MongoStore(url), lambda: in_transaction(url), refuse, allow)
             finally:
                 await allow()
 

@@ -12,8 +12,9 @@ import psycopg
 import pytest
 
 from postroom.stores.mysql import MysqlStore
+from postroom.stores.mysql.settings import MysqlSettings
 from postroom.stores.postgres import PostgresStore
-from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.settings import PostgresSettings
 from tests.contract.mysql_database import MysqlDatabase
 from tests.scenario.postgres_place import own_database
 from tests.unit.test_docs import PAGES, ROOT, blocks, name_of, python, rows_of
@@ -57,16 +58,15 @@ def test_the_pages_are_there():
 
 
 def test_the_options_of_postgres_have_their_defaults():
-    fields = inspect.signature(Options).parameters
+    fields = inspect.signature(PostgresSettings).parameters
     expected = {n: f"`{p.default!r}`" for n, p in fields.items() if n != "conninfo"}
     listed = rows_of(ROOT / "docs/how-to/postgresql.md", "Options")
     assert {row[0].strip("`"): row[1] for row in listed} == expected
 
 
 def test_the_options_of_mysql_have_their_defaults():
-    fields = inspect.signature(MysqlStore).parameters
-    places = ("host", "port", "user", "password", "database")
-    expected = {n: f"`{p.default!r}`" for n, p in fields.items() if n not in places}
+    fields = inspect.signature(MysqlSettings).parameters
+    expected = {n: f"`{p.default!r}`" for n, p in fields.items()}
     listed = rows_of(ROOT / "docs/how-to/mysql.md", "Options")
     assert {row[0].strip("`"): row[1] for row in listed} == expected
 
@@ -95,7 +95,7 @@ def columns(rows):
 
 async def test_the_columns_on_postgres_are_those_of_the_page(postgres_url):
     with own_database(postgres_url) as url:
-        await PostgresStore.from_url(url).migrate()
+        await PostgresStore(url).migrate()
         with psycopg.connect(url) as conn:
             found = columns(conn.execute(COLUMNS.format("current_schema()")).fetchall())
     found["postroom_lease"].remove("replayed")  # named below the table
@@ -105,7 +105,7 @@ async def test_the_columns_on_postgres_are_those_of_the_page(postgres_url):
 async def test_the_columns_on_mariadb_are_those_of_the_page(mariadb_url):
     database = MysqlDatabase(mariadb_url).create()
     try:
-        await MysqlStore.from_url(database.url).migrate()
+        await MysqlStore(database.url).migrate()
         found = columns(database.run(COLUMNS.format("database()")))
     finally:
         database.drop()

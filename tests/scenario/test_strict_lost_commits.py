@@ -68,7 +68,7 @@ async def test_an_outbox_with_a_new_id_is_heard_after_its_numbers_went_back(post
             async with writing(url) as connection:
                 for name in names:
                     await Outbox(ordering="strict").add(connection, event(name, "k"))
-            await Relay(PostgresStore.from_url(url), Wire(queue)).drain()
+            await Relay(PostgresStore(url), Wire(queue)).drain()
 
         async def is_over():
             kept = await inbox.get("inbox/payments/dropped")

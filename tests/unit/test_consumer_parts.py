@@ -27,8 +27,9 @@ from postroom.event import MAX_CAUSATION
 from postroom.model.foreign_messages import translate
 from postroom.model.incoming import Incoming
 from postroom.model.message_id import MessageId, hash_id, identify
+from postroom.model.option_reader import with_options
 from postroom.outbox import Outbox
-from postroom.settings import ConsumerSettings, merge
+from postroom.settings import ConsumerSettings
 from postroom.sources.kafka.offsets import Partition
 from postroom.stores.memory import MemoryStore
 from postroom.testing.broker_tools import RecordingReporter, make_record
@@ -455,7 +456,7 @@ def test_only_a_third_parameter_is_given_the_context():
 )  # fmt: skip
 def test_settings_that_make_no_sense_are_refused(wrong):
     with pytest.raises(ConfigError):
-        merge(ConsumerSettings(), wrong)
+        with_options(ConsumerSettings(), wrong, "consumer setting")
 
 
 def test_what_is_too_large_is_cut_and_two_of_them_stay_two():  # X-M3

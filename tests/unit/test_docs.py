@@ -26,7 +26,7 @@ from postroom.record import LANES, Stage, State
 from postroom.registry import BROKERS, STORES
 from postroom.retry import Constant, Exponential, Linear, RetryPolicy
 from postroom.settings import RelaySettings
-from postroom.stores.sqlite import SqliteStore
+from postroom.stores.sqlite.settings import SqliteSettings
 from postroom.stores.sqlite.statements import load_migrations
 
 ROOT = Path(__file__).parents[2]
@@ -221,7 +221,7 @@ def test_relay_settings():
 
 
 @pytest.mark.parametrize(
-    "thing", [RetryPolicy, Exponential, Linear, Constant, Outbox, Handlers, SqliteStore],
+    "thing", [RetryPolicy, Exponential, Linear, Constant, Outbox, Handlers, SqliteSettings],
     ids=lambda thing: thing.__name__,
 )  # fmt: skip
 def test_parameters_have_their_defaults(thing):
@@ -232,7 +232,8 @@ def test_parameters_have_their_defaults(thing):
     }
     if thing is RetryPolicy:
         expected["backoff"] = "`Exponential()`"
-    assert {r[0].strip("`"): r[1] for r in rows("settings.md", thing.__name__)} == expected
+    heading = "SqliteStore" if thing is SqliteSettings else thing.__name__
+    assert {r[0].strip("`"): r[1] for r in rows("settings.md", heading)} == expected
 
 
 def test_errors():

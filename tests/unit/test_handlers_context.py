@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import aiosqlite
 import pytest
 
@@ -20,7 +22,7 @@ from tests.unit.handler_database import outcome_of
 )
 async def test_what_a_handler_adds_inherits_the_story(tmp_path, kind, correlation, expected):
     path = str(tmp_path / "shop.db")
-    store = SqliteStore(path)
+    store = SqliteStore(Path(path))
     await store.migrate()
     await store.open()
     handlers = Handlers(name="billing").bind(store)

@@ -10,12 +10,11 @@ from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.errors import ConfigError
-from postroom.model.url import Url
 from postroom.registry import load_broker
 
 
 def from_url(text):
-    return KafkaSettings.from_url(Url.parse(text))
+    return KafkaSettings.read(text, {})
 
 
 # -- from a URL -------------------------------------------------------------------------------
@@ -103,12 +102,12 @@ def test_what_makes_no_sense_is_refused_at_once(url, problem):
 )
 def test_what_makes_no_sense_in_python(options):
     with pytest.raises(ConfigError, match="Kafka: "):
-        KafkaBroker("localhost:9092", **options)
+        KafkaBroker("kafka://localhost:9092", **options)
 
 
-@pytest.mark.parametrize("servers", ["", "  ", None])
-def test_no_servers(servers):
-    with pytest.raises(ConfigError, match="at least one server"):
+@pytest.mark.parametrize("servers", ["", "  ", None, "localhost:9092", "kafka:", "amqp://h"])
+def test_what_is_no_kafka_url(servers):
+    with pytest.raises(ConfigError, match="URL"):
         KafkaBroker(servers)
 
 
@@ -166,7 +165,7 @@ SECRETS = {
 
 
 def test_a_printed_broker_shows_no_secrets():
-    broker = KafkaBroker("h:1", topic="t", config=SECRETS)
+    broker = KafkaBroker("kafka://h:1", topic="t", config=SECRETS)
     assert repr(broker) == (
         "KafkaBroker('h:1', topic='t', config={'security.protocol': 'SASL_SSL', "
         "'sasl.mechanism': 'PLAIN', 'sasl.username': 'me', 'sasl.password': '***', "
@@ -195,13 +194,13 @@ def test_a_secret_that_only_its_value_tells_is_not_shown_either(caplog):
         logging.DEBUG, "rack http://:hunter22@proxy is away"
     )
     assert [record.getMessage() for record in caplog.records] == ["rack *** is away"]
-    assert "hunter22" not in repr(KafkaBroker("h:1", config=config))
+    assert "hunter22" not in repr(KafkaBroker("kafka://h:1", config=config))
 
 
 def test_an_error_of_the_settings_shows_no_secrets():
     secrets = {"security.protocol": "SSL", "ssl.key.pem": "s3cr3t" * 3}
     with pytest.raises(ConfigError, match="Kafka: ") as raised:
-        KafkaBroker("h:1", config=secrets)
+        KafkaBroker("kafka://h:1", config=secrets)
     assert "s3cr3t" not in str(raised.value)
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__

@@ -50,7 +50,7 @@ class Client:
 
 async def test_brokers_that_are_back_are_told_once(caplog):
     source, client = KafkaSource(URL.format(port=1)), Client()
-    poller = Poller(source.options, Arrivals(), source.connection, print)
+    poller = Poller(source.settings, Arrivals(), source.connection, print)
     for _ in range(3):
         poller._failed(KafkaError(KafkaError._ALL_BROKERS_DOWN))
         poller._look_for_brokers(client)
@@ -68,7 +68,7 @@ async def test_brokers_that_are_back_are_told_once(caplog):
 @pytest.mark.promise("G2", "G6")
 def test_what_every_consumer_has_whatever_is_configured():
     url = URL.format(port=1) + "&isolation.level=read_committed&fetch.min.bytes=1"
-    for config in (KafkaSource(URL.format(port=1)).options, KafkaSource(url).options):
+    for config in (KafkaSource(URL.format(port=1)).settings, KafkaSource(url).settings):
         client = config.client()
         assert client["isolation.level"] == "read_committed"  # what was aborted never happened
         assert client["enable.auto.commit"] is False
@@ -81,7 +81,7 @@ def test_what_every_consumer_has_whatever_is_configured():
 @pytest.mark.promise("F2")
 async def test_a_client_that_fails_at_once_is_made_again_with_growing_pauses(monkeypatch, caplog):
     source = KafkaSource(URL.format(port=1))
-    poller, waits = Poller(source.options, Arrivals(), source.connection, print), []
+    poller, waits = Poller(source.settings, Arrivals(), source.connection, print), []
 
     def wait(seconds):
         waits.append(seconds)
@@ -106,7 +106,7 @@ def test_brokers_that_answer_clients_which_fail_at_once_are_not_said_to_be_back(
 ):
     """Else each new client has two log lines."""
     source, client = KafkaSource(URL.format(port=1)), Client()
-    poller, now = Poller(source.options, Arrivals(), source.connection, print), [100.0]
+    poller, now = Poller(source.settings, Arrivals(), source.connection, print), [100.0]
     monkeypatch.setattr(poller_module, "monotonic", lambda: now[0])
     monkeypatch.setattr(poller_module, "Client", lambda config, logger: client)
     client.is_back, client.lives = True, []
@@ -159,7 +159,7 @@ class Group:
 
 def polling(refuses, how="answer"):
     source, now = KafkaSource(URL.format(port=1)), [0.0]
-    poller = Poller(source.options, Arrivals(), source.connection, print)
+    poller = Poller(source.settings, Arrivals(), source.connection, print)
     poller._commits = Commits(source.connection, lambda: now[0])
     for number in (1, 2):
         found = poller._partitions["orders", number] = Partition("orders", number)
@@ -217,7 +217,7 @@ def test_a_partition_whose_offsets_are_refused_costs_no_other(monkeypatch, caplo
 
 def test_a_rebalance_that_refuses_an_offset_is_no_trouble(caplog):
     source = KafkaSource(URL.format(port=1))
-    poller = Poller(source.options, Arrivals(), source.connection, print)
+    poller = Poller(source.settings, Arrivals(), source.connection, print)
     error = KafkaError(KafkaError.REBALANCE_IN_PROGRESS)
     poller._committed(error, [TopicPartition("orders", 1)])
     assert source.connection.refusal == ""
@@ -227,7 +227,7 @@ def test_a_rebalance_that_refuses_an_offset_is_no_trouble(caplog):
 @pytest.mark.promise("G6")
 def test_what_is_done_is_committed_before_a_partition_goes_and_nothing_after():
     source = KafkaSource(URL.format(port=1))
-    poller, commits = Poller(source.options, Arrivals(), source.connection, print), []
+    poller, commits = Poller(source.settings, Arrivals(), source.connection, print), []
     partition = poller._partitions["orders", 3] = Partition("orders", 3)
     for offset in (7, 8, 9):
         partition.arrived(offset)
@@ -251,7 +251,7 @@ def test_what_is_done_is_committed_before_a_partition_goes_and_nothing_after():
 @pytest.mark.parametrize("answers", [True, False])
 def test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever(monkeypatch, answers):
     source, now = KafkaSource(URL.format(port=1)), [0.0]
-    poller, commits = Poller(source.options, Arrivals(), source.connection, print), []
+    poller, commits = Poller(source.settings, Arrivals(), source.connection, print), []
     monkeypatch.setattr(poller_module, "monotonic", lambda: now[0])
     partition = poller._partitions["orders", 3] = Partition("orders", 3)
     for offset in (7, 8):
@@ -295,7 +295,7 @@ async def test_a_client_that_does_not_end_holds_up_nobody(monkeypatch, caplog):
     monkeypatch.setattr(source_module, "_CLOSE_SECONDS", 0.01)
     source = KafkaSource(URL.format(port=1))
     released = threading.Event()
-    thread = source._thread = Poller(source.options, Arrivals(), source.connection, print)
+    thread = source._thread = Poller(source.settings, Arrivals(), source.connection, print)
     monkeypatch.setattr(thread, "_live", released.wait)
     thread.start()
     async with asyncio.timeout(30):
@@ -357,7 +357,7 @@ def test_topics_are_looked_at_now_and_then_and_nobody_waits_for_the_answer():
 def test_a_new_client_begins_with_the_start_of_a_topic_that_is_another(monkeypatch, start):
     """What the group has committed may be a place of the old one."""
     source = KafkaSource(URL.format(port=1), start=start)
-    poller, assigned = Poller(source.options, Arrivals(), source.connection, print), []
+    poller, assigned = Poller(source.settings, Arrivals(), source.connection, print), []
     ids = {"orders": "old", "refunds": "same"}
     monkeypatch.setattr(poller._cluster, "topic_ids", lambda topics: {t: ids[t] for t in topics})
     monkeypatch.setattr(

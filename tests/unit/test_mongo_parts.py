@@ -38,7 +38,7 @@ from postroom.stores.mongo.connection import UNKNOWN_COMMIT, commit
 from postroom.stores.mongo.documents import Place
 from postroom.stores.mongo.embedded import _BOUNDS, element_of, row_of
 from postroom.stores.mongo.errors import is_transient, translate
-from postroom.stores.mongo.options import read_options
+from postroom.stores.mongo.settings import read_address
 from postroom.transactions.mongo.documents import document, place_numbers
 from tests.sim.loop import virtual_time
 
@@ -47,7 +47,7 @@ URL = "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&prefix=billing_&w=majority
 
 # -- addresses ---------------------------------------------------------------------------------
 def test_a_url_is_the_drivers_but_for_our_own_options():
-    address = read_options(URL)
+    address = read_address(URL)
     assert address.target == "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&w=majority"
     assert address.database == "shop"
 
@@ -61,8 +61,8 @@ def test_the_store_of_a_url():
 
 
 def test_time_limits_are_ours_unless_the_url_says_otherwise():
-    assert read_options("mongodb://h/d").options["socketTimeoutMS"] == 10_000
-    assert "socketTimeoutMS" not in read_options("mongodb://h/d?sockettimeoutms=1").options
+    assert read_address("mongodb://h/d").options["socketTimeoutMS"] == 10_000
+    assert "socketTimeoutMS" not in read_address("mongodb://h/d?sockettimeoutms=1").options
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_time_limits_are_ours_unless_the_url_says_otherwise():
 )
 def test_a_wrong_url_says_what_would_be_right(url, words):
     with pytest.raises(ConfigError, match=words):
-        MongoStore.from_url(url)
+        MongoStore(url)
 
 
 # -- places ------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_the_migration_can_be_shown_for_mongosh():
 )
 def test_a_url_that_is_wrong_is_refused_without_its_secrets(options):  # X-M7
     with pytest.raises(ConfigError, match="MongoDB URL: ") as caught:
-        read_options(f"mongodb://h/d?{options}")
+        read_address(f"mongodb://h/d?{options}")
     assert "s3cret" not in str(caught.value)
 
 

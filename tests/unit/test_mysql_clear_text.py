@@ -62,7 +62,7 @@ async def rogue(plugin, asks=b""):
 async def test_no_password_is_sent_in_clear_text_over_an_open_line(plugin, asks):
     # A suspicion of the review: asyncmy answers such a server.
     async with rogue(plugin, asks) as (port, heard):
-        store = MysqlStore.from_url(f"mysql://app:s3cret@127.0.0.1:{port}/shop")
+        store = MysqlStore(f"mysql://app:s3cret@127.0.0.1:{port}/shop")
         with pytest.raises(StoreError, match=r"password in clear text.*ssl_mode=verify_identity"):
             await store.open()
         await store.close()

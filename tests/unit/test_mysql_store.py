@@ -26,7 +26,7 @@ from postroom.stores.mysql.statements import cut, load_migrations, load_queries
 
 # -- URLs -----------------------------------------------------------------------------------------
 def test_a_url_names_everything():
-    store = MysqlStore.from_url(
+    store = MysqlStore(
         "mysql://anna:p%40ss@db.example:3307/shop?prefix=post_&pool_size=9&connect_seconds=2.5"
         "&statement_seconds=7&lock_seconds=3&ssl_ca=/etc/ca.pem"
     )
@@ -40,13 +40,13 @@ def test_a_url_names_everything():
 
 
 def test_without_an_option_of_tls_there_is_none():
-    assert MysqlStore.from_url("mysql://db/shop").target.tls is None
-    target = MysqlStore.from_url("mysql://db/shop?ssl_mode=required").target
+    assert MysqlStore("mysql://db/shop").target.tls is None
+    target = MysqlStore("mysql://db/shop?ssl_mode=required").target
     assert target.tls == Tls("required")
     with pytest.raises(ConfigError, match="cannot use /no/such.pem"):
         Tls("verify_ca", "/no/such.pem").context()
-    with pytest.raises(ConfigError, match="ssl_mode must be one of"):
-        MysqlStore(database="shop", ssl_mode="maybe")
+    with pytest.raises(ConfigError, match="unknown ssl_mode 'maybe'"):
+        MysqlStore("mysql://localhost/shop", ssl_mode="maybe")
 
 
 @pytest.mark.parametrize("scheme", ["mysql", "mariadb", "mysql+asyncmy"])
@@ -74,11 +74,11 @@ def test_the_schemes(scheme):
 )
 def test_what_makes_no_sense_is_refused(url, problem):
     with pytest.raises(ConfigError, match=problem):
-        MysqlStore.from_url(url)
+        MysqlStore(url)
 
 
 async def test_a_store_that_is_not_open_says_so():
-    store = MysqlStore(database="shop")
+    store = MysqlStore("mysql://localhost/shop")
     with pytest.raises(StoreError, match="not open"):
         await store.streams()
     with pytest.raises(StoreError, match="not open"):
@@ -113,10 +113,10 @@ def test_only_what_mysql_8_and_mariadb_share():
 
 
 def test_migration_sql_is_for_people():
-    text = MysqlStore(database="shop", prefix="mine_").migration_sql()
+    text = MysqlStore("mysql://localhost/shop", prefix="mine_").migration_sql()
     assert "CREATE TABLE IF NOT EXISTS mine_outbox" in text
     assert "'schema_version', '1'" in text
-    assert MysqlStore(database="shop").migration_sql(after=1) == ""
+    assert MysqlStore("mysql://localhost/shop").migration_sql(after=1) == ""
     assert len(cut(text)) == 10 + 3
 
 

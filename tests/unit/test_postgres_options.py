@@ -9,21 +9,25 @@ from postroom.errors import ConfigError
 from postroom.registry import load_store
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.connector import Connector
-from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.postgres.statements import hashes, load_queries, numbers
 
 URL = "postgresql://anna:s%40cret@db.example:6432/shop"
 
 
+def settings_of(url):
+    return PostgresSettings.read(url, {})
+
+
 def given(url):
-    return conninfo_to_dict(Options.from_url(url).conninfo)
+    return conninfo_to_dict(settings_of(url).conninfo)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_both_schemes_are_known(scheme):
     store = load_store(f"{scheme}://localhost/shop?prefix=shop_")
     assert isinstance(store, PostgresStore)
-    assert store.options.prefix == "shop_"
+    assert store.settings.prefix == "shop_"
 
 
 def test_the_parts_of_a_url_go_to_libpq():
@@ -42,7 +46,7 @@ def test_several_hosts_and_none():
 
 
 def test_our_own_options_are_taken_out():
-    options = Options.from_url(
+    options = settings_of(
         URL + "?prefix=p_&schema=s&application_name=billing&connect_seconds=3&statement_seconds=4.5"
         "&lock_seconds=2&pool_size=7&notify=off"
     )
@@ -67,39 +71,39 @@ def test_our_own_options_are_taken_out():
 )
 def test_what_makes_no_sense_is_told(query, said):
     with pytest.raises(ConfigError, match=said):
-        PostgresStore.from_url(f"{URL}?{query}")
+        PostgresStore(f"{URL}?{query}")
 
 
 def test_another_scheme_is_refused():
     with pytest.raises(ConfigError, match="not a PostgreSQL URL: mysql://h/d"):
-        PostgresStore.from_url("mysql://h/d")
+        PostgresStore("mysql://h/d")
 
 
-def test_a_connection_string_will_do_too():
-    store = PostgresStore("host=db dbname=shop user=anna password=hush", schema="s", pool_size=4)
-    assert store.options.pool_size == 4
+def test_options_may_stand_beside_the_url():
+    store = PostgresStore("postgresql://anna:hush@db/shop", schema="s", pool_size=4)
+    assert store.settings.pool_size == 4
     assert store.url == "postgresql://anna@db/shop?schema=s"
-    with pytest.raises(
-        ConfigError, match="unknown setting of a PostgreSQL store 'scheme'; did you"
-    ):
-        PostgresStore("", scheme="s")
+    with pytest.raises(ConfigError, match="unknown postgresql option 'scheme'; did you"):
+        PostgresStore("postgresql:", scheme="s")
     with pytest.raises(ConfigError, match="statement_seconds must be 0 or more"):
-        PostgresStore("", statement_seconds=-1)
+        PostgresStore("postgresql:", statement_seconds=-1)
+    with pytest.raises(ConfigError, match="'schema' is given both in the URL and as an argument"):
+        PostgresStore("postgresql://db/shop?schema=a", schema="b")
 
 
 def test_secrets_are_shown_nowhere():
-    options = Options.from_url(URL)
-    store = PostgresStore.from_url(URL)
+    options = settings_of(URL)
+    store = PostgresStore(URL)
     for shown in (repr(options), str(options), options.shown, store.url, repr(store)):
         assert "cret" not in shown
     with pytest.raises(ConfigError) as raised:
-        PostgresStore("password=s3cret nonsense")
+        PostgresStore("postgresql://u:s3cret@h/d?port=nonsense&nonsense=1")
     assert "s3cret" not in str(raised.value)
     assert raised.value.__cause__ is None
 
 
 def test_a_connection_has_limits_on_both_sides():
-    options = Options.from_url(URL + "?statement_seconds=4&lock_seconds=0.5&connect_seconds=3")
+    options = settings_of(URL + "?statement_seconds=4&lock_seconds=0.5&connect_seconds=3")
     parameters = Connector(options).parameters()
     assert parameters["options"].split() == [
         "-c", "statement_timeout=4000", "-c", "lock_timeout=500",
@@ -114,19 +118,19 @@ def test_a_connection_has_limits_on_both_sides():
 
 
 def test_the_users_own_options_stay():
-    options = Options.from_url(URL + "?options=-csearch_path%3Dshop&keepalives_idle=5")
+    options = settings_of(URL + "?options=-csearch_path%3Dshop&keepalives_idle=5")
     assert Connector(options).parameters()["options"].endswith(" -csearch_path=shop")
     assert Connector(options).parameters(limited=False)["options"] == "-csearch_path=shop"
     assert Connector(options).parameters()["keepalives_idle"] == "5"
-    assert "options" not in Connector(Options.from_url(URL)).parameters(limited=False)
+    assert "options" not in Connector(settings_of(URL)).parameters(limited=False)
 
 
 def test_each_set_of_tables_has_a_channel():
-    assert Options(conninfo="").channel == "postroom_kick"
-    assert Options(conninfo="", prefix="a_").channel == "a_kick"
-    assert Options(conninfo="", schema="s").channel == "s.postroom_kick"
+    assert PostgresSettings(conninfo="").channel == "postroom_kick"
+    assert PostgresSettings(conninfo="", prefix="a_").channel == "a_kick"
+    assert PostgresSettings(conninfo="", schema="s").channel == "s.postroom_kick"
     long = [
-        Options(conninfo="", schema=schema, prefix=f"{'p' * 27}{n}_")
+        PostgresSettings(conninfo="", schema=schema, prefix=f"{'p' * 27}{n}_")
         for schema in ("a" + "s" * 61, "b" + "s" * 61, "s" * 61 + "a")
         for n in range(2)
     ]

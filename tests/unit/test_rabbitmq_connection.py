@@ -137,7 +137,7 @@ async def test_a_channel_that_was_closed_while_it_was_idle_is_not_used_again():
 async def test_health_of_a_blocked_connection_says_so_and_keeps_it():
     broker, connection = RabbitBroker("amqp://localhost"), Silent(blocks=False)
     connection._unblocked.clear()
-    broker._link = link = RabbitConnection(connection, SimpleNamespace(), broker.options)
+    broker._link = link = RabbitConnection(connection, SimpleNamespace(), broker.settings)
     with pytest.raises(UnreachableError, match="has blocked this connection"):
         await broker.health()
     assert broker._link is link  # what is on its way there may still be confirmed

@@ -19,10 +19,11 @@ from postroom.stores.sqlite.statements import load_migrations, load_queries
 
 MIGRATE = """
 import asyncio, sys
+from pathlib import Path
 from postroom.stores.sqlite import SqliteStore, events, leases, operations
 
 async def main():
-    store = SqliteStore(sys.argv[1])
+    store = SqliteStore(Path(sys.argv[1]))
     print("ready", flush=True)
     sys.stdin.readline()
     version = await store.migrate()

@@ -50,11 +50,9 @@ class Locked:
 # -- settings -------------------------------------------------------------------------------------
 def test_a_url_names_a_relative_or_an_absolute_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert SqliteStore.from_url("sqlite:///app.db").path == tmp_path / "app.db"
-    assert SqliteStore.from_url("sqlite:////var/lib/app.db").path.as_posix() == "/var/lib/app.db"
-    store = SqliteStore.from_url(
-        "sqlite:///a%20b.db?prefix=shop_&busy_seconds=1.5&synchronous=full"
-    )
+    assert SqliteStore("sqlite:///app.db").path == tmp_path / "app.db"
+    assert SqliteStore("sqlite:////var/lib/app.db").path.as_posix() == "/var/lib/app.db"
+    store = SqliteStore("sqlite:///a%20b.db?prefix=shop_&busy_seconds=1.5&synchronous=full")
     assert (store.path.name, store.prefix) == ("a b.db", "shop_")
     assert store.url == f"sqlite:///{tmp_path}/a b.db"
 
@@ -74,7 +72,7 @@ def test_a_url_names_a_relative_or_an_absolute_file(tmp_path, monkeypatch):
 )
 def test_a_url_that_makes_no_sense_is_refused(url, problem):
     with pytest.raises(ConfigError, match=problem):
-        SqliteStore.from_url(url)
+        SqliteStore(url)
 
 
 @pytest.mark.parametrize(
@@ -83,12 +81,12 @@ def test_a_url_that_makes_no_sense_is_refused(url, problem):
 )
 def test_settings_that_make_no_sense_are_refused(settings):
     with pytest.raises(ConfigError):
-        SqliteStore("app.db", **settings)
+        SqliteStore("sqlite:///app.db", **settings)
 
 
-@pytest.mark.parametrize("path", [":memory:", ""])
-def test_a_database_in_memory_is_refused(path):
-    with pytest.raises(ConfigError, match="needs a file"):
+@pytest.mark.parametrize("path", [":memory:", "", "app.db"])
+def test_text_that_is_no_url_is_refused(path):
+    with pytest.raises(ConfigError, match="not a URL"):
         SqliteStore(path)
 
 

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.model.url import Url
+from postroom.options import StoreOptions
 from postroom.registry import load_store
 from postroom.store import Store
 
@@ -39,16 +40,17 @@ class ContextManager:
 
 
 @asynccontextmanager
-async def open_store(url: str | Url) -> AsyncIterator[Store]:
+async def open_store(url: str | Url, **options: Unpack[StoreOptions]) -> AsyncIterator[Store]:
     """Open the store that a URL names, and close it at the end of the block.
 
-        async with open_store("sqlite:///app.db?prefix=billing_") as store:
+        async with open_store("sqlite:///app.db", prefix="billing_") as store:
             dead = await store.find(Filter(state=State.DEAD))
 
-    The store may be given to relays and consumers. Raises ConfigError, MissingExtraError,
+    Takes the options of the store's class, by name or in the URL. The store may be given to relays
+    and consumers. Raises ConfigError, MissingExtraError,
     SchemaError if the tables are missing, and StoreError if the server is unreachable.
     """
-    store = load_store(url)
+    store = load_store(url, **options)
     try:
         await open_shared(store)
         yield store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, Literal
+from typing import Unpack
 
 from postroom.broker import UNSENT, Broker, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.brokers.kafka import verdicts
@@ -18,6 +18,7 @@ from postroom.brokers.kafka.topics import Topics, TopicState, UnreachableError
 from postroom.brokers.kafka.verdicts import Loss
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
+from postroom.options import KafkaOptions
 from postroom.record import Record
 
 Refusal = Callable[[Record], Outcome | None]
@@ -29,73 +30,16 @@ LISTEN_SECONDS = 5.0
 class KafkaBroker(Broker):
     """Sends events to Kafka: idempotent, acks=all, gapless, in order by key.
 
-    servers             host:port, several with commas between them
-    topic               send everything there; otherwise each event goes to its own topic
-    key                 `key` keeps the order of each key; `id` spreads single events (no order)
-    compression         snappy, lz4, zstd, gzip or none
-    create_topics       create a topic that is not there, with so many `partitions` and
-                        `replication`, or the broker's defaults
-    linger_seconds      how long a message waits for others to share its batch
-    batch_bytes         the largest batch; it is smaller still where a topic's limit asks for it
-    publish_seconds     after so long without a confirm a message is given up, and purged
-    answer_seconds      how long a question to the cluster waits for its answer
-    delivery            `transactional` sends the events of each lane in a transaction of its own
-    transactional_prefix    begins the transactional ids
-    cloudevents         a `source`: adds the attributes of CloudEvents in binary mode
-    config              settings of librdkafka, for TLS, SASL and the like
+    url       `kafka://user:password@host:9092,host:9092`
+    options   those of KafkaSettings, by name or in the URL; one with a dot in its name, in the URL,
+              goes to librdkafka
     """
 
-    def __init__(
-        self,
-        servers: str,
-        *,
-        topic: str | None = None,
-        key: Literal["key", "id"] = "key",
-        compression: str = "snappy",
-        create_topics: bool = False,
-        partitions: int | None = None,
-        replication: int | None = None,
-        linger_seconds: float = 0.001,
-        batch_bytes: int = 500_000,
-        publish_seconds: float = 15.0,
-        answer_seconds: float = 3.0,
-        delivery: Literal["idempotent", "transactional"] = "idempotent",
-        transactional_prefix: str = "postroom",
-        cloudevents: str | None = None,
-        config: Mapping[str, Any] | None = None,
-    ) -> None:
-        self._set_up(
-            KafkaSettings(
-                servers=servers,
-                topic=topic,
-                key=key,
-                compression=compression,
-                create_topics=create_topics,
-                partitions=partitions,
-                replication=replication,
-                linger_seconds=linger_seconds,
-                batch_bytes=batch_bytes,
-                publish_seconds=publish_seconds,
-                answer_seconds=answer_seconds,
-                delivery=delivery,
-                transactional_prefix=transactional_prefix,
-                cloudevents=cloudevents,
-                config=dict(config or {}),
-            )
-        )
-
-    def _set_up(self, settings: KafkaSettings) -> None:
-        self.settings = settings
-        self._write = writer(settings)
+    def __init__(self, url: str | Url | KafkaSettings, **options: Unpack[KafkaOptions]) -> None:
+        self.settings = url if isinstance(url, KafkaSettings) else KafkaSettings.read(url, options)
+        self._write = writer(self.settings)
         self._one_suspect = asyncio.Lock()
         self._cluster: _Cluster | None = None
-
-    @classmethod
-    def from_url(cls, url: Url) -> KafkaBroker:
-        """Make one from `kafka://host:9092,host:9092?topic=…&compression=…`."""
-        self = cls.__new__(cls)
-        self._set_up(KafkaSettings.from_url(url))
-        return self
 
     def __repr__(self) -> str:
         return f"KafkaBroker({self.settings.shown()})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -10,12 +10,13 @@ from confluent_kafka import KafkaException, Producer
 
 from postroom.errors import ConfigError
 from postroom.event import MAX_TOPIC_BYTES
+from postroom.model.option_reader import check_numbers, check_words, read_options, readers
 from postroom.model.text import check_setting
-from postroom.model.url import MASK, Url, boolean, is_secret, one_of, seconds, whole_number
+from postroom.model.url import MASK, Url, is_secret
+from postroom.options import Compression, Delivery
 from postroom.record import Record
 
 DEFAULT_PORT = 9092
-COMPRESSIONS = ("snappy", "lz4", "zstd", "gzip", "none")
 
 _GUARDED: Mapping[str, str] = {
     "bootstrap.servers": "it is the first argument",
@@ -46,12 +47,28 @@ _GUARDED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings:
-    """See KafkaBroker for what each one means. All times are seconds."""
+    """Where events go, and how long to wait. Times are seconds or timedeltas.
+
+    servers             host:port, several with commas between them
+    topic               send everything there; otherwise each event goes to its own topic
+    key                 `key` keeps the order of each key; `id` spreads single events (no order)
+    compression         snappy, lz4, zstd, gzip or none
+    create_topics       create a topic that is not there, with so many `partitions` and
+                        `replication`, or the broker's defaults
+    linger_seconds      how long a message waits for others to share its batch
+    batch_bytes         the largest batch; it is smaller still where a topic's limit asks for it
+    publish_seconds     after so long without a confirm a message is given up, and purged
+    answer_seconds      how long a question to the cluster waits for its answer
+    delivery            `transactional` sends the events of each lane in a transaction of its own
+    transactional_prefix    begins the transactional ids
+    cloudevents         a `source`: adds the attributes of CloudEvents in binary mode
+    config              settings of librdkafka, for TLS, SASL and the like
+    """
 
     servers: str
     topic: str | None = None
     key: Literal["key", "id"] = "key"
-    compression: str = "snappy"
+    compression: Compression = "snappy"
     create_topics: bool = False
     partitions: int | None = None
     replication: int | None = None
@@ -59,7 +76,7 @@ class KafkaSettings:
     batch_bytes: int = 500_000
     publish_seconds: float = 15.0
     answer_seconds: float = 3.0
-    delivery: Literal["idempotent", "transactional"] = "idempotent"
+    delivery: Delivery = "idempotent"
     transactional_prefix: str = "postroom"
     cloudevents: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -67,27 +84,12 @@ class KafkaSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.servers, str) or not self.servers.strip():
             raise ConfigError("Kafka: name at least one server, as in localhost:9092")
-        _choice("key", self.key, ("key", "id"))
-        _choice("compression", self.compression, COMPRESSIONS)
-        _choice("delivery", self.delivery, ("idempotent", "transactional"))
+        check_words(self, "Kafka")
         for name in ("topic", "cloudevents", "transactional_prefix"):
             value = getattr(self, name)
             if value is not None:
                 check_setting(f"Kafka: {name}", value, MAX_TOPIC_BYTES)
-        for name in (
-            "publish_seconds",
-            "answer_seconds",
-            "batch_bytes",
-            "partitions",
-            "replication",
-        ):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"Kafka: {name} must be more than 0, not {value!r}")
-        if not self.linger_seconds >= 0:
-            raise ConfigError(
-                f"Kafka: linger_seconds must be 0 or more, not {self.linger_seconds!r}"
-            )
+        check_numbers(self, "Kafka", may_be_zero=("linger_seconds",))
         if (self.partitions or self.replication) and not self.create_topics:
             raise ConfigError("Kafka: partitions and replication need create_topics=True")
         for name in self.config:
@@ -184,50 +186,44 @@ class KafkaSettings:
 
     # -- from a URL ---------------------------------------------------------------------------
     @classmethod
-    def from_url(cls, url: Url) -> KafkaSettings:
-        """Read `kafka://user:password@host:port,host:port?option=value`.
+    def read(cls, where: str | Url, given: Mapping[str, Any]) -> KafkaSettings:
+        """Read `kafka://user:password@host:port,host:port?option=value`, and options by name.
 
         An option with a dot in its name goes to librdkafka as it is.
         """
-        if url.driver or url.path not in ("", "/"):
+        url = Url.parse(where)
+        if url.scheme != "kafka" or url.driver or url.path not in ("", "/"):
             raise ConfigError(
                 "kafka URL: write kafka://host:9092,host:9092?topic=…, without a path"
             )
         if not url.hosts:
             raise ConfigError("kafka URL: a host is missing, as in kafka://localhost:9092")
-        names = {name: str for name, _ in url.query if "." in name}
-        given: dict[str, Any] = url.options({**OPTIONS, **names})
-        config: dict[str, Any] = {name: given.pop(name) for name in names}
-        if url.user is not None:  # a password never goes over an open line unless asked to
-            config = {
-                "security.protocol": "SASL_SSL",
-                "sasl.mechanism": "PLAIN",
-                "sasl.username": url.user,
-                "sasl.password": url.password or "",
-                **config,
-            }
-        servers = ",".join(
-            f"{f'[{host}]' if ':' in host else host}:{port or DEFAULT_PORT}"
-            for host, port in url.hosts
-        )
-        return cls(servers=servers, config=config, **given)
+        dotted = {name: str for name, _ in url.query if "." in name}
+        found = read_options(url, {**_READERS, **dotted}, given, also=("config",))
+        config = {**login(url), **{n: found.pop(n) for n in dotted}, **found.pop("config", {})}
+        return cls(servers=servers(url), config=config, **found)
 
 
-OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "topic": str,
-    "key": one_of("key", "id"),
-    "compression": one_of(*COMPRESSIONS),
-    "create_topics": boolean,
-    "partitions": whole_number,
-    "replication": whole_number,
-    "linger_seconds": seconds,
-    "batch_bytes": whole_number,
-    "publish_seconds": seconds,
-    "answer_seconds": seconds,
-    "delivery": one_of("idempotent", "transactional"),
-    "transactional_prefix": str,
-    "cloudevents": str,
-}
+_READERS = readers(KafkaSettings, skip=("servers", "config"))
+
+
+def servers(url: Url) -> str:
+    """Return the hosts of a URL as librdkafka takes them."""
+    return ",".join(
+        f"{f'[{host}]' if ':' in host else host}:{port or DEFAULT_PORT}" for host, port in url.hosts
+    )
+
+
+def login(url: Url) -> dict[str, str]:
+    """Return what a user in the URL means: a password is never sent in the clear by default."""
+    if url.user is None:
+        return {}
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": url.user,
+        "sasl.password": url.password or "",
+    }
 
 
 class _Silence:
@@ -236,11 +232,6 @@ class _Silence:
 
 
 _SILENCE = _Silence()
-
-
-def _choice(name: str, value: object, words: tuple[str, ...]) -> None:
-    if value not in words:
-        raise ConfigError(f"Kafka: {name} must be one of {', '.join(words)}, not {value!r}")
 
 
 def _milliseconds(value: float) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Collection, Container, Mapping, Sequence
-from typing import Any
+from typing import Unpack
 
 from aiormq.exceptions import (
     ChannelAccessRefused,
@@ -32,6 +32,7 @@ from postroom.brokers.rabbitmq.settings import RabbitSettings, read_settings
 from postroom.errors import ConfigError
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Host, Url
+from postroom.options import RabbitOptions
 from postroom.record import Record, short_error
 
 _CULPRITS = 1_000  # ids that are remembered
@@ -48,19 +49,21 @@ Step = Callable[[RabbitConnection, RabbitSettings, str], Awaitable[None]]
 class RabbitBroker(Broker):
     """Publishes with confirms, persistent and mandatory, one message of a key in flight.
 
-    Options are those of RabbitOptions, given whole, by name, or in the URL:
-    `amqp://user:password@host/vhost?exchange=orders&routing_key=type`. Of several hosts the first
+    url       `amqp://user:password@host/vhost?exchange=orders&routing_key=type`
+    options   those of RabbitSettings, by name or in the URL
+
+    Of several hosts the first
     that answers is used. It connects by itself, and again when the connection is lost.
     """
 
     capabilities = BrokerCapabilities()
 
-    def __init__(self, url: str | Url, options: RabbitSettings | None = None, **given: Any) -> None:
+    def __init__(self, url: str | Url, **options: Unpack[RabbitOptions]) -> None:
         self._url = Url.parse(url)
-        self.options = read_settings(self._url, options, given)
+        self.settings = read_settings(self._url, options)
         self._hosts = list(self._url.hosts or (Host("localhost"),))
-        self._writer = Writer(self.options, _cloud(self.options))
-        self._tls = self.options.tls() if self._url.scheme == "amqps" else None
+        self._writer = Writer(self.settings, _cloud(self.settings))
+        self._tls = self.settings.tls() if self._url.scheme == "amqps" else None
         self._link: RabbitConnection | None = None
         self._suspect_link: RabbitConnection | None = (
             None  # for suspects: a connection of their own
@@ -68,11 +71,6 @@ class RabbitBroker(Broker):
         self._connecting, self._connecting_ward = asyncio.Lock(), asyncio.Lock()
         self._culprits: OrderedDict[str, None] = OrderedDict()
         self._closed = False
-
-    @classmethod
-    def from_url(cls, url: Url) -> RabbitBroker:
-        """Make one from `amqp://…` or `amqps://…`."""
-        return cls(url)
 
     def __repr__(self) -> str:
         return f"RabbitBroker({str(self._url)!r})"
@@ -87,7 +85,7 @@ class RabbitBroker(Broker):
         self._closed = False
         try:
             link = await self._linked()
-            if not self.options.declare:
+            if not self.settings.declare:
                 await self._prepare(link, topology.check)
         except SetupError as error:
             raise ConfigError(str(error)) from error
@@ -113,7 +111,7 @@ class RabbitBroker(Broker):
     async def check(self, topics: Collection[str]) -> list[Finding]:  # noqa: ARG002
         from postroom.brokers.rabbitmq.checks import examine
 
-        return await examine(self._url, self.options)
+        return await examine(self._url, self.settings)
 
     # -- publishing ---------------------------------------------------------------------------
     async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
@@ -174,7 +172,7 @@ class RabbitBroker(Broker):
             batch,
             reporter,
             compose,
-            confirm_seconds=self.options.confirm_seconds,
+            confirm_seconds=self.settings.confirm_seconds,
             blocked=link.is_blocked,
         )
         return call, channel
@@ -226,15 +224,15 @@ class RabbitBroker(Broker):
         for _ in range(len(self._hosts)):
             if self._closed:
                 raise UnreachableError("the broker is closed")
-            where = address(self._url, self._hosts[0], self.options, f"postroom {what}")
+            where = address(self._url, self._hosts[0], self.settings, f"postroom {what}")
             try:
-                link = await RabbitConnection.connect(where, self.options, self._tls)
+                link = await RabbitConnection.connect(where, self.settings, self._tls)
             except UnreachableError as error:
                 problems.append(str(error))
                 self._hosts.append(self._hosts.pop(0))
                 continue
             try:
-                if self.options.declare:
+                if self.settings.declare:
                     await self._prepare(link, topology.declare)
                 if self._closed:
                     raise UnreachableError("the broker is closed")
@@ -246,7 +244,7 @@ class RabbitBroker(Broker):
 
     async def _prepare(self, link: RabbitConnection, step: Step) -> None:
         try:
-            await step(link, self.options, self.options.exchange)
+            await step(link, self.settings, self.settings.exchange)
         except ChannelClosed as error:
             raise SetupError(str(error)) from error
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields, replace
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from pamqp.commands import Exchange, Queue
 
 from postroom.errors import ConfigError
+from postroom.model.option_reader import check_numbers, check_words, read_options, readers
 from postroom.model.suggest import unknown
-from postroom.model.url import Url, boolean, one_of, seconds
+from postroom.model.url import Url
+from postroom.options import QueueType
 
 HEADER = "header:"
 _ROUTING_KEYS = ("topic", "type", "key")
@@ -21,7 +23,7 @@ _MAX_SHORT = 255  # bytes of a name in AMQP
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RabbitSettings:
-    """Where events go, and how long to wait. All times are seconds.
+    """Where events go, and how long to wait. Times are seconds or timedeltas.
 
     exchange            where all events go; '' is the default exchange, whose routing keys are
                         the names of queues
@@ -46,12 +48,12 @@ class RabbitSettings:
     """
 
     exchange: str = ""
-    exchange_from: str | None = None
+    exchange_from: Literal["topic"] | None = None
     exchange_type: str = "topic"
     routing_key: str | None = None
     declare: bool = False
     queue: str | None = None
-    queue_type: str = "quorum"
+    queue_type: QueueType = "quorum"
     single: bool = True
     bindings: tuple[str, ...] | None = None
     confirm_seconds: float = 15.0
@@ -73,23 +75,16 @@ class RabbitSettings:
             Queue.Declare(queue=self.queue or "")
         except ValueError as error:  # pamqp is stricter than RabbitMQ, and cannot send others
             raise ConfigError(f"{error}: use up to 127 letters, digits and -_.:@#,/+") from error
-        if self.exchange_from not in (None, "topic"):
-            raise ConfigError(
-                f"exchange_from must be 'topic' or left out, not {self.exchange_from!r}"
-            )
+        check_words(self)
         if self.exchange_from and self.exchange:
             raise ConfigError("give exchange or exchange_from, not both")
         if self.exchange_type not in _EXCHANGE_TYPES and not self.exchange_type.startswith("x-"):
             raise ConfigError(unknown("exchange_type", self.exchange_type, _EXCHANGE_TYPES))
-        if self.queue_type not in ("classic", "quorum"):
-            raise ConfigError(f"queue_type must be quorum or classic, not {self.queue_type!r}")
         key = self.routing_key
         named = key is not None and key.startswith(HEADER) and key != HEADER
         if key is not None and key not in _ROUTING_KEYS and not named:
             raise ConfigError(unknown("routing_key", key, (*_ROUTING_KEYS, HEADER + "NAME")))
-        for name in ("confirm_seconds", "connect_seconds", "heartbeat_seconds"):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"{name} must be more than 0, not {getattr(self, name)!r}")
+        check_numbers(self)
         if self.heartbeat_seconds < 1 or self.heartbeat_seconds != int(self.heartbeat_seconds):
             raise ConfigError("heartbeat_seconds must be a whole number of seconds")
         if self.cloudevents == "":
@@ -132,46 +127,14 @@ class RabbitSettings:
         return context
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
+_READERS = readers(RabbitSettings)
 
 
-_FROM_TEXT: Mapping[str, Callable[[str], Any]] = {
-    "exchange": str,
-    "exchange_from": one_of("topic"),
-    "exchange_type": str,
-    "routing_key": str,
-    "declare": boolean,
-    "queue": str,
-    "queue_type": one_of("classic", "quorum"),
-    "single": boolean,
-    "bindings": _listed,
-    "confirm_seconds": seconds,
-    "connect_seconds": seconds,
-    "heartbeat_seconds": seconds,
-    "app_id": str,
-    "cloudevents": str,
-    "cafile": str,
-    "certfile": str,
-    "keyfile": str,
-    "verify": boolean,
-}
-
-
-def read_settings(
-    url: Url, options: RabbitSettings | None, given: Mapping[str, Any]
-) -> RabbitSettings:
-    """Merge what the URL says with what was given in Python; twice the same is an error."""
+def read_settings(url: Url, given: Mapping[str, Any]) -> RabbitSettings:
+    """Return the settings from the URL and from Python."""
     if url.scheme not in ("amqp", "amqps"):
         raise ConfigError(f"a RabbitMQ URL begins with amqp:// or amqps://, not {url.scheme}:")
-    names = {field.name for field in fields(RabbitSettings)}
-    for name in given:
-        if name not in names:
-            raise ConfigError(unknown("option", name, names))
-    from_url: dict[str, Any] = url.options(_FROM_TEXT)
-    for name in from_url.keys() & given.keys():
-        raise ConfigError(f"option {name!r} is given both in the URL and as an argument")
-    merged = replace(options or RabbitSettings(), **from_url, **given)
+    merged = RabbitSettings(**read_options(url, _READERS, given))
     tls = {"cafile", "certfile", "keyfile"}
     if url.scheme == "amqp" and any(getattr(merged, name) for name in tls):
         raise ConfigError("certificates need an amqps:// URL")

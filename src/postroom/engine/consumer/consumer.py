@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import count
-from typing import Any
+from typing import Unpack
 
 from postroom.engine.consumer.context import ConsumerContext, ConsumerCounts, Received
 from postroom.engine.consumer.dedup_window import warn_of_a_short_memory
@@ -23,10 +24,12 @@ from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Service
 from postroom.errors import ConfigError, EventError
 from postroom.model.clock import Clock, SystemClock
+from postroom.model.option_reader import with_options
 from postroom.observer import Alarm, Observer, StoreTrouble
+from postroom.options import ConsumerOptions
 from postroom.record import short_error
 from postroom.registry import load_broker, load_source, load_store
-from postroom.settings import ConsumerSettings, merge
+from postroom.settings import ConsumerSettings
 from postroom.source import Connection, Delivery, Source
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
@@ -60,9 +63,9 @@ class Consumer(Lifecycle[ConsumerContext]):
         *,
         observers: Iterable[Observer] = (),
         clock: Clock | None = None,
-        **options: Any,
+        **options: Unpack[ConsumerOptions],
     ) -> None:
-        self.settings = merge(settings, options)
+        self.settings = with_options(settings or ConsumerSettings(), options, "consumer setting")
         self.source = load_source(source) if isinstance(source, str) else source
         self.store = load_store(store) if isinstance(store, str) else store
         found = load_broker(handlers) if isinstance(handlers, str) else handlers
@@ -318,5 +321,5 @@ def _name_of(settings: ConsumerSettings, handlers: Handlers, source: Source) -> 
             "Consumer(…, name='payments'). No other service that uses these tables may have it, "
             "and it must not change from one deployment to the next"
         )
-    merge(settings, {"name": name})  # what is long enough for a queue may be too long for a stream
+    replace(settings, name=name)  # what is long enough for a queue may be too long for a stream
     return name

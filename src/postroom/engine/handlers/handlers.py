@@ -38,6 +38,7 @@ from postroom.engine.handlers.runs import (
 from postroom.engine.handlers.runtime import HandlerRuntime
 from postroom.engine.handlers.tables import Given, refuse_other_names, tables_for
 from postroom.errors import ConfigError
+from postroom.model.durations import Seconds, to_seconds
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, inbox_name, short_error
 from postroom.store import Store, Tables
@@ -103,7 +104,7 @@ class Handlers(Broker):
         sync_transaction: SyncFactory | Literal[False] | None = None,
         concurrency: int = 10,
         batch: int = 1,
-        time_limit_seconds: float = 30.0,
+        time_limit_seconds: Seconds = 30.0,
         prefix: str | None = None,
         schema: str | None = None,
         strict: Start | None = None,
@@ -114,6 +115,7 @@ class Handlers(Broker):
             raise ConfigError(f"handlers: concurrency must be 1 or more, not {concurrency}")
         if batch < 1:
             raise ConfigError(f"handlers: batch must be 1 or more, not {batch}")
+        time_limit_seconds = to_seconds(time_limit_seconds)
         if not 0 < time_limit_seconds < float("inf"):
             raise ConfigError(
                 f"handlers: time_limit_seconds must be more than 0, not {time_limit_seconds}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from typing import Any
+from typing import Unpack
 from uuid import uuid4
 
 from postroom import notifier
@@ -25,10 +24,11 @@ from postroom.engine.relay.suspects import Suspects
 from postroom.engine.relay.watcher import Watcher
 from postroom.engine.relay.worker import Worker
 from postroom.engine.service import Service
-from postroom.errors import ConfigError, StoreError
+from postroom.errors import StoreError
 from postroom.model.clock import Clock, SystemClock
-from postroom.model.suggest import unknown
+from postroom.model.option_reader import with_options
 from postroom.observer import Observer, Woken
+from postroom.options import RelayOptions
 from postroom.record import Record, short_error
 from postroom.registry import load_broker, load_store
 from postroom.settings import RelaySettings
@@ -57,9 +57,9 @@ class Relay(Lifecycle[RelayContext]):
         observers: Iterable[Observer] = (),
         clock: Clock | None = None,
         owner: str | None = None,
-        **options: Any,
+        **options: Unpack[RelayOptions],
     ) -> None:
-        self.settings = _merge(settings or RelaySettings(), options)
+        self.settings = with_options(settings or RelaySettings(), options, "relay setting")
         self.store = load_store(store) if isinstance(store, str) else store
         self.broker = load_broker(broker) if isinstance(broker, str) else broker
         super().__init__(observers)
@@ -241,11 +241,3 @@ async def _nothing_in_flight(context: RelayContext) -> None:
 
 def _nothing() -> None:
     pass
-
-
-def _merge(settings: RelaySettings, options: dict[str, Any]) -> RelaySettings:
-    known = set(RelaySettings.__dataclass_fields__)
-    for name in options:
-        if name not in known:
-            raise ConfigError(unknown("relay setting", name, known))
-    return replace(settings, **options) if options else settings

@@ -12,7 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka import TopicCollection as Topics
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
-from postroom.sources.kafka.options import KafkaSourceOptions
+from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
@@ -28,7 +28,7 @@ _NO_ANSWER = {
 class Cluster:
     """Asks; each question has a time limit. Raises KafkaException if there is no answer."""
 
-    def __init__(self, options: KafkaSourceOptions) -> None:
+    def __init__(self, options: KafkaSourceSettings) -> None:
         own = ("bootstrap", "security", "sasl", "ssl", "client.id")
         config = {n: v for n, v in options.client().items() if n.startswith(own)}
         self._config = {**config, "log_level": 0}

@@ -20,7 +20,7 @@ from postroom.sources.kafka.cluster import Cluster, Generations
 from postroom.sources.kafka.commits import Commits
 from postroom.sources.kafka.message import incoming
 from postroom.sources.kafka.offsets import Partition
-from postroom.sources.kafka.options import KafkaSourceOptions
+from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _log = logging.getLogger("postroom.sources.kafka.source")
 _POLL_SECONDS = 0.05
@@ -88,7 +88,7 @@ class Poller(threading.Thread):
 
     def __init__(
         self,
-        options: KafkaSourceOptions,
+        options: KafkaSourceSettings,
         arrivals: Arrivals,
         connection: Connection,
         tell: Callable[[], object],
@@ -370,7 +370,7 @@ class Poller(threading.Thread):
 class _LogLines:
     """Takes the lines of librdkafka, which repeats itself at every try: for whoever digs."""
 
-    def __init__(self, options: KafkaSourceOptions) -> None:
+    def __init__(self, options: KafkaSourceSettings) -> None:
         self._secrets = [v for n, v in options.config.items() if v and is_secret(n, str(v))]
 
     def log(self, level: int, form: str, *parts: object) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaException
@@ -20,10 +20,11 @@ from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[at
 from postroom.errors import ConfigError
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
+from postroom.options import KafkaSourceOptions
 from postroom.record import short_error
 from postroom.source import Connection, SourceCapabilities
-from postroom.sources.kafka.options import KafkaSourceOptions
 from postroom.sources.kafka.poller import Arrivals, KafkaDelivery, Poller
+from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _log = logging.getLogger(__name__)
 _MOST = 500  # messages handed over at once
@@ -34,23 +35,18 @@ _CLOSE_SECONDS = 8.0  # less than a consumer waits for its source to close
 class KafkaSource:
     """Consumes topics as a member of a group; `kafka://host:9092?topic=orders&group=payments`.
 
-    Options are those of KafkaSourceOptions; one with a dot in its name goes to librdkafka.
+    Options are those of KafkaSourceSettings; one with a dot in its name goes to librdkafka.
     """
 
-    def __init__(self, url: str | Url, **given: Any) -> None:
+    def __init__(self, url: str | Url, **options: Unpack[KafkaSourceOptions]) -> None:
         self._url = Url.parse(url)
-        self.options = KafkaSourceOptions.read(self._url, given)
+        self.settings = KafkaSourceSettings.read(self._url, options)
         self.capabilities = SourceCapabilities(offsets=True)
-        self.name = self.options.group
+        self.name = self.settings.group
         self._arrivals = Arrivals()
         self._news = asyncio.Event()
         self._thread: Poller | None = None
         self.connection = Connection()
-
-    @classmethod
-    def from_url(cls, url: Url) -> KafkaSource:
-        """Make one from `kafka://…`."""
-        return cls(url)
 
     def __repr__(self) -> str:
         return f"KafkaSource({str(self._url)!r})"
@@ -65,7 +61,7 @@ class KafkaSource:
         loop = asyncio.get_running_loop()
         news = self._news
         self._thread = Poller(
-            self.options,
+            self.settings,
             self._arrivals,
             self.connection,
             lambda: loop.call_soon_threadsafe(news.set),
@@ -108,18 +104,20 @@ class KafkaSource:
         return []
 
     async def _learn_retention(self) -> None:
-        kept = await asyncio.to_thread(retention_seconds, self.options.client(), self.options.topic)
+        kept = await asyncio.to_thread(
+            retention_seconds, self.settings.client(), self.settings.topic
+        )
         self.capabilities = SourceCapabilities(offsets=True, redelivers_seconds=kept)
 
     def _check_topics(self, *, must_answer: bool = False) -> None:
         """Raise ConfigError for topics that are not there; a cluster that is away is no error."""
-        config = {**self.options.client(), "log_level": 0}
+        config = {**self.settings.client(), "log_level": 0}
         try:
             client = Client(config)
         except (KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"Kafka: {short_error(error)}") from None
         try:
-            for topic in self.options.topic:
+            for topic in self.settings.topic:
                 found = client.list_topics(topic, timeout=_ANSWER_SECONDS).topics.get(topic)
                 if found is None or found.error is not None:
                     said = "it does not exist" if found is None else found.error.str()

@@ -13,10 +13,9 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.exceptions import ChannelClosed
@@ -24,17 +23,17 @@ from aiormq.exceptions import ChannelClosed
 from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address, within
 from postroom.brokers.rabbitmq.content_header import Content
-from postroom.brokers.rabbitmq.settings import RabbitSettings
 from postroom.errors import ConfigError
 from postroom.model.diagnostics import Finding
 from postroom.model.foreign_messages import Names
 from postroom.model.incoming import Incoming
-from postroom.model.suggest import unknown
-from postroom.model.url import Host, Url, boolean, one_of, seconds, whole_number
+from postroom.model.url import Host, Url
+from postroom.options import RabbitSourceOptions
 from postroom.record import short_error
 from postroom.source import Connection, SourceCapabilities
 from postroom.sources.pauses import Pauses
 from postroom.sources.rabbitmq.message import incoming
+from postroom.sources.rabbitmq.settings import read_settings
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 3.0
@@ -44,99 +43,24 @@ _UNKNOWN = Content("", None, None, None, None, {}, "its properties were not rece
 _LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueOptions:
-    """What is consumed, and how.
-
-    queue       the queue
-    prefetch    so many messages are in hand at most, not yet acknowledged
-    id_header, type_header    headers in which foreign senders put the id and the type of a message
-    link        how to connect, and what to declare: exchange, bindings, declare, certificates
-    """
-
-    queue: str
-    prefetch: int = 200
-    id_header: str = ""
-    type_header: str = ""
-    link: RabbitSettings
-
-    @property
-    def names(self) -> Names:
-        return Names(self.id_header, self.type_header)
-
-    def __post_init__(self) -> None:
-        if not self.queue:
-            raise ConfigError("queue is missing, as in amqp://host/vhost?queue=payments")
-        if not 0 < self.prefetch < 65_536:
-            raise ConfigError(f"prefetch must be a number from 1 to 65535, not {self.prefetch!r}")
-
-
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
-
-
-_OWN: Mapping[str, Callable[[str], Any]] = {
-    "queue": str,
-    "prefetch": whole_number,
-    "id_header": str,
-    "type_header": str,
-}
-_OF_LINK: Mapping[str, Callable[[str], Any]] = {
-    "exchange": str,
-    "exchange_type": str,
-    "declare": boolean,
-    "queue_type": one_of("classic", "quorum"),
-    "single": boolean,
-    "bindings": _listed,
-    "connect_seconds": seconds,
-    "heartbeat_seconds": seconds,
-    "cafile": str,
-    "certfile": str,
-    "keyfile": str,
-    "verify": boolean,
-}
-
-
-def read_options(url: Url, given: Mapping[str, Any]) -> QueueOptions:
-    """Merge what the URL says with what was given in Python; twice the same is an error."""
-    if url.scheme not in ("amqp", "amqps"):
-        raise ConfigError(f"a RabbitMQ URL begins with amqp:// or amqps://, not {url.scheme}:")
-    known = {**_OWN, **_OF_LINK}
-    for name in given:
-        if name not in known:
-            raise ConfigError(unknown("option", name, known))
-    found: dict[str, Any] = url.options(known)
-    for name in found.keys() & given.keys():
-        raise ConfigError(f"option {name!r} is given both in the URL and as an argument")
-    found |= given
-    own = {name: found.pop(name) for name in _OWN if name in found}
-    queue = own.pop("queue", "")
-    return QueueOptions(queue=queue, link=RabbitSettings(queue=queue or None, **found), **own)
-
-
 class RabbitSource:
     """Consumes one queue; `amqp://user:password@host/vhost?queue=payments&prefetch=200`.
 
-    Options are those of QueueOptions and, of RabbitOptions, what concerns connecting and declaring.
-    Of several hosts the first that answers is used; a lost connection is made again.
+    Options are those of RabbitSourceSettings and, of RabbitSettings, what concerns connecting and
+    declaring. Of several hosts the first that answers is used; a lost connection is made again.
     """
 
-    def __init__(self, url: str | Url, **given: Any) -> None:
+    def __init__(self, url: str | Url, **options: Unpack[RabbitSourceOptions]) -> None:
         self._url = Url.parse(url)
-        self.options = read_options(self._url, given)
-        self.name = self.options.queue
-        self.capabilities = SourceCapabilities(max_unacked=self.options.prefetch)
+        self.settings = read_settings(self._url, options)
+        self.name = self.settings.queue
+        self.capabilities = SourceCapabilities(max_unacked=self.settings.prefetch)
         self._hosts = list(self._url.hosts or (Host("localhost"),))
-        self._tls = self.options.link.tls() if self._url.scheme == "amqps" else None
+        self._tls = self.settings.link.tls() if self._url.scheme == "amqps" else None
         self._link: RabbitConnection | None = None
         self._session: _Session | None = None
         self._pauses = Pauses()
         self.connection = Connection()
-
-    @classmethod
-    def from_url(cls, url: Url) -> RabbitSource:
-        """Make one from `amqp://…` or `amqps://…`."""
-        return cls(url)
 
     def __repr__(self) -> str:
         return f"RabbitSource({str(self._url)!r})"
@@ -165,7 +89,7 @@ class RabbitSource:
     async def check(self) -> list[Finding]:
         from postroom.brokers.rabbitmq.checks import examine_queue
 
-        return await examine_queue(self._url, self.options.link, self.options.queue)
+        return await examine_queue(self._url, self.settings.link, self.settings.queue)
 
     # -- receiving ----------------------------------------------------------------------------
     async def receive(self) -> Sequence[_Delivery]:
@@ -189,32 +113,32 @@ class RabbitSource:
     async def _connect(self) -> _Session:
         errors: list[str] = []
         for host in self._hosts:
-            name = f"postroom consumer of {self.options.queue}"
+            name = f"postroom consumer of {self.settings.queue}"
             try:
-                where = address(self._url, host, self.options.link, name)
-                self._link = await RabbitConnection.connect(where, self.options.link, self._tls)
+                where = address(self._url, host, self.settings.link, name)
+                self._link = await RabbitConnection.connect(where, self.settings.link, self._tls)
                 self._session = await self._consume(self._link)
             except UnreachableError as error:
                 errors.append(str(error))
             except ChannelClosed as error:
-                said = f"the queue {self.options.queue!r} cannot be consumed: {short_error(error)}"
+                said = f"the queue {self.settings.queue!r} cannot be consumed: {short_error(error)}"
                 if _NOT_BACK_YET.search(str(error)) is None:
                     raise ConfigError(said) from error
                 errors.append(said)
             else:
                 self._pauses.connected()
                 if self.connection.restored():
-                    _log.warning("consuming %r of RabbitMQ again", self.options.queue)
+                    _log.warning("consuming %r of RabbitMQ again", self.settings.queue)
                 return self._session
             await self._drop(None)
         raise UnreachableError("; ".join(errors))
 
     async def _consume(self, link: RabbitConnection) -> _Session:
-        options, patience = self.options, self.options.link.connect_seconds
+        options, patience = self.settings, self.settings.link.connect_seconds
         if options.link.declare:
             await topology.declare(link, options.link, options.link.exchange, consumes=True)
         channel = await link.open(confirms=False)
-        session = _Session(channel, link, self.options.names, self._lost)
+        session = _Session(channel, link, self.settings.names, self._lost)
         async with within(patience, f"consuming {options.queue}"):
             await channel.basic_qos(prefetch_count=options.prefetch)
             await session.begin(options.queue)

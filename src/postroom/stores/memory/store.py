@@ -13,6 +13,7 @@ from uuid import uuid4
 from postroom.errors import ConfigError, TransactionError
 from postroom.model.clock import host_microseconds
 from postroom.model.diagnostics import Finding
+from postroom.model.url import Url
 from postroom.record import Record, Stage, State
 from postroom.store import (
     Capabilities,
@@ -49,8 +50,9 @@ class MemoryStore(ContextManager, Oversight):
         self._waiting: dict[asyncio.Future[None], None] = {}  # in a fixed order, for simulations
 
     @classmethod
-    def from_url(cls, url: str) -> MemoryStore:
-        if str(url).rstrip("/") not in ("memory:", "memory"):
+    def from_url(cls, url: str | Url, **options: object) -> MemoryStore:
+        """Make one from `memory:`, which has no options."""
+        if options or str(url).rstrip("/") not in ("memory:", "memory"):
             raise ConfigError("the memory store takes no host, path or options: memory://")
         return cls()
 

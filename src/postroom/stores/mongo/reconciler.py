@@ -102,7 +102,7 @@ class Reconciler(Service):
             raise ConfigError(f"reconciler: limit must be 1 or more, not {limit}")
         if not every_seconds > 0:
             raise ConfigError(f"reconciler: every_seconds must be more than 0, not {every_seconds}")
-        self.store = MongoStore.from_url(store) if isinstance(store, str) else store
+        self.store = MongoStore(store) if isinstance(store, str) else store
         self.collection = collection
         self.name = name or collection
         self.limit = limit

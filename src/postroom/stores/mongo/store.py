@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any
+from typing import Any, Unpack
 
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
@@ -13,7 +13,8 @@ from pymongo.errors import PyMongoError
 from postroom.errors import ConfigError, StoreError, TransactionError
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
-from postroom.model.url import Url, boolean
+from postroom.model.url import Url
+from postroom.options import MongoOptions
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
@@ -40,12 +41,11 @@ from postroom.stores.mongo.collector import Collector, check_indexes
 from postroom.stores.mongo.connection import Connection, faithful
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.handler_transactions import SyncHandlerTransactions, handler_transaction
-from postroom.stores.mongo.options import MongoOptions, names, read_options
+from postroom.stores.mongo.settings import read_settings
 from postroom.stores.mongo.uncollected import with_embedded
 from postroom.stores.opening import ContextManager
 from postroom.transaction import Proof
 from postroom.transactions.acceptances import Acceptances, forget_old
-from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 REPLICA_SET = Capabilities()
 STANDALONE = Capabilities(transactions=False, notify=False)
@@ -54,53 +54,26 @@ STANDALONE = Capabilities(transactions=False, notify=False)
 class MongoStore(ContextManager):
     """An outbox in a MongoDB database.
 
-    url             of the server; its path names the database: mongodb://host/shop?replicaSet=rs0
-    database        the database, where the URL does not name it
-    prefix          what the collections' names begin with
-    transactions    None: those of a replica set are used, and a standalone has none. False: do
-                    without them, whatever the server can do
-    embedded        collections of this database whose documents carry events (EmbeddedOutbox):
-                    the relay collects them. `migrate` gives these collections an index
+    url       `mongodb://host:port,host:port/database?replicaSet=…`; its other options are the
+              driver's
+    options   those of MongoSettings, by name or in the URL
 
     Without transactions every change compares what it finds before it sets it, but G5 does not
     hold: between the look at a lease and the change another relay may take the lane.
     """
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        database: str | None = None,
-        prefix: str = DEFAULT_PREFIX,
-        transactions: bool | None = None,
-        embedded: Sequence[str] = (),
-    ) -> None:
-        if isinstance(embedded, str):
-            raise ConfigError("embedded must be a list of collections, as in embedded=['pages']")
-        self._address: MongoOptions = read_options(url, database)
-        self.prefix = check_prefix(prefix)
-        self.tables = Tables(prefix)
-        self._wanted = transactions
-        self.embedded = tuple(embedded)
+    def __init__(self, url: str | Url, **options: Unpack[MongoOptions]) -> None:
+        self._address, self.settings = read_settings(url, options)
+        self.prefix = self.settings.prefix
+        self.tables = Tables(self.prefix)
+        self.embedded = self.settings.embedded
+        self._wanted = self.settings.transactions
         self._collector: Collector | None = None
         self._db: Connection | None = None
         self._ear: ChangeStream | None = None
         self._sync = SyncHandlerTransactions(
             self._address.target, self._address.options, self._address.database
         )
-
-    @classmethod
-    def from_url(cls, url: str | Url) -> MongoStore:
-        """Make a store from `mongodb://host:port,host:port/database?replicaSet=…&prefix=…`.
-
-        Options that are not postroom's own are the driver's.
-        """
-        parsed = Url.parse(url)
-        if parsed.scheme != "mongodb":
-            raise ConfigError(f"not a MongoDB URL: {parsed}; write mongodb://host/database")
-        ours = {"prefix": check_prefix, "transactions": boolean, "embedded": names}
-        own: dict[str, Any] = parsed.options({**{n: str for n, _ in parsed.query}, **ours})
-        return cls(parsed.reveal(), **{n: value for n, value in own.items() if n in ours})
 
     @property
     def capabilities(self) -> Capabilities:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from postroom.errors import ConfigError, StoreError
+from postroom.errors import StoreError
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
-from postroom.model.url import Url, one_of, seconds, whole_number
+from postroom.model.url import Url
+from postroom.options import MysqlOptions
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
@@ -34,21 +35,19 @@ from postroom.stores.mysql import leases as leases_module
 from postroom.stores.mysql import read as read_module
 from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.pool import Pool
-from postroom.stores.mysql.session import Session, Target, Tls
+from postroom.stores.mysql.session import Session
+from postroom.stores.mysql.settings import read_settings
 from postroom.stores.mysql.statements import load_migrations, load_queries
 from postroom.stores.opening import ContextManager
 from postroom.stores.sql_files import script_after
 from postroom.transaction import Proof
 from postroom.transactions.acceptances import Acceptances, forget_old
-from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 if TYPE_CHECKING:
     import asyncmy
 
 T = TypeVar("T")
 
-_SCHEMES = ("mysql", "mariadb")
-_SSL_MODES = ("required", "verify_ca", "verify_identity")
 _HANDLERS = 32
 _MIGRATE_SECONDS = 60
 
@@ -60,103 +59,28 @@ class MysqlStore(ContextManager):
     store's own: READ COMMITTED, UTC, utf8mb4, whatever the server's defaults are. Nobody is woken
     by a commit elsewhere: a relay hears of kicks in its own process, and polls.
 
-    prefix             what the tables' names begin with
-    pool_size          how many things can be asked at the same time
-    connect_seconds    how long to wait for the server at the beginning of a session
-    statement_seconds  how long a statement may take; the server stops it then
-    lock_seconds       how long a statement waits for another transaction's lock before
-                       StoreRetryableError; whole seconds
-    ssl_mode           `required`: encrypted; `verify_ca`: and the server's certificate is checked;
-                       `verify_identity`: and its name. Default: `verify_identity` if one of the
-                       files below is given, else the connection is not encrypted
-    ssl_ca             a file of certificates to trust, in place of the system's
-    ssl_cert, ssl_key  the relay's own certificate and key, for servers that ask for one
+    url       `mysql://user:password@host:3306/database`
+    options   those of MysqlSettings, by name or in the URL
     """
 
     capabilities = Capabilities(
         transactions=True, concurrent_writers=True, server_clock=True, notify=False, adopts=True
     )
 
-    def __init__(
-        self,
-        host: str = "localhost",
-        *,
-        port: int = 3306,
-        user: str | None = None,
-        password: str | None = None,
-        database: str,
-        socket: str | None = None,
-        ssl_mode: str | None = None,
-        ssl_ca: str | None = None,
-        ssl_cert: str | None = None,
-        ssl_key: str | None = None,
-        prefix: str = DEFAULT_PREFIX,
-        pool_size: int = 5,
-        connect_seconds: float = 10.0,
-        statement_seconds: float = 30.0,
-        lock_seconds: int = 5,
-    ) -> None:
-        if not database:
-            raise ConfigError("the database is missing: mysql://user:password@host/database")
-        for name, value in (
-            ("pool_size", pool_size),
-            ("connect_seconds", connect_seconds),
-            ("statement_seconds", statement_seconds),
-            ("lock_seconds", lock_seconds),
-        ):
-            if not value > 0:
-                raise ConfigError(f"{name} must be more than 0, not {value!r}")
-        self.prefix = check_prefix(prefix)
-        self.tables = Tables(prefix)
-        self.target = Target(
-            host, port, user, password, database, socket,
-            _tls(ssl_mode, ssl_ca, ssl_cert, ssl_key),
-            connect_seconds, statement_seconds, lock_seconds,
-        )  # fmt: skip
-        self._size = pool_size
+    def __init__(self, url: str | Url, **options: Unpack[MysqlOptions]) -> None:
+        self.target, self.settings = read_settings(url, options)
+        self.prefix = self.settings.prefix
+        self.tables = Tables(self.prefix)
         self._pool: Pool | None = None
         self._handler_transactions: HandlerTransactions | None = None
         self._lifecycle_lock = asyncio.Lock()
-
-    @classmethod
-    def from_url(cls, url: str | Url) -> MysqlStore:
-        """Make a store from `mysql://user:password@host:3306/database?prefix=…`."""
-        parsed = Url.parse(url)
-        if parsed.scheme not in _SCHEMES or parsed.driver not in (None, "asyncmy"):
-            raise ConfigError(f"not a MySQL URL: {parsed}; write mysql://user@host/database")
-        if len(parsed.hosts) > 1:
-            raise ConfigError(
-                f"a MySQL URL takes one host: {parsed}; put a proxy in front of a cluster"
-            )
-        options: dict[str, Any] = parsed.options(
-            {
-                "prefix": check_prefix,
-                "pool_size": whole_number,
-                "connect_seconds": seconds,
-                "statement_seconds": seconds,
-                "lock_seconds": whole_number,
-                "socket": str,
-                "ssl_mode": one_of(*_SSL_MODES),
-                "ssl_ca": str,
-                "ssl_cert": str,
-                "ssl_key": str,
-            }
-        )
-        return cls(
-            parsed.host or "localhost",
-            port=parsed.port or 3306,
-            user=parsed.user,
-            password=parsed.password,
-            database=parsed.database,
-            **options,
-        )
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
         async with self._lifecycle_lock:  # relays that start together share one pool
             if self._pool is not None:
                 return
-            pool = Pool(self._connect, self._size)
+            pool = Pool(self._connect, self.settings.pool_size)
             try:
                 async with pool.session() as session:
                     await schema.check(session, self.prefix, self.url)
@@ -382,16 +306,6 @@ class MysqlStore(ContextManager):
             yield session
         finally:
             await session.close()
-
-
-def _tls(mode: str | None, ca: str | None, cert: str | None, key: str | None) -> Tls | None:
-    if mode is not None and mode not in _SSL_MODES:
-        raise ConfigError(f"ssl_mode must be one of {', '.join(_SSL_MODES)}, not {mode!r}")
-    if key is not None and cert is None:
-        raise ConfigError("ssl_key needs ssl_cert, its certificate")
-    if not (mode or ca or cert):
-        return None
-    return Tls(mode or "verify_identity", ca, cert, key)
 
 
 def _opened(part: T | None) -> T:

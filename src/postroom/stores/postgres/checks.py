@@ -40,7 +40,7 @@ async def examine(store: PostgresStore) -> list[Finding]:
         *check_isolation(server),
         *check_clock(server, before, after),
         *await check_sequence(db),
-        *await check_indexes(db, store.options.prefix),
+        *await check_indexes(db, store.settings.prefix),
         *await check_vacuum(db, server),
         *await check_transactions(db),
         *await check_slots(db),

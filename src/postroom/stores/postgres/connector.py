@@ -10,7 +10,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.types.numeric import Int8BinaryLoader
 
-from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.settings import PostgresSettings
 
 _FORBIDDEN = "unsupported startup parameter"
 
@@ -18,8 +18,8 @@ _FORBIDDEN = "unsupported startup parameter"
 class Connector:
     """Opens connections for one store, of every kind. Errors are psycopg's."""
 
-    def __init__(self, options: Options) -> None:
-        self.options = options
+    def __init__(self, settings: PostgresSettings) -> None:
+        self.settings = settings
         self.error: psycopg.Error | None = None
         """Why the last attempt failed; None if it did not."""
         self._bare = False  # a pooler stands between that takes no settings
@@ -46,11 +46,11 @@ class Connector:
 
     def parameters(self, *, limited: bool = True, seconds: float | None = None) -> dict[str, Any]:
         """Return the arguments of psycopg's `connect`."""
-        given = self.options.parameters()
+        given = self.settings.parameters()
         if limited and not self._bare:
-            given["options"] = self.options.settings(seconds)
-        elif self.options.server_options is not None:
-            given["options"] = self.options.server_options
+            given["options"] = self.settings.server_limits(seconds)
+        elif self.settings.server_options is not None:
+            given["options"] = self.settings.server_options
         # Prepared statements do not work behind pgbouncer in transaction mode; the statements that
         # count have their plans kept by functions of the database.
         return {**given, "autocommit": True, "prepare_threshold": None}

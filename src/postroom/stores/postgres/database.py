@@ -63,7 +63,7 @@ class Database:
     """
 
     def __init__(self, connector: Connector, sql: Mapping[str, Query]) -> None:
-        options = connector.options
+        options = connector.settings
         self._connector = connector
         self._sql = sql
         self._limit = options.statement_seconds

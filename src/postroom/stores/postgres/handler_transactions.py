@@ -42,7 +42,7 @@ class HandlerTransactions:
     """
 
     def __init__(self, connector: Connector, on_add: Callable[[], None]) -> None:
-        options = connector.options
+        options = connector.settings
         self._on_add = on_add
         # One round trip for both. Before the COMMIT, where it counts this transaction's rows.
         self._commit = (

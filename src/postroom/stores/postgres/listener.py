@@ -35,7 +35,7 @@ class Listener:
 
     def __init__(self, connector: Connector) -> None:
         self._connector = connector
-        self._channel = connector.options.channel
+        self._channel = connector.settings.channel
         self._task: asyncio.Task[None] | None = None
         self._tried = asyncio.Event()  # to listen, at least once
         self._waiting: set[asyncio.Future[None]] = set()

@@ -7,14 +7,16 @@ import os
 import threading
 from collections.abc import Collection
 from contextlib import suppress
+from typing import Unpack
 
 import psycopg
 
 from postroom.engine.pauses import Pauses
 from postroom.model.url import Url
+from postroom.options import PostgresOptions
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.errors import first_line
-from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.settings import PostgresSettings
 
 _GAP_SECONDS = 0.005  # kicks within this time of one NOTIFY are told by the next
 _RETRY_SECONDS, _LONGEST_RETRY = 1.0, 10.0  # after an error, and after many
@@ -32,10 +34,12 @@ class PostgresNotifier:
     Give it the URL of the relay's store, with the same `prefix` and `schema`.
     """
 
-    def __init__(self, url: str | Url | Options) -> None:
-        options = url if isinstance(url, Options) else Options.from_url(url)
-        self._connector = Connector(options)
-        self._channel = options.channel
+    def __init__(
+        self, url: str | Url | PostgresSettings, **options: Unpack[PostgresOptions]
+    ) -> None:
+        settings = url if isinstance(url, PostgresSettings) else PostgresSettings.read(url, options)
+        self._connector = Connector(settings)
+        self._channel = settings.channel
         self._wanted = False
         self._stirred = threading.Event()
         self._closed = threading.Event()

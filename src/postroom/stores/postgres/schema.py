@@ -10,7 +10,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from postroom.errors import SchemaError, StoreError
-from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.postgres.statements import load_migrations, load_queries
 
 _log = logging.getLogger("postroom.store")
@@ -18,7 +18,7 @@ _VERSION = "schema_version"
 _OLDEST_SERVER = 140_000
 
 
-async def migrate(connection: AsyncConnection[Any], options: Options) -> int:
+async def migrate(connection: AsyncConnection[Any], options: PostgresSettings) -> int:
     """Run the migrations that are missing, all in one transaction. Safe in many processes."""
     migrations = load_migrations(options.prefix)
     newest = migrations[-1].version
@@ -62,7 +62,7 @@ async def _use_schema(connection: AsyncConnection[Any], schema: str | None) -> N
     )
 
 
-async def check(connection: AsyncConnection[Any], options: Options, url: str) -> None:
+async def check(connection: AsyncConnection[Any], options: PostgresSettings, url: str) -> None:
     """Raise SchemaError unless the tables are exactly those that this code knows.
 
     Raises StoreError for a server that cannot be written to.
@@ -84,7 +84,7 @@ async def check(connection: AsyncConnection[Any], options: Options, url: str) ->
     await _warn_of_sequence(connection, options)
 
 
-async def _warn_of_sequence(connection: AsyncConnection[Any], options: Options) -> None:
+async def _warn_of_sequence(connection: AsyncConnection[Any], options: PostgresSettings) -> None:
     """Say so if writers are given numbers that events have already. The relay itself can work."""
     look = load_queries(options.tables)["check_sequence"].sql
     try:
@@ -111,7 +111,7 @@ def refuse_newer(there: int, newest: int) -> None:
         )
 
 
-async def version(connection: AsyncConnection[Any], options: Options) -> int:
+async def version(connection: AsyncConnection[Any], options: PostgresSettings) -> int:
     """Return the version of the tables that are there; 0 if there are none."""
     name = f"{options.tables}meta"
     if not await _there(connection, "to_regclass", name):

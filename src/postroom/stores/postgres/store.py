@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
-from typing import Any
+from typing import Any, Unpack
 
 import psycopg
 from psycopg import AsyncConnection, Connection
@@ -14,6 +14,7 @@ from postroom.errors import StoreError
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
+from postroom.options import PostgresOptions
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
@@ -41,7 +42,7 @@ from postroom.stores.postgres.floors import Floors
 from postroom.stores.postgres.handler_transactions import HandlerTransactions
 from postroom.stores.postgres.listener import Listener
 from postroom.stores.postgres.notifier import PostgresNotifier
-from postroom.stores.postgres.options import Options
+from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.postgres.statements import load_migrations, load_queries, migration_sql
 from postroom.transaction import Proof
 from postroom.transactions.acceptances import Acceptances, forget_old
@@ -52,37 +53,27 @@ _MIGRATE_SECONDS = 600
 class PostgresStore(ContextManager):
     """An outbox in a PostgreSQL database, 14 or newer.
 
-    Takes a libpq connection string, and the settings of Options by name: `prefix`, `schema`,
-    `pool_size`, `statement_seconds`, … Relays have a pool of connections; handlers' transactions
-    have another, and LISTEN a connection of its own. Works behind pgbouncer in transaction mode,
+    url       `postgresql://user:password@host/database`; options of libpq, such as sslmode, go
+              into the URL
+    options   those of PostgresSettings, by name or in the URL
+
+    Relays have a pool of connections; handlers' transactions have another, and LISTEN a connection
+    of its own. Works behind pgbouncer in transaction mode,
     where nothing is heard and polling does it all.
     """
 
     capabilities = Capabilities()
 
-    def __init__(self, conninfo: str, **settings: Any) -> None:
-        self._build(Options.make(conninfo, settings))
-
-    @classmethod
-    def from_url(cls, url: str | Url) -> PostgresStore:
-        """Make a store from `postgresql://user@host/database?schema=…`.
-
-        Other options are libpq's: sslmode, target_session_attrs, …
-        """
-        store = cls.__new__(cls)
-        store._build(Options.from_url(url))
-        return store
-
-    def _build(self, options: Options) -> None:
-        self.options = options
-        self.tables = Tables(options.prefix, options.schema)
-        if not options.notify:
+    def __init__(self, url: str | Url, **options: Unpack[PostgresOptions]) -> None:
+        self.settings = PostgresSettings.read(url, options)
+        self.tables = Tables(self.settings.prefix, self.settings.schema)
+        if not self.settings.notify:
             self.capabilities = Capabilities(notify=False)
-        self._connector = Connector(options)
+        self._connector = Connector(self.settings)
         self._database: Database | None = None
         self._floors = Floors()
         self._listener = Listener(self._connector)
-        self._notifier = PostgresNotifier(options)
+        self._notifier = PostgresNotifier(self.settings)
         self._handler_transactions: HandlerTransactions | None = None
         self._lifecycle_lock = asyncio.Lock()
 
@@ -92,8 +83,8 @@ class PostgresStore(ContextManager):
             if self._database is not None:
                 return
             async with self._connected() as connection:
-                await schema.check(connection, self.options, self.url)
-            database = Database(self._connector, load_queries(self.options.tables))
+                await schema.check(connection, self.settings, self.url)
+            database = Database(self._connector, load_queries(self.settings.tables))
             self._database = database
             self._floors = Floors()
             self._listener = Listener(self._connector)
@@ -113,15 +104,15 @@ class PostgresStore(ContextManager):
 
     async def migrate(self) -> int:
         async with self._connected(migrating=True) as connection:
-            return await schema.migrate(connection, self.options)
+            return await schema.migrate(connection, self.settings)
 
     async def schema(self) -> Schema:
-        newest = load_migrations(self.options.prefix)[-1].version
+        newest = load_migrations(self.settings.prefix)[-1].version
         async with self._connected() as connection:
-            return Schema(await schema.version(connection, self.options), newest)
+            return Schema(await schema.version(connection, self.settings), newest)
 
     def migration_sql(self, after: int = 0) -> str:
-        return migration_sql(self.options.prefix, self.options.schema, after)
+        return migration_sql(self.settings.prefix, self.settings.schema, after)
 
     async def identity(self) -> str:
         return await operations.identity(self.database)
@@ -263,14 +254,14 @@ class PostgresStore(ContextManager):
         return []
 
     def _added(self) -> None:
-        if self.options.notify:
+        if self.settings.notify:
             self._notifier.notify()
 
     # -- connections --------------------------------------------------------------------------
     @property
     def url(self) -> str:
         """The URL under which this store is found, without its password."""
-        return self.options.shown
+        return self.settings.shown
 
     @property
     def database(self) -> Database:

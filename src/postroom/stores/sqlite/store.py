@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from postroom.errors import ConfigError, SchemaError, StoreError
+from postroom.errors import SchemaError, StoreError
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
-from postroom.model.url import Url, one_of, seconds
+from postroom.model.url import Url
+from postroom.options import SqliteOptions
 from postroom.record import Record, short_error
 from postroom.store import (
     MAX_CAUSES,
@@ -36,18 +37,17 @@ from postroom.stores.sql_files import script_after
 from postroom.stores.sqlite import events, operations, schema
 from postroom.stores.sqlite import leases as leases_module
 from postroom.stores.sqlite.handler_transactions import HandlerTransactions
+from postroom.stores.sqlite.settings import read_settings
 from postroom.stores.sqlite.statements import load_migrations, load_queries
 from postroom.stores.sqlite.thread import Database, DatabaseThread, OpenFile
 from postroom.transaction import Proof
 from postroom.transactions.acceptances import Acceptances, forget_old
-from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 if TYPE_CHECKING:
     import aiosqlite
 
 T = TypeVar("T")
 
-_SYNCHRONOUS = ("normal", "full", "extra")
 _LOOK_SECONDS = 0.02
 _CACHE_KIB = 16_384  # a settle beside a million done rows touches more pages than the default holds
 _MIGRATE_SECONDS = 60.0
@@ -59,56 +59,26 @@ class SqliteStore(ContextManager):
     Relays write through one connection and read through another, each in a thread of its own;
     people's questions and the watch for changes have a third. Every call is one hop to a thread.
 
-    path          the file; made by `migrate`, never by `open`
-    prefix        what the tables' names begin with
-    busy_seconds  how long a call waits for another writer before StoreRetryableError
-    synchronous   `normal`: a power cut may undo the last settles, whose events are then sent
-                  again; `full` or `extra`: it may not
+    url       `sqlite:///relative.db`, `sqlite:////absolute.db`, or a Path. The file is made by
+              `migrate`, never by `open`
+    options   those of SqliteSettings, by name or in the URL
     """
 
     capabilities = Capabilities(
         transactions=True, concurrent_writers=False, server_clock=False, notify=True, shared=True
     )
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        prefix: str = DEFAULT_PREFIX,
-        busy_seconds: float = 5.0,
-        synchronous: str = "normal",
-    ) -> None:
-        if str(path) in ("", ":memory:"):
-            raise ConfigError(
-                "an SQLite store needs a file; use MemoryStore for an in-memory store"
-            )
-        if not busy_seconds >= 0:
-            raise ConfigError(f"busy_seconds must be 0 or more, not {busy_seconds!r}")
-        if synchronous.lower() not in _SYNCHRONOUS:
-            raise ConfigError(f"synchronous must be normal, full or extra, not {synchronous!r}")
-        self.path = Path(path).absolute()
-        self.prefix = check_prefix(prefix)
-        self.tables = Tables(prefix)
-        self._busy_seconds = busy_seconds
-        self._synchronous = synchronous.lower()
+    def __init__(self, url: str | Url | Path, **options: Unpack[SqliteOptions]) -> None:
+        self.path, self.settings = read_settings(url, options)
+        self.prefix = self.settings.prefix
+        self.tables = Tables(self.prefix)
         self._writer: DatabaseThread | None = None
         self._reader: DatabaseThread | None = None
         self._looker: DatabaseThread | None = None
         self._seen: int | None = None
         self._handler_transactions = HandlerTransactions(
-            self._target("rw"), busy_seconds, self.path
+            self._target("rw"), self.settings.busy_seconds, self.path
         )
-
-    @classmethod
-    def from_url(cls, url: str | Url) -> SqliteStore:
-        """Make a store from `sqlite:///relative.db` or `sqlite:////absolute.db?prefix=…`."""
-        parsed = Url.parse(url)
-        if parsed.scheme != "sqlite":
-            raise ConfigError(f"not an SQLite URL: {parsed}; write sqlite:///app.db")
-        options: dict[str, Any] = parsed.options(
-            {"prefix": check_prefix, "busy_seconds": seconds, "synchronous": one_of(*_SYNCHRONOUS)}
-        )
-        return cls(parsed.file(), **options)
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
@@ -346,13 +316,13 @@ class SqliteStore(ContextManager):
         connection = sqlite3.connect(
             self._target("rwc" if create else "rw"),
             uri=True,
-            timeout=_MIGRATE_SECONDS if create else self._busy_seconds,
+            timeout=_MIGRATE_SECONDS if create else self.settings.busy_seconds,
             isolation_level=None,
             check_same_thread=False,  # opened, used and closed in the one thread that owns it
             cached_statements=256,
         )
         try:
-            connection.execute(f"PRAGMA synchronous = {self._synchronous}")
+            connection.execute(f"PRAGMA synchronous = {self.settings.synchronous}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             if read_only:
                 connection.execute("PRAGMA query_only = ON")

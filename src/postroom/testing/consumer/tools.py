@@ -58,12 +58,12 @@ class Room:
     def __init__(self, wire: ConsumerWire, path: Path) -> None:
         self.wire = wire
         self.path = path
-        self.store = SqliteStore(str(path))
+        self.store = SqliteStore(path)
         self.handlers = Handlers(name="payments")
 
     def consumer(self, **options: Any) -> Consumer:
         options.setdefault("retry", RetryPolicy(backoff=Constant(0.01)))
-        store = SqliteStore(str(self.path))  # the consumer closes what it was given
+        store = SqliteStore(self.path)  # the consumer closes what it was given
         return Consumer(self.wire.source(), store, self.handlers, **options)
 
     @asynccontextmanager

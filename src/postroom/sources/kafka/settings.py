@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
+from postroom.brokers.kafka.settings import login, servers
 from postroom.errors import ConfigError
 from postroom.model.foreign_messages import Names
-from postroom.model.suggest import unknown
-from postroom.model.url import Url, one_of
+from postroom.model.option_reader import check_words, read_options, readers
+from postroom.model.url import Url
 
-_DEFAULT_PORT = 9092
 _REJOIN_MS = 60_000
 _GUARDED = {
     "enable.auto.commit": "offsets are committed after the handlers' commit",
@@ -21,17 +21,10 @@ _GUARDED = {
     "bootstrap.servers": "use the hosts of the URL",
     "partition.assignment.strategy": "it is always cooperative-sticky",
 }
-OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    "topic": lambda text: tuple(text.split(",")),
-    "group": str,
-    "start": one_of("earliest", "latest"),
-    "id_header": str,
-    "type_header": str,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KafkaSourceOptions:
+class KafkaSourceSettings:
     """What is consumed, and how.
 
     topic     the topics
@@ -44,7 +37,7 @@ class KafkaSourceOptions:
     servers: str
     topic: tuple[str, ...]
     group: str
-    start: str = "earliest"
+    start: Literal["earliest", "latest"] = "earliest"
     id_header: str = ""
     type_header: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -54,6 +47,7 @@ class KafkaSourceOptions:
             raise ConfigError("kafka URL: topic is missing, as in ?topic=orders&group=payments")
         if not self.group:
             raise ConfigError("kafka URL: group is missing, as in ?topic=orders&group=payments")
+        check_words(self, "Kafka")
         for name in self.config:
             if name in _GUARDED:
                 raise ConfigError(f"Kafka: {name} cannot be set here; {_GUARDED[name]}")
@@ -84,30 +78,18 @@ class KafkaSourceOptions:
         }
 
     @classmethod
-    def read(cls, url: Url, given: Mapping[str, Any]) -> KafkaSourceOptions:
-        """Merge what the URL says with what was given in Python."""
+    def read(cls, where: str | Url, given: Mapping[str, Any]) -> KafkaSourceSettings:
+        """Return the settings from the URL and from Python."""
+        url = Url.parse(where)
         if url.scheme != "kafka" or url.driver or url.path not in ("", "/") or not url.hosts:
             raise ConfigError("kafka URL: write kafka://host:9092?topic=…&group=…")
-        for name in given:
-            if name not in {*OPTIONS, "config"}:
-                raise ConfigError(unknown("option", name, OPTIONS))
         dotted = {name: str for name, _ in url.query if "." in name}
-        found: dict[str, Any] = url.options({**OPTIONS, **dotted})
-        for name in found.keys() & given.keys():
-            raise ConfigError(f"option {name!r} is given both in the URL and as an argument")
-        config: dict[str, Any] = {name: found.pop(name) for name in dotted}
-        found |= given
-        if url.user is not None:  # a password never goes over an open line unless asked to
-            login = {"sasl.username": url.user, "sasl.password": url.password or ""}
-            config = {
-                "security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN", **login, **config,
-            }  # fmt: skip
-        config |= found.pop("config", {})
+        found = read_options(url, {**_READERS, **dotted}, given, also=("config",))
+        config = {**login(url), **{n: found.pop(n) for n in dotted}, **found.pop("config", {})}
         topic = found.pop("topic", ())
-        servers = ",".join(
-            f"{f'[{host}]' if ':' in host else host}:{port or _DEFAULT_PORT}"
-            for host, port in url.hosts
-        )
         topics = (topic,) if isinstance(topic, str) else tuple(topic)
         group = found.pop("group", "")
-        return cls(servers=servers, topic=topics, group=group, config=config, **found)
+        return cls(servers=servers(url), topic=topics, group=group, config=config, **found)
+
+
+_READERS = readers(KafkaSourceSettings, skip=("servers", "config"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any
@@ -11,8 +11,14 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from postroom.errors import ConfigError
-from postroom.model.suggest import unknown
-from postroom.model.url import Url, boolean, seconds, whole_number
+from postroom.model.option_reader import (
+    Readers,
+    check_numbers,
+    read_options,
+    readers,
+    refuse_unknown,
+)
+from postroom.model.url import Url
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 
 SCHEMES = ("postgresql", "postgres")
@@ -21,8 +27,8 @@ _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What a store and a notifier share. All times are seconds; 0 means no limit.
+class PostgresSettings:
+    """What a store and a notifier share. Times are seconds or timedeltas; 0 means no limit.
 
     conninfo            libpq's: a URL or `host=… dbname=…`
     prefix, schema      of the tables; without a schema the role's search_path finds them
@@ -46,9 +52,7 @@ class Options:
 
     def __post_init__(self) -> None:
         qualify(self.prefix, self.schema)
-        for name in ("connect_seconds", "statement_seconds", "lock_seconds"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"{name} must be 0 or more, not {getattr(self, name)!r}")
+        check_numbers(self, may_be_zero=("connect_seconds", "statement_seconds", "lock_seconds"))
         if self.pool_size < 2:
             raise ConfigError(f"pool_size must be 2 or more, not {self.pool_size!r}")
         try:
@@ -90,7 +94,7 @@ class Options:
         # Whatever PGCLIENTENCODING, the role's settings or the URL say: UTF-8 holds every text.
         return {**ours, **theirs, "client_encoding": "UTF8"}
 
-    def settings(self, seconds: float | None = None) -> str:
+    def server_limits(self, seconds: float | None = None) -> str:
         """Return the limits that the server keeps, as libpq's `options`.
 
         They belong to the connection from its start. Behind pgbouncer they may be refused or
@@ -126,35 +130,19 @@ class Options:
         )
 
     @classmethod
-    def make(cls, conninfo: str, settings: Mapping[str, Any]) -> Options:
-        """Make options from names and values; an unknown name is an error with a suggestion."""
-        for name in settings:
-            if name not in _OURS:
-                raise ConfigError(unknown("setting of a PostgreSQL store", name, _OURS))
-        return cls(conninfo=conninfo, **settings)
-
-    @classmethod
-    def from_url(cls, url: str | Url) -> Options:
+    def read(cls, where: str | Url, given: Mapping[str, Any]) -> PostgresSettings:
         """Read a URL; what is not ours goes to libpq as it is (sslmode, target_session_attrs …)."""
-        parsed = Url.parse(url)
-        if parsed.scheme not in SCHEMES:
-            raise ConfigError(f"not a PostgreSQL URL: {parsed}; write postgresql://host/database")
-        known: dict[str, Callable[[str], Any]] = {**dict.fromkeys(_libpq_options(), str), **_OURS}
-        options: dict[str, Any] = parsed.options(known)
+        url = Url.parse(where)
+        if url.scheme not in SCHEMES:
+            raise ConfigError(f"not a PostgreSQL URL: {url}; write postgresql://host/database")
+        refuse_unknown("postgresql option", given, _OURS)
+        known: Readers = {**dict.fromkeys(_libpq_options(), str), **_OURS}
+        options = read_options(url, known, given)
         ours = {name: options.pop(name) for name in _OURS if name in options}
-        return cls(conninfo=_conninfo(parsed, options), **ours)
+        return cls(conninfo=_conninfo(url, options), **ours)
 
 
-_OURS: Mapping[str, Callable[[str], Any]] = {
-    "prefix": lambda text: qualify(text, None),
-    "schema": lambda text: qualify(DEFAULT_PREFIX, text).partition(".")[0],
-    "application_name": str,
-    "connect_seconds": seconds,
-    "statement_seconds": seconds,
-    "lock_seconds": seconds,
-    "pool_size": whole_number,
-    "notify": boolean,
-}
+_OURS = readers(PostgresSettings, skip=("conninfo",))
 
 
 def _libpq_options() -> list[str]:

@@ -1,0 +1,13 @@
+"""Durations: a number of seconds, or a timedelta."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+Seconds = float | timedelta
+"""What every `*_seconds` option takes."""
+
+
+def to_seconds(value: Seconds) -> float:
+    """Return the duration as a number of seconds."""
+    return value.total_seconds() if isinstance(value, timedelta) else float(value)
