@@ -136,6 +136,26 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     assert "secret" not in str(facts)
 
 
+async def test_a_relay_or_consumer_that_broke_down_is_a_problem(health, relay, pulse):
+    assert health.ready().ok
+    relay._broke_down(RuntimeError("at postgresql://user:secret@host"))
+    ok, facts = health.ready()
+    assert (ok, facts["relays"]) == (False, [{"stream": "main", "running": False}])
+    assert facts["problems"] == ["the relay of stream main broke down; see the log"]
+    assert "secret" not in str(facts)
+    with pytest.raises(RuntimeError):
+        await relay.wait()
+    assert health.ready().facts["problems"] == facts["problems"]
+    consumer = Consuming()
+    health = Health([], Sampler([]), pulse, [consumer])
+    consumer.is_running, consumer.error = False, None
+    assert health.ready().facts["problems"] == [
+        "the consumer payments is not running; check its store"
+    ]
+    consumer.error = RuntimeError("a bug")
+    assert health.ready().facts["problems"] == ["the consumer payments broke down; see the log"]
+
+
 def test_a_broker_that_refuses_acknowledgements_is_a_warning(pulse):
     consumer = Consuming()
     health = Health([], Sampler([]), pulse, [consumer])

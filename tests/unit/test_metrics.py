@@ -262,7 +262,7 @@ async def test_the_sampler_takes_a_hundredth_of_the_time_at_most(monkeypatch, re
     monkeypatch.setattr(sampler_module, "asyncio", SimpleNamespace(sleep=sleep))
     async with relay:
         with pytest.raises(Enough):
-            await sampler._loop()
+            await sampler.loop()
     assert rests == [rest]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
 _AGAIN_SECONDS = 6.0  # psycopg gives a server 5 s to cancel a query
+_log = logging.getLogger(__name__)
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
@@ -43,14 +45,14 @@ class Service(ABC):
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
-    def start(self, on_error: Callable[[BaseException], None]) -> None:
-        """Begin; what ends the loop without a `stop` is a bug, and is told to `on_error`."""
+    def start(self, on_error: Callable[[BaseException], None] | None = None) -> None:
+        """Begin; an error that ends the loop is a bug, reported to `on_error` or logged."""
         if self.is_running:
             return
 
         def ended(task: asyncio.Task[None]) -> None:
             if (error := crash_of(task)) is not None:
-                on_error(error)
+                (on_error or self.crashed)(error)
 
         self._task = asyncio.create_task(self.loop(), name=type(self).__name__)
         self._task.add_done_callback(ended)
@@ -59,6 +61,10 @@ class Service(ABC):
         task, self._task = self._task, None
         if task is not None:
             await end(task)
+
+    def crashed(self, error: BaseException) -> None:
+        """Log the error of a service that runs by itself, without a relay around it."""
+        _log.error("%s crashed and has stopped", type(self).__name__, exc_info=error)
 
     @abstractmethod
     async def loop(self) -> None: ...

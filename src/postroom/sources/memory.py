@@ -11,6 +11,7 @@ from postroom.engine.consumer.messages import to_message
 from postroom.model.diagnostics import Finding
 from postroom.model.foreign_messages import translate
 from postroom.model.incoming import Incoming
+from postroom.model.url import Url
 from postroom.record import Record
 from postroom.source import Connection, SourceCapabilities
 
@@ -86,6 +87,12 @@ class MemorySource:
         self._held: dict[int, _Delivery] = {}
         self._paused = False
         self.connection = Connection()
+
+    @classmethod
+    def from_url(cls, url: Url) -> MemorySource:
+        """Make one with an empty queue from `memory:`, which has no options."""
+        url.options({})
+        return cls()
 
     async def open(self) -> None:
         self._paused = False

@@ -7,7 +7,6 @@ the relay of the backlog. The only label is the consumer's name.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Protocol
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -17,55 +16,13 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector, CollectorRegistry
 
-from postroom.engine.relay.relay import Relay
+from postroom.engine.consumer import Consumer
 from postroom.observer import Delivered, Fact, Handled, Settled
-from postroom.source import Connection
 from postroom.telemetry.metric_names import MESSAGE_COUNTERS, MESSAGE_GAUGES, MESSAGE_HISTOGRAMS
 from postroom.telemetry.metrics import RelayMetrics, Tally
 
 _LABELS = ("consumer",)
 _PREFIX = "postroom_messages_"
-
-
-class Received(Protocol):
-    """What a consumer has done since it was started."""
-
-    received: int
-    done: int
-    repeats: int
-    kept: int
-    failed: int
-    dead: int
-    ignored: int
-    hashed_ids: int
-    lost: int
-    batched: int
-    split: int
-
-
-class Consumes(Protocol):
-    """A consumer, as far as its numbers are asked for."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def stream(self) -> str: ...
-
-    @property
-    def is_running(self) -> bool: ...
-
-    @property
-    def in_flight(self) -> int: ...
-
-    @property
-    def connection(self) -> Connection: ...
-
-    @property
-    def counts(self) -> Received: ...
-
-    @property
-    def backlog_relay(self) -> Relay | None: ...
 
 
 class _Backlog:
@@ -80,11 +37,11 @@ class ConsumerMetrics(Collector):
     """An observer of consumers and a prometheus-client collector."""
 
     def __init__(self, relays: RelayMetrics | None = None) -> None:
-        self._consumers: list[tuple[Consumes, _Backlog]] = []
+        self._consumers: list[tuple[Consumer, _Backlog]] = []
         self._backlogs: dict[str, _Backlog] = {}  # by stream
         self._relays = relays
 
-    def watch(self, consumer: Consumes) -> None:
+    def watch(self, consumer: Consumer) -> None:
         """Count for this consumer; its backlog also counts as a stream of the relay metrics."""
         backlog = _Backlog()
         self._consumers.append((consumer, backlog))
@@ -132,7 +89,7 @@ class ConsumerMetrics(Collector):
             yield gauge
 
 
-def _counts(consumer: Consumes, backlog: _Backlog) -> dict[str, float]:
+def _counts(consumer: Consumer, backlog: _Backlog) -> dict[str, float]:
     own = consumer.counts
     return {
         "received": own.received,
@@ -151,17 +108,17 @@ def _counts(consumer: Consumes, backlog: _Backlog) -> dict[str, float]:
     }
 
 
-def _is_connected(consumer: Consumes) -> bool:
+def _is_connected(consumer: Consumer) -> bool:
     return consumer.is_running and not consumer.connection.trouble
 
 
-def _in_flight(consumer: Consumes) -> int:
+def _in_flight(consumer: Consumer) -> int:
     relay = consumer.backlog_relay
     vitals = None if relay is None else relay.vitals
     return consumer.in_flight + (0 if vitals is None else vitals.in_flight)
 
 
-_NOW: Mapping[str, Callable[[Consumes], float]] = {
+_NOW: Mapping[str, Callable[[Consumer], float]] = {
     "postroom_consumer_up": lambda one: one.is_running,
     "postroom_consumer_connected": _is_connected,
     "postroom_messages_in_flight": _in_flight,

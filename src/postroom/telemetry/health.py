@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from postroom.engine.consumer import Consumer
 from postroom.engine.relay.relay import Relay
-from postroom.source import Connection
+from postroom.engine.service import Service
 from postroom.telemetry.sampler import Sampler
+
+if TYPE_CHECKING:
+    from postroom.stores.mongo import Reconciler
 
 BEAT_SECONDS = 0.5
 LAG_SECONDS = 60.0
@@ -28,45 +31,14 @@ class Answer(NamedTuple):
     facts: dict[str, Any]
 
 
-class Named(Protocol):
-    """What runs beside relays, as far as a probe asks."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def is_running(self) -> bool: ...
-
-
-class Runs(Named, Protocol):
-    """A consumer, as far as a probe asks."""
-
-    @property
-    def connection(self) -> Connection: ...
-
-    @property
-    def backlog_relay(self) -> Relay | None: ...
-
-
-class Pulse:
+class Pulse(Service):
     """Records that the event loop runs; read from another thread."""
 
     def __init__(self) -> None:
-        self._task: asyncio.Task[None] | None = None
+        super().__init__()
         self.at = time.monotonic()
 
-    def start(self) -> None:
-        if self._task is None:
-            self._task = asyncio.create_task(self._beat())
-
-    async def stop(self) -> None:
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def _beat(self) -> None:
+    async def loop(self) -> None:
         while True:
             self.at = time.monotonic()
             await asyncio.sleep(BEAT_SECONDS)
@@ -80,8 +52,8 @@ class Health:
         relays: Sequence[Relay],
         sampler: Sampler,
         pulse: Pulse,
-        consumers: Sequence[Runs] = (),
-        reconcilers: Sequence[Named] = (),
+        consumers: Sequence[Consumer] = (),
+        reconcilers: Sequence[Reconciler] = (),
     ) -> None:
         self._relays = relays
         self._reconcilers = reconcilers
@@ -102,10 +74,10 @@ class Health:
         relays: list[dict[str, Any]] = []
         for relay in self._relays:
             stream, vitals = relay.settings.stream, relay.vitals
-            told: dict[str, Any] = {"stream": stream, "running": vitals is not None}
+            told: dict[str, Any] = {"stream": stream, "running": relay.is_running}
             relays.append(told)
-            if vitals is None:
-                problems.append(f"the relay of stream {stream} is not running; check its store")
+            if vitals is None or not relay.is_running:
+                problems.append(f"the relay of stream {stream} {_why_not(relay)}")
                 continue
             told |= vitals._asdict() | {"silent_seconds": round(vitals.silent_seconds, 3)}
             if vitals.silent_seconds > _LEASES * relay.settings.lease_seconds:
@@ -123,9 +95,9 @@ class Health:
             for one in self._consumers
         ]
         problems += [
-            f"the consumer {told['name']} is not running; check its store"
-            for told in consumers
-            if not told["running"]
+            f"the consumer {one.name} {_why_not(one)}"
+            for one in self._consumers
+            if not one.is_running
         ]
         problems += [
             f"the reconciler {one.name} has ended; see the log"
@@ -161,3 +133,9 @@ class Health:
             warnings.append(f"stream {stream} lags by {sample.stats.lag_seconds:,.0f} s")
         if sample.stats.counts.get("dead"):
             warnings.append(f"stream {stream} has dead letters")
+
+
+def _why_not(service: Relay | Consumer) -> str:
+    """Say why a relay or consumer does not run; the error itself is in the log."""
+    broken = service.error is not None
+    return "broke down; see the log" if broken else "is not running; check its store"

@@ -235,7 +235,7 @@ class RelayMetrics(Collector):
         for relay, destination in self._relays:
             stream, vitals = relay.settings.stream, relay.vitals
             in_flight = float(vitals.in_flight if vitals else 0)
-            values["postroom_up"].append(((stream,), float(vitals is not None)))
+            values["postroom_up"].append(((stream,), float(relay.is_running)))
             values["postroom_in_flight_events"].append(((stream,), in_flight))
             values["outbox_in_flight"].append(((stream,), in_flight))
             values["postroom_lanes_owned"].append(((stream,), float(vitals.lanes if vitals else 0)))

@@ -13,12 +13,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+from postroom.engine.consumer import Consumer
 from postroom.engine.pauses import Pauses
 from postroom.engine.relay.relay import Relay
-from postroom.engine.service import is_cancelled
+from postroom.engine.service import Service, is_cancelled
 from postroom.record import short_error
 from postroom.store import Stats
 
@@ -38,43 +38,23 @@ class Sample(NamedTuple):
     at: float
 
 
-class Keeps(Protocol):
-    """A consumer, as far as its kept messages and dead letters are asked about."""
-
-    @property
-    def backlog_relay(self) -> Relay | None: ...
-
-
-class Sampler:
+class Sampler(Service):
     """Samples the streams of these relays and consumers while they run."""
 
     def __init__(
         self,
         relays: Sequence[Relay],
         every_seconds: float = SAMPLE_SECONDS,
-        consumers: Sequence[Keeps] = (),
+        consumers: Sequence[Consumer] = (),
     ) -> None:
+        super().__init__()
         self._relays = relays
         self._consumers = consumers
         self._every = every_seconds
-        self._task: asyncio.Task[None] | None = None
         self.samples: dict[str, Sample] = {}
         self.errors: dict[str, str] = {}
 
-    def start(self) -> None:
-        """Start sampling in this event loop."""
-        if self._task is None:
-            self._task = asyncio.create_task(self._loop())
-
-    async def stop(self) -> None:
-        """Stop sampling; safe to call twice."""
-        task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-
-    async def _loop(self) -> None:
+    async def loop(self) -> None:
         pauses = Pauses(min(_FIRST_PAUSE, self._every), self._every)
         while True:
             began = time.monotonic()

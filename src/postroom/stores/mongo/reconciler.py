@@ -208,8 +208,11 @@ class Reconciler(Service):
             self._uses_store = False
             await close_shared(self.store)
 
+    def crashed(self, error: BaseException) -> None:
+        _log.error("reconciler %s crashed and has stopped", self.name, exc_info=error)
+
     async def __aenter__(self) -> Self:
-        self.start(_log_error)
+        self.start()
         return self
 
     async def __aexit__(
@@ -333,7 +336,3 @@ def _place(document: Document, path: str) -> Any:
     for name in path.split("."):
         found = found[name]
     return found
-
-
-def _log_error(error: BaseException) -> None:
-    _log.error("a reconciler crashed", exc_info=error)
