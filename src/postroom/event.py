@@ -1,4 +1,4 @@
-"""An event: what the user wrote, checked the moment it is made."""
+"""Event: the object that applications create; validated on construction."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from postroom.model.text import EMPTY, TextError, check_text
 if sys.version_info >= (3, 14):
     from uuid import uuid7
 else:
-    from uuid_utils import uuid7  # only its text is used: no need for `compat`, which is slower
+    from uuid_utils import uuid7  # only its text is used; `compat` would be slower
 
 MAX_ID_BYTES = 100
-KEPT_IDS = "inbox/"  # what the row ids of received messages begin with, and no event's does
+KEPT_IDS = "inbox/"  # prefix of the row ids of stored messages; refused for events
 MAX_NAME_BYTES = 255
 MAX_TOPIC_BYTES = 249  # Kafka's limit
 MAX_STREAM_BYTES = 64
@@ -25,15 +25,15 @@ MAX_HEADERS_BYTES = 16_384
 MAX_CAUSATION = 32
 
 DEFAULT_STREAM = "main"
-INBOX_STREAM_PREFIX = "inbox."  # of the streams of consumers: stored messages, dead letters
+INBOX_STREAM_PREFIX = "inbox."  # of consumers' streams: stored messages and dead letters
 DEFAULT_TOPIC = "outbox_events"
 
-_NO_VALUE = "is empty; leave it out or give it a value"
+_NO_VALUE = "is empty; omit it or set a value"
 _RESERVED_HEADER = "postroom-"
 
 
 def new_id() -> str:
-    """Make a fresh event id: a UUIDv7, so that ids made later sort later on one host."""
+    """Create an event id: a UUIDv7, so that later ids of one host sort later."""
     return str(uuid7())
 
 
@@ -56,19 +56,19 @@ class _Fields:
 
 @dataclass(frozen=True, slots=True)
 class Event(_Fields):
-    """What happened, to be told to the world.
+    """An event to be delivered.
 
-    type            what happened: `order.created`
-    payload         JSON-able data, a dataclass, a pydantic or msgspec object, or bytes
-    id              any text up to 100 bytes that does not begin with `inbox/`; a UUIDv7 if left out
-    key             the unit of order within a stream, together with `aggregate_type`, and the
-                    broker's message key; `aggregate_id` if left out. None: no order is owed
-    stream          the independent queue it waits in
-    topic           where in the broker it goes; else the outbox' route for its type, else
+    type            event type, such as `order.created`
+    payload         JSON-serialisable data, a dataclass, a pydantic or msgspec object, or bytes
+    id              text of at most 100 bytes that does not begin with `inbox/`; default: a UUIDv7
+    key             with `aggregate_type`, the unit of order within a stream, and the broker's
+                    message key; default: `aggregate_id`. None: the event has no order
+    stream          the independent queue that holds the event
+    topic           topic at the broker; default: the outbox's route for the type, then
                     `outbox_events`
-    available_at    not before this instant; such an event takes its place in the order when due
+    available_at    earliest delivery time; the event takes its place in the order when due
 
-    Raises EventError, which names the field, for what could not be stored or sent.
+    Raises EventError, which names the field, if the event cannot be stored or sent.
     """
 
     type: str
@@ -84,11 +84,11 @@ class Event(_Fields):
                 "schema_version", f"must be a whole number, not {shown(self.schema_version)}"
             )
         if not 0 <= self.schema_version < 2**31:
-            raise EventError("schema_version", "must lie between 0 and 2147483647", limit=2**31 - 1)
+            raise EventError("schema_version", "must be from 0 to 2147483647", limit=2**31 - 1)
         _check_instant("occurred_at", self.occurred_at)
         if self.available_at is not None:
             _check_instant("available_at", self.available_at)
-        # Copies: what was checked must still be what is stored later.
+        # Copies: the caller may change the originals after validation.
         object.__setattr__(self, "headers", _check_headers(self.headers))
         if self.causation_path != ():
             object.__setattr__(self, "causation_path", check_causation(self.causation_path))
@@ -97,13 +97,15 @@ class Event(_Fields):
         check_text("type", self.type, MAX_NAME_BYTES)
         check_text("id", self.id, MAX_ID_BYTES)
         if self.id.startswith(KEPT_IDS):
-            raise EventError("id", f"begins with {KEPT_IDS!r}, as only kept messages do; change it")
+            raise EventError(
+                "id", f"begins with {KEPT_IDS!r}, which is reserved for stored messages; change it"
+            )
         check_text("stream", self.stream, MAX_STREAM_BYTES)
         if self.topic is not None:
             check_text("topic", self.topic, MAX_TOPIC_BYTES)
         if self.key is None and self.aggregate_id is not None:
             object.__setattr__(self, "key", self.aggregate_id)
-        # aggregate_id first: an error must name the field that was given, not the key made from it
+        # aggregate_id first: an error must name the given field, not the key derived from it
         for name in ("aggregate_id", "key", "aggregate_type", "correlation_id", "content_type"):
             value = getattr(self, name)
             if value is not None:
@@ -133,7 +135,7 @@ def _check_instant(name: str, value: object) -> None:
     try:
         value.astimezone(UTC)
     except OverflowError as error:
-        raise EventError(name, "lies outside of the years 1 to 9999 in UTC") from error
+        raise EventError(name, "must be within the years 1 to 9999 in UTC") from error
 
 
 def _check_headers(headers: object) -> dict[str, str]:
@@ -147,7 +149,9 @@ def _check_headers(headers: object) -> dict[str, str]:
     for name, value in headers.items():
         check_field("headers (a name)", name, MAX_NAME_BYTES)
         if name.lower().startswith(_RESERVED_HEADER):
-            raise EventError("headers", f"{name!r}: names that begin with 'postroom-' are taken")
+            raise EventError(
+                "headers", f"{name!r}: names that begin with 'postroom-' are reserved; rename it"
+            )
         if not isinstance(value, str):
             raise EventError(
                 "headers", f"{name!r} is {type(value).__name__}, not text; use str(...)"
@@ -155,9 +159,11 @@ def _check_headers(headers: object) -> dict[str, str]:
         try:
             total += len(name.encode()) + len(value.encode())
         except UnicodeEncodeError as error:
-            raise EventError("headers", f"{name!r} holds a lone surrogate; no Unicode") from error
+            raise EventError(
+                "headers", f"{name!r} contains a lone surrogate and is not valid Unicode"
+            ) from error
         if "\x00" in value:
-            raise EventError("headers", f"{name!r} holds a NUL character; remove it")
+            raise EventError("headers", f"{name!r} contains a NUL character; remove it")
     if total > MAX_HEADERS_BYTES:
         raise EventError(
             "headers",
@@ -169,20 +175,20 @@ def _check_headers(headers: object) -> dict[str, str]:
 
 
 def check_causation(path: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """Return the path as tuples; refuse a wrong shape, a loop, or one that is too long."""
+    """Return the path as tuples; raises CausationError for a wrong shape, cycle or length."""
     if isinstance(path, str) or not isinstance(path, Sequence):
         raise CausationError(f"must be a list of [module, type] pairs, not {type(path).__name__}")
     checked: list[tuple[str, str]] = []
     for step in path:
         if isinstance(step, str) or not isinstance(step, Sequence) or len(step) != 2:
-            raise CausationError(f"must hold [module, type] pairs, not {shown(step)}")
+            raise CausationError(f"must contain [module, type] pairs, not {shown(step)}")
         for part in step:
             check_field("causation_path", part, MAX_NAME_BYTES)
         pair = (step[0], step[1])
         if pair in checked:
             raise CausationError(
-                f"bites its own tail: {pair[0]}:{pair[1]} has caused itself. Break the loop "
-                "between these modules"
+                f"contains a cycle: {pair[0]}:{pair[1]} caused itself. Break the loop between "
+                "these modules"
             )
         checked.append(pair)
     if len(checked) > MAX_CAUSATION:

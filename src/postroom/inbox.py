@@ -1,7 +1,7 @@
-"""The inbox as a handler holds it: `accept` remembers a message in the handler's own transaction.
+"""Inbox: `accept` records a message in the handler's transaction.
 
-The row and the effects commit together or not at all, so a repeat of the message finds the row and
-does nothing (G6). Acknowledge the message to its broker after the commit.
+The inbox row and the effects commit together or not at all, so a redelivered message finds the row
+and is skipped. Acknowledge the message to its broker after the commit.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 
 
 class Message(Protocol):
-    """What the inbox asks of a message: a Record, an Event, or anything with these."""
+    """A message for the inbox: a Record, an Event, or any object with these attributes."""
 
     @property
     def id(self) -> str: ...
@@ -40,8 +40,8 @@ class _Reader:
             found = Acceptance(self.consumer, message.id, message.type, message.correlation_id)
         except AttributeError as error:
             raise TypeError(
-                f"an inbox takes a message with id, type and correlation_id, and "
-                f"{type(message).__qualname__} has none: {error}"
+                "an inbox takes a message with id, type and correlation_id; "
+                f"{type(message).__qualname__} does not have them: {error}"
             ) from error
         check_field("id", found.id, MAX_NAME_BYTES)
         _check_note("type", found.type)
@@ -51,23 +51,23 @@ class _Reader:
 
 
 class Inbox(_Reader):
-    """What one consumer has seen. Two consumers with different names each see every message."""
+    """The inbox of one consumer. Consumers with different names each handle every message."""
 
     async def accept(self, conn: Any, message: Message) -> bool:
-        """Remember the message in the transaction that is open on `conn`; never commits.
+        """Record the message in the transaction that is open on `conn`; never commits.
 
-        True: it is new, or was received but never done, and the caller must do the work in this
-        same transaction. False: the work was done before. Raises as `Outbox.add` does.
+        True: the message is new, or was received but never handled, and the caller must do the
+        work in this transaction. False: the work is already done. Raises like `Outbox.add`.
         """
         acceptance = self._acceptance(message)
         tx = resolve(conn, self._prefix)
         return await tx.accept(acceptance)
 
     async def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
-        """Forget messages done longer ago than that, oldest first; returns how many.
+        """Delete inbox rows older than that, oldest first; returns how many. Never commits.
 
-        A message that comes again after it is new. Handlers of relays and consumers do this by
-        themselves; whoever calls `accept` calls this now and then. Never commits.
+        A message redelivered afterwards counts as new. Relays and consumers prune the rows of
+        their handlers automatically; applications that call `accept` call this regularly.
         """
         tx = resolve(conn, self._prefix)
         found = await tx.done_before(self.consumer, older_than_seconds, limit, 0)
@@ -78,20 +78,20 @@ class SyncInbox(_Reader):
     """`Inbox` for callers without an event loop; the same guarantees."""
 
     def accept(self, conn: Any, message: Message) -> bool:
-        """Remember the message in the transaction that is open on `conn`; see `Inbox.accept`."""
+        """Record the message in the transaction that is open on `conn`; see `Inbox.accept`."""
         acceptance = self._acceptance(message)
         tx = resolve_sync(conn, self._prefix)
         return tx.accept(acceptance)
 
     def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
-        """Forget messages done longer ago than that; see `Inbox.forget`."""
+        """Delete inbox rows older than that; see `Inbox.forget`."""
         tx = resolve_sync(conn, self._prefix)
         found = tx.done_before(self.consumer, older_than_seconds, limit, 0)
         return tx.forget(self.consumer, found) if found else 0
 
 
 def _check_note(name: str, value: object) -> None:
-    """Refuse what a database would cut off or refuse; another system may have written it."""
+    """Raise if a database would truncate or reject the value; other systems may have written it."""
     if not isinstance(value, str):
         raise EventError(name, f"must be text, not {type(value).__name__}")
     size = len(value.encode(errors="surrogatepass"))
@@ -100,4 +100,4 @@ def _check_note(name: str, value: object) -> None:
             name, f"has {size} bytes in UTF-8; the limit is {MAX_NAME_BYTES}", limit=MAX_NAME_BYTES
         )
     if "\x00" in value:
-        raise EventError(name, "holds a NUL character; remove it")
+        raise EventError(name, "contains a NUL character; remove it")

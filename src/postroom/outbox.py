@@ -1,11 +1,11 @@
-"""The outbox as its writers hold it: `add` puts an event into the caller's own transaction.
+"""Outbox: `add` writes an event into the caller's transaction.
 
-It has no connection of its own, never commits, and knows nothing of the relay. What is written is
-decided here once, in steps without I/O; `Outbox` and `SyncOutbox` only run them.
+An outbox has no connection, never commits, and is independent of the relay. The writes are defined
+once, as steps without I/O; `Outbox` and `SyncOutbox` only execute them.
 
-Order (W8): the events of one key keep the order in which they were written if their writers are
-coordinated, which means that both lock the same row *before* `add`. If they are not, use
-`ordering="strict"`: the outbox then numbers each key's events itself, one transaction at a time.
+Order (W8): events of one key keep their write order if their writers are coordinated, which means
+that they lock the same row *before* `add`. For writers that are not coordinated, use
+`ordering="strict"`: the outbox then numbers each key's events, one transaction at a time.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ _to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_row(event: Event, topic: str) -> Row:
-    """Turn an event into what is stored; refuses a payload that cannot be (PayloadError)."""
+    """Convert an event to a row; raises PayloadError if the payload cannot be encoded."""
     body, encoded_as = encode(event.payload)
     is_json = encoded_as == JSON
     headers = _to_text(dict(event.headers)) if event.headers else None
     hashed = key_hash(event.aggregate_type, event.key, event.id)
-    return Row(  # by place, which is quicker
+    return Row(  # positional arguments are faster
         event.id,
         event.stream,
         lane_of(hashed),
@@ -85,7 +85,7 @@ def to_row(event: Event, topic: str) -> Row:
 
 @dataclass(frozen=True, slots=True)
 class _Kick:
-    """A kick to come after a commit; equal ones are one."""
+    """A kick to be sent after a commit; equal kicks are sent once."""
 
     outbox: _Writer
     streams: frozenset[str]
@@ -95,7 +95,7 @@ class _Kick:
 
 
 class _Writer:
-    """What both outboxes share: settings, and the steps of an add."""
+    """Settings and steps that both outboxes share."""
 
     def __init__(
         self,
@@ -110,13 +110,13 @@ class _Writer:
         if isinstance(routes, Routes):
             if default_topic not in {DEFAULT_TOPIC, routes.default}:
                 raise ConfigError(
-                    "default_topic: give it to Routes(…, default=…), not to the outbox"
+                    "default_topic: set it with Routes(…, default=…), not on the outbox"
                 )
             self._routes = routes
         else:
             self._routes = Routes(routes, default_topic)
         if ordering not in {"keyed", "strict"}:
-            raise ConfigError(f"ordering {ordering!r}: it is 'keyed' or 'strict'")
+            raise ConfigError(f"ordering must be 'keyed' or 'strict', not {ordering!r}")
         self._strict = ordering == "strict"
         self._names = (prefix, schema)
         self._prefix = qualify(DEFAULT_PREFIX if prefix is None else prefix, schema)
@@ -125,28 +125,28 @@ class _Writer:
 
     @property
     def names_tables(self) -> bool:
-        """Whether it was given a prefix or a schema of its own."""
+        """Whether a prefix or schema was set explicitly."""
         return self._names != (None, None)
 
     def within(self, tables: Tables) -> Self:
         """Return this outbox for a store's tables.
 
-        Raises ConfigError if it was given a prefix or schema of its own that is another.
+        Raises ConfigError if an explicit prefix or schema differs from the store's.
         """
         for name, own, stores in zip(("prefix", "schema"), self._names, tables, strict=True):
             if own is not None and own != stores:
                 raise ConfigError(
-                    f"the outbox has {name}={own!r}, and the store has {stores!r}: leave it out, "
-                    "or write the same in both"
+                    f"the outbox has {name}={own!r} but the store has {stores!r}; omit it on the "
+                    "outbox, or use the same value in both"
                 )
         twin = copy.copy(self)
         twin._prefix = tables.qualified
         return twin
 
     def kick(self, streams: Collection[str] | None = None) -> None:
-        """Wake the relays of these streams, or of all; to be called after the commit.
+        """Wake the relays of these streams, or of all streams; call it after the commit.
 
-        Never raises. Without it events are found by polling, a little later.
+        Never raises. Without a kick, relays find the events at their next poll.
         """
         if isinstance(streams, str):
             streams = (streams,)
@@ -156,7 +156,9 @@ class _Writer:
             try:
                 self._notifier.notify(wanted)
             except Exception:
-                _log.exception("relays elsewhere could not be notified; they will poll")
+                _log.exception(
+                    "cannot notify relays in other processes; they find events by polling"
+                )
 
     def _row(self, event: Event) -> Row:
         if not isinstance(event, Event):
@@ -171,7 +173,7 @@ class _Writer:
         return to_row(event, self._routes.topic_of(event))
 
     def _rows(self, events: list[Event]) -> list[Row]:
-        """Check and encode everything before the first statement runs."""
+        """Validate and encode all events before the first statement runs."""
         rows = [self._row(event) for event in events]
         if len({row.id for row in rows}) < len(rows):
             raise DuplicateEventError(i for i, n in Tally(row.id for row in rows).items() if n > 1)
@@ -192,7 +194,7 @@ class _Writer:
     def _remember(
         self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: Sequence[Row]
     ) -> None:
-        """Have these streams kicked after the commit, if we come to know of it."""
+        """Kick these streams after the commit, if the driver reports commits."""
         streams = {row.stream for row in rows}
         scope = self._open.get(id(target_of(tx, conn))) if self._open else None
         if scope is not None:
@@ -202,10 +204,10 @@ class _Writer:
 
     @contextmanager
     def _scope(self, target: object) -> Iterator[None]:
-        """Collect the streams of what is added on this connection, and kick them at the end."""
+        """Collect the streams of events added on this connection; kick them at the end."""
         if id(target) in self._open:
             raise TransactionError(
-                "outbox.transaction(conn) is open on this connection already: add to it directly"
+                "outbox.transaction(conn) is already open on this connection; call add directly"
             )
         streams = self._open[id(target)] = set()
         try:
@@ -218,20 +220,20 @@ class _Writer:
 def _check_strict(event: Event) -> None:
     if event.key is None:
         raise EventError(
-            "key", "is missing: strict order numbers the events of a key. Give it a key, or use "
-            "an outbox with ordering='keyed'",
+            "key", "is missing: strict order numbers the events of a key. Set a key, or use an "
+            "outbox with ordering='keyed'",
         )  # fmt: skip
     if event.available_at is not None:
         raise EventError(
-            "available_at", "cannot be had with strict order: every later event of the key would "
-            "have to wait for this one",
+            "available_at", "is not supported with strict order: every later event of the key "
+            "would wait for this one. Omit it, or use an outbox with ordering='keyed'",
         )  # fmt: skip
 
 
 def _refuse(tx: AsyncTransaction | SyncTransaction, ids: Sequence[str]) -> Steps[None]:
-    """Raise the error for ids of which not all were new.
+    """Raise the error for ids that were not all new.
 
-    Where an adapter has no `stored`, nothing but an id can have been there.
+    With an adapter without `stored`, a duplicate id is the only possible cause.
     """
     look = getattr(tx, "stored", None)
     there: set[str] | None = set(ids) if look is None else (yield look(ids))
@@ -244,11 +246,11 @@ def _refuse(tx: AsyncTransaction | SyncTransaction, ids: Sequence[str]) -> Steps
 
 
 def _insert_strict(tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> Steps[list[str]]:
-    """Write rows numbered within their keys, without a gap (W9); returns ids that were there.
+    """Write rows numbered within their keys without gaps (W9); returns duplicate ids.
 
-    Counters are locked in one order by all writers, so that they do not deadlock. Only a row that
-    was written uses up its number: those of duplicates go back to the counter, which nobody else
-    can have touched since.
+    All writers lock counters in the same order, which avoids deadlocks. Only written rows use a
+    number: the numbers of duplicates are returned to the counter, which this transaction still
+    holds locked.
     """
     tally = Tally((row.topic, row.key_hash) for row in rows)
     keys = sorted(tally)
@@ -267,7 +269,7 @@ def _insert_strict(tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> S
             else:
                 duplicates.append(row.id)
     except Exception:
-        with suppress(Exception):  # the first error is the one to tell
+        with suppress(Exception):  # the first error is the one to raise
             yield from _give_back(tx, left)
         raise
     yield from _give_back(tx, left)
@@ -295,31 +297,31 @@ def _give_back(
 
 def _listed(events: Iterable[Event]) -> list[Event]:
     if isinstance(events, Event):
-        raise TypeError("add_many takes several events; use add for one")
+        raise TypeError("add_many takes an iterable of events; use add for a single event")
     return list(events)
 
 
 class Outbox(_Writer):
-    """Puts events into the caller's transaction: they exist if and only if it commits (G1).
+    """Writes events into the caller's transaction: they exist if and only if it commits.
 
-    routes          event type → topic, for events that name none
-    default_topic   the topic of what no route matches
+    routes          event type → topic, for events without a topic
+    default_topic   topic of events that no route matches
     ordering        "strict" numbers each key's events, for writers that are not coordinated
-    prefix          of the tables; `postroom_` if left out
-    schema          of the tables, where it is not the one that the connection looks in first
-    notifier        carries kicks to other processes
+    prefix          prefix of the tables; default: `postroom_`
+    schema          schema of the tables; default: the connection's first one
+    notifier        sends kicks to other processes
 
-    `conn` is the caller's: a connection of sqlite3, aiosqlite, psycopg, asyncpg, PyMySQL,
+    `conn` is the caller's connection of sqlite3, aiosqlite, psycopg, asyncpg, PyMySQL,
     mysqlclient or asyncmy, a connection or session of SQLAlchemy, or Django's connection.
     """
 
     async def add(self, conn: Any, event: Event) -> Event:
         """Write an event into the transaction that is open on `conn`; never commits.
 
-        Raises AutocommitError where it would commit by itself, UnsupportedConnectionError (a
-        TypeError) for an object it does not know, PayloadError, and DuplicateEventError if the id
-        is there already. The transaction is still usable after each of them; after a cancelled
-        add it must be rolled back, since nobody knows what has been written.
+        Raises AutocommitError in autocommit mode, UnsupportedConnectionError (a TypeError) for an
+        unsupported object, PayloadError, and DuplicateEventError if the id exists. The transaction
+        stays usable after each of them. After a cancelled add it must be rolled back: whether the
+        event was written is unknown.
         """
         row = self._row(event)
         tx = resolve(conn, self._prefix)
@@ -333,10 +335,10 @@ class Outbox(_Writer):
         return event
 
     async def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
-        """Write events in their order, as `add` does one.
+        """Write several events in their order, like `add`.
 
-        What is wrong with any of them is said before the first is written. DuplicateEventError
-        comes after the others were written: then all of these ids are in the outbox.
+        All events are validated before the first is written. DuplicateEventError is raised after
+        the other events were written: all of these ids are then in the outbox.
         """
         listed = _listed(events)
         rows = self._rows(listed)
@@ -347,7 +349,7 @@ class Outbox(_Writer):
 
     @asynccontextmanager
     async def transaction(self, conn: C) -> AsyncIterator[C]:
-        """Open the caller's transaction on `conn`; commit at the end and kick, or roll back."""
+        """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
         tx = resolve(conn, self._prefix)
         with self._scope(target_of(tx, conn)):
             async with open_transaction(tx):
@@ -381,7 +383,7 @@ class SyncOutbox(_Writer):
 
     @contextmanager
     def transaction(self, conn: C) -> Iterator[C]:
-        """Open the caller's transaction on `conn`; commit at the end and kick, or roll back."""
+        """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
         tx = resolve_sync(conn, self._prefix)
         with self._scope(target_of(tx, conn)), open_transaction_sync(tx):
             yield conn

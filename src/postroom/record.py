@@ -1,4 +1,4 @@
-"""A record: an event as stored, plus the facts of its delivery."""
+"""Record: a stored event with its delivery state."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ LANES = 64
 MAX_ATTEMPTS = 999_999
 MAX_ERROR_CHARS = 2_000
 UNREADABLE = "unreadable"
-"""The `state` of what a read has found and cannot make a record of; `last_error` says why.
+"""The `state` of a row that cannot be converted to a record; `last_error` holds the reason.
 
 It is never stored and never sent: the owner of its lane treats it as rejected by the destination.
 """
 
 
 class State(StrEnum):
-    """What people see of an event, the same in both boxes."""
+    """The state of an event as users see it, in outbox and inbox."""
 
     PENDING = "pending"
     PROCESSING = "processing"
@@ -34,7 +34,7 @@ class State(StrEnum):
 
 
 class Stage(StrEnum):
-    """Where the relay looks for an event; only `ready` rows are in the index that a read walks."""
+    """Where the relay finds an event; only `ready` rows are in the index that reads use."""
 
     READY = "ready"
     WAITING = "waiting"  # until next_attempt_at: scheduled, or failed and backing off
@@ -45,7 +45,7 @@ class Stage(StrEnum):
 def key_hash(aggregate_type: str | None, key: str | None, event_id: str) -> bytes:
     """Return the unit of order as 16 bytes: the pair (aggregate_type, key), or the event itself.
 
-    A keyless event is a unit of its own; its hash can never equal that of a key.
+    An event without a key is a unit by itself; its hash never equals the hash of a key.
     """
     if key is None:
         return md5(b"\x00\x00" + event_id.encode(), usedforsecurity=False).digest()
@@ -59,11 +59,11 @@ def lane_of(hashed: bytes) -> int:
 
 
 class Record(NamedTuple):
-    """One row of the outbox. Times are microseconds since 1970; properties give datetimes.
+    """A row of the outbox. Times are microseconds since 1970; properties return datetimes.
 
-    seq         the place in the order of its stream; later writes have larger numbers
-    barrier     set by a read when the key is blocked: the key's events up to this `seq` may go,
-                later ones must wait
+    seq         position in the order of the stream; later writes have larger numbers
+    barrier     set by a read if the key is blocked: events of the key up to this `seq` may be
+                sent, later ones must wait
     """
 
     seq: int
@@ -93,12 +93,12 @@ class Record(NamedTuple):
 
     @property
     def flaw(self) -> str | None:
-        """Why the row cannot be sent as it is stored; None if it can. See `flawed.FlawedRecord`."""
+        """The reason why the stored row cannot be sent, or None."""
         return (self.last_error or UNREADABLE) if self.state == UNREADABLE else None
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The user's own headers."""
+        """The application's headers."""
         return json.loads(self.headers_json) if self.headers_json else {}
 
     @property
@@ -122,20 +122,20 @@ class Record(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """The payload, decoded where it is JSON, else its bytes."""
+        """The payload: decoded if it is JSON, otherwise bytes."""
         return decode_json(self.payload) if self.content_type == JSON else self.payload
 
     @property
     def size(self) -> int:
-        """How many bytes it weighs in a batch."""
+        """Bytes that count towards the size of a batch."""
         return len(self.payload) + (len(self.headers_json.encode()) if self.headers_json else 0)
 
 
 def row_id(consumer: str, event_id: str) -> str:
-    """Return the id of a message that a consumer keeps: `inbox/<consumer>/<its own>`.
+    """Return the row id of a stored message: `inbox/<consumer>/<message id>`.
 
-    No event of an outbox has such an id. A slash in the consumer's name is escaped, so that no two
-    pairs of consumer and id have the same. One that is too long is a hash, without a second slash.
+    Events cannot have such an id. A slash in the consumer's name is escaped, so that every pair of
+    consumer and id is unique. An id that would be too long is replaced by `inbox/<hash>`.
     """
     plain = f"{KEPT_IDS}{_without_slash(consumer)}/{event_id}"
     if len(plain.encode()) <= MAX_ID_BYTES:
@@ -144,7 +144,7 @@ def row_id(consumer: str, event_id: str) -> str:
 
 
 def inbox_name(service: str, handler: str) -> str:
-    """Return the name by which an inbox knows a handler; no other pair has the same."""
+    """Return a handler's consumer name in the inbox, unique for each pair."""
     return f"{_without_slash(service)}/{handler}"
 
 
@@ -153,13 +153,13 @@ def _without_slash(name: str) -> str:
 
 
 def short_error(error: BaseException | str) -> str:
-    """Return an error as one text of bounded length, fit for `last_error` (S2.1)."""
+    """Return an error as text of bounded length for `last_error`."""
     if isinstance(error, BaseException):
         name = type(error).__name__
         try:
             said = str(error)
-        except Exception:  # it must not take the relay down with it
-            said = "(it cannot be printed)"
+        except Exception:  # a broken __str__ must not stop the relay
+            said = "(its message cannot be printed)"
         text = f"{name}: {said}" if said else name
     else:
         text = error

@@ -1,4 +1,4 @@
-"""When a failed event is tried again, and when it is given up (S2.4, S4.5)."""
+"""Retry policies and backoff of failed events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from postroom.errors import ConfigError
 from postroom.model.durations import Seconds, to_seconds
 
 Backoff = Callable[[int], Seconds]
-"""From the number of the attempt that failed (1, 2, …) to the wait before the next one."""
+"""A function from the number of the failed attempt (1, 2, …) to the delay before the next one."""
 
 
 _log = logging.getLogger(__name__)
@@ -54,13 +54,16 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """The same wait every time."""
+    """The same delay after every attempt."""
 
     wait: Seconds = 1.0
 
     def __post_init__(self) -> None:
         if not 0 <= to_seconds(self.wait) <= MAX_WAIT_SECONDS:
-            raise ConfigError(f"backoff: the wait is from 0 to a year, not {self.wait}")
+            raise ConfigError(
+                f"backoff: wait must be from 0 to {MAX_WAIT_SECONDS:,.0f} s (a year), "
+                f"not {self.wait}"
+            )
 
     def __call__(self, attempt: int) -> float:  # noqa: ARG002 - the shape of a backoff
         return to_seconds(self.wait)
@@ -68,15 +71,20 @@ class Constant:
 
 def _check_range(base: Seconds, maximum: Seconds) -> None:
     if not 0 < to_seconds(base) <= to_seconds(maximum) <= MAX_WAIT_SECONDS:
-        raise ConfigError(f"backoff: 0 < base <= maximum <= a year, not {base} and {maximum}")
+        raise ConfigError(
+            f"backoff: must be 0 < base <= maximum <= {MAX_WAIT_SECONDS:,.0f} s (a year), "
+            f"not base={base} and maximum={maximum}"
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often an event is tried, how long it waits, and what happens then.
+    """Maximum attempts, backoff between them, and the action after the last one.
 
-    `bury`: after `max_attempts` the event becomes a dead letter and its key goes on.
-    `block`: it is tried for ever, its key waits, an alarm is raised. Strict events always block.
+    on_exhausted="bury"     after `max_attempts` the event becomes a dead letter; later events of
+                            its key continue
+    on_exhausted="block"    the event is retried forever, its key waits and an alarm is raised.
+                            Strict events always block
     """
 
     max_attempts: int = 5
@@ -88,24 +96,25 @@ class RetryPolicy:
             raise ConfigError(f"max_attempts must be 1 or more, not {self.max_attempts}")
         if not callable(self.backoff):
             raise ConfigError(
-                f"backoff is a function from the attempt's number to a wait, not {self.backoff!r}"
+                "backoff must be a function from the attempt's number to a delay, "
+                f"not {self.backoff!r}"
             )
         if self.on_exhausted not in ("bury", "block"):
-            raise ConfigError(f"on_exhausted is 'bury' or 'block', not {self.on_exhausted!r}")
+            raise ConfigError(f"on_exhausted must be 'bury' or 'block', not {self.on_exhausted!r}")
 
     def delay(self, attempt: int) -> float:
-        """Return the seconds to wait after attempt number `attempt` failed, from 0 to a year.
+        """Return the delay in seconds after attempt number `attempt` failed, from 0 to a year.
 
-        A backoff function that raises is logged and stood in for: it must not stop the relay.
+        If the backoff function raises, the error is logged and the default backoff is used.
         """
         try:
             wait = to_seconds(self.backoff(attempt))
         except Exception:
             _log.exception("the backoff function failed for attempt %s; using the default", attempt)
             wait = Exponential()(attempt)
-        # Written so that NaN ends here too: as the longest wait, never as none at all.
+        # The comparison turns NaN into the maximum delay, never into 0.
         return max(0.0, wait) if wait <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS
 
     def gives_up(self, attempts: int, *, strict: bool) -> bool:
-        """Say whether an event that failed `attempts` times becomes a dead letter."""
+        """Return whether an event that failed `attempts` times becomes a dead letter."""
         return not strict and self.on_exhausted == "bury" and attempts >= self.max_attempts

@@ -1,4 +1,4 @@
-"""Which topic an event goes to: its own, else the route of its type, else the default (S1.2)."""
+"""Routes: the topic of an event is its own, then the route of its type, then the default."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from postroom.model.text import check_setting
 class Routes:
     """A table from event type to topic.
 
-    `order.*` matches every type that begins with `order.`; an exact type wins over a pattern, a
-    longer pattern over a shorter one.
+    `order.*` matches every type that begins with `order.`. An exact type takes precedence over a
+    pattern, a longer pattern over a shorter one.
     """
 
     def __init__(
@@ -24,7 +24,7 @@ class Routes:
         patterns: list[tuple[str, str]] = []
         for pattern, topic in (table or {}).items():
             if "*" in pattern[:-1]:
-                raise ConfigError(f"route {pattern!r}: a star may only stand at the end")
+                raise ConfigError(f"route {pattern!r}: * is only supported at the end")
             if pattern.endswith("*"):
                 patterns.append((pattern[:-1], _topic(topic)))
             else:
@@ -32,7 +32,7 @@ class Routes:
         self._prefixes = sorted(patterns, key=lambda p: -len(p[0]))
 
     def topic_of(self, event: Event) -> str:
-        """Return the topic that the event goes to."""
+        """Return the topic of an event."""
         if event.topic is not None:
             return event.topic
         found = self._exact.get(event.type)

@@ -30,23 +30,23 @@ _LONGEST_NAME = MAX_STREAM_BYTES - len(INBOX_STREAM_PREFIX)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelaySettings:
-    """How a relay works. Times are seconds or timedeltas.
+    """The settings of a relay. Times are seconds or timedeltas.
 
-    batch_size          a read asks for this many events when little is going on …
-    max_batch_size      … and for up to this many when there is a backlog
-    max_batch_bytes     … but never for more payload than this
-    poll_seconds        the longest wait between two looks when nobody kicks
-    lease_seconds       how long a lane stays ours without a sign of life
-    keep_done_seconds   how long done events are kept for people to see; 0 deletes them at once
-    dedup_seconds   how long handlers remember what they did: what comes again later takes
-                        effect a second time. Of dead and unfinished events they forget nothing
-    publish_seconds     a publish without an answer for so long counts as unknown
-    stop_seconds        how long a graceful stop waits for what is in flight
-    groups              the lanes are split into so many groups: one is read while another is sent
-    linger_seconds      how long a settle waits for the rest of a batch once the first is confirmed
-    suspect_limit       an event that was unknown alone this often is charged an attempt
-    misconfigured_seconds   the wait before an unknown topic or a missing handler is tried again
-    outage_seconds, max_outage_seconds   the first and the longest pause when the broker is away
+    batch_size          events per read when idle
+    max_batch_size      maximum events per read under a backlog
+    max_batch_bytes     maximum bytes per read
+    poll_seconds        maximum pause between two polls without a notification
+    lease_seconds       time without a heartbeat after which another relay takes a lane
+    keep_done_seconds   time to keep done events; 0 deletes them immediately
+    dedup_seconds       time to keep inbox rows of handlers: an event redelivered later is handled
+                        again. Rows of dead and unfinished events are kept longer
+    publish_seconds     timeout of a publish; without an answer its outcome is unknown
+    stop_seconds        maximum duration of a graceful shutdown
+    groups              number of lane groups: one is read while another is sent
+    linger_seconds      time a settle waits for the rest of a batch after the first confirm
+    suspect_limit       unknown outcomes of an event sent alone before one counts as an attempt
+    misconfigured_seconds   delay before a retry with an unknown topic or a missing handler
+    outage_seconds, max_outage_seconds   first and maximum pause while the broker is unreachable
     """
 
     stream: str = DEFAULT_STREAM
@@ -82,39 +82,40 @@ class RelaySettings:
             check_setting("name", self.name, MAX_NAME_BYTES)
         if self.max_batch_size < self.batch_size:
             raise ConfigError(
-                f"max_batch_size ({self.max_batch_size}) is below batch_size ({self.batch_size})"
+                f"max_batch_size ({self.max_batch_size}) must not be below batch_size "
+                f"({self.batch_size})"
             )
         if self.groups not in (1, 2, 4, 8):
-            raise ConfigError(f"groups is 1, 2, 4 or 8, not {self.groups!r}")
+            raise ConfigError(f"groups must be 1, 2, 4 or 8, not {self.groups!r}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerSettings:
-    """How a consumer works. Times are seconds or timedeltas.
+    """The settings of a consumer. Times are seconds or timedeltas.
 
-    name            the consumer's: its kept messages are in the stream `inbox.<name>`. Left empty,
-                    it is the name of its handlers, else of its queue or consumer group. Distinct
-                    among all that share the tables, and the same after each deployment
-    mode            direct: a message is acknowledged after its handlers have committed. durable: it
-                    is stored first, acknowledged, and handled later, with durable retries
-    missing_id      what to do with a message without an id: `hash` makes one from its body,
-                    `reject` makes a dead letter of it, `offset` takes its place in Kafka's log
-    unhandled       what to do with a type that has no handler: `dead`, or `ignore`
-    retry           how often a message is tried, and how long its key waits in between
-    max_in_flight   so many messages are in hand at most; the broker is held back beyond
-    max_bytes       a message with more bytes, body and headers together, becomes a dead letter
+    name            consumer name; stored messages are in the stream `inbox.<name>`. Default: the
+                    name of the handlers, then of the queue or consumer group. Must be unique among
+                    the consumers that share the tables, and stable across deployments
+    mode            direct: a message is acknowledged after its handlers commit. durable: a message
+                    is stored and acknowledged first, then handled with durable retries
+    missing_id      messages without an id: `hash` derives an id from the body, `reject` turns the
+                    message into a dead letter, `offset` uses its position in Kafka's log
+    unhandled       messages of a type without a handler: `dead` or `ignore`
+    retry           maximum attempts and backoff of a message
+    max_in_flight   maximum unacknowledged messages; beyond it nothing more is fetched
+    max_bytes       maximum bytes of body and headers; a larger message becomes a dead letter
                     without its body
-    max_kept        direct mode: so many messages wait in the backlog at most, of keys that fail and
-                    would fill the room of others; at this number nothing more is received
-    batch           so many messages, of different keys, share one transaction at most. When one of
-                    them fails all are rolled back, and each is handled by itself. Direct mode only
-    stop_seconds    how long a graceful stop waits for handlers that run
-    lease_seconds   of the relay that works through kept messages
-    misconfigured_seconds   the wait before handlers without a usable transaction are tried again
-    outage_seconds, max_outage_seconds   the first and the longest pause when the database is away
-    dedup_seconds   how long the inbox remembers what was done: longer than the broker can
-                    deliver a message again, or a repeat takes effect twice
-    suspect_limit   a message whose commit was in doubt this often is charged an attempt
+    max_kept        direct mode: maximum messages in the backlog of failing keys; at this number
+                    nothing more is received
+    batch           maximum messages, of different keys, that share one transaction. If one fails,
+                    all are rolled back and each is handled individually. Direct mode only
+    stop_seconds    maximum time a graceful shutdown waits for running handlers
+    lease_seconds   lease of the relay that handles stored messages
+    misconfigured_seconds   delay before a retry of handlers without a usable transaction
+    outage_seconds, max_outage_seconds   first and maximum pause while the database is unreachable
+    dedup_seconds   time to keep inbox rows: must exceed the time in which the broker can redeliver
+                    a message, otherwise a duplicate is handled twice
+    suspect_limit   commits with an unknown outcome before one counts as an attempt
     """
 
     name: str = ""
@@ -146,6 +147,8 @@ class ConsumerSettings:
                 raise ConfigError(f"consumer: {unknown(name, str(getattr(self, name)), words)}")
         check_numbers(self, "consumer")
         if self.batch > 1 and self.mode == "durable":
-            raise ConfigError("consumer: a batch is for mode='direct'; kept messages go one by one")
+            raise ConfigError(
+                "consumer: batch requires mode='direct'; stored messages are handled one by one"
+            )
         if not isinstance(self.retry, RetryPolicy):
             raise ConfigError(f"consumer: retry must be a RetryPolicy(…), not {self.retry!r}")

@@ -78,7 +78,7 @@ def test_version(tmp_path, run):
         (["run", "--store", "sqlite:///x.db", "--broker", "null:", "--batch-size", "0"], "batch_size"),
         (["run", "--store", "sqlite:///x.db", "--broker", "null:", "--poll-seconds", "nan"], "'nan'"),
         (["run", "--store", "sqlite:///x.db", "--broker", "null:", "--batch-size", "9",
-          "--max-batch-size", "3"], "max_batch_size (3) is below batch_size (9)"),
+          "--max-batch-size", "3"], "max_batch_size (3) must not be below batch_size (9)"),
         (["demo", "--orders", "0"], "0 is not in the range"),
     ],
 )  # fmt: skip

@@ -128,7 +128,7 @@ def test_a_pyproject_of_somebody_else_is_no_configuration(tmp_path):
         ("poll_seconds = '1'", ":1: poll_seconds must be a number of seconds, not '1'"),
         ("poll_seconds = -1", ":1: poll_seconds must be more than 0, not -1.0"),
         ("backoff = 'slow'", ":1: backoff must be one of exponential, linear, constant, not 'slow'"),
-        ("backoff_seconds = 900", ":1: backoff: 0 < base <= maximum"),
+        ("backoff_seconds = 900", ":1: backoff: must be 0 < base <= maximum"),
         ("stream = ''", ":1: stream is empty"),
         ("store = 'app.db'", ":1: not a URL"),
         ("store = 5", ":1: a URL is text"),

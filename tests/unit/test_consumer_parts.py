@@ -177,7 +177,7 @@ def test_no_event_has_the_id_of_a_kept_message():
     """R-A8"""
     assert row_id("eu", "billing/x") == "inbox/eu/billing/x"
     assert row_id("eu/billing", "x") == "inbox/eu%2Fbilling/x"
-    with pytest.raises(EventError, match="as only kept messages do"):
+    with pytest.raises(EventError, match="which is reserved for stored messages"):
         Event("t", id="inbox/eu/billing/x")
     Event("t", id="inbox.eu")
 
@@ -401,7 +401,7 @@ def test_a_story_begins_with_an_event_that_has_none():
 def test_a_path_that_bites_its_own_tail_is_refused():
     path = '[["billing","order.created"],["shop","payment.made"]]'
     cause = make_record(id="e-3", type="order.created", causation_json=path)
-    with pytest.raises(CausationError, match="bites its own tail: billing:order.created"):
+    with pytest.raises(CausationError, match="contains a cycle: billing:order.created"):
         context(cause).caused(Event("payment.made"))
 
 
@@ -427,7 +427,7 @@ async def test_a_loop_makes_a_dead_letter_at_once():
     await handlers.publish([cause], reporter)
     ((_, outcome),) = reporter.reports
     assert outcome.verdict.value == "rejected"
-    assert "bites its own tail" in outcome.error
+    assert "contains a cycle" in outcome.error
 
 
 def test_only_a_third_parameter_is_given_the_context():

@@ -132,7 +132,7 @@ def test_nul_and_control_characters_are_refused(field, character):
 
 @pytest.mark.parametrize("field", LIMITS)
 def test_empty_lone_surrogates_and_no_text_are_refused(field):
-    assert str(refused(**{field: ""})) == f"event.{field} is empty; leave it out or give it a value"
+    assert str(refused(**{field: ""})) == f"event.{field} is empty; omit it or set a value"
     assert str(refused(**{field: "a\ud800"})) == (
         f"event.{field} contains a lone surrogate at position 1 and is not valid Unicode"
     )
@@ -162,7 +162,7 @@ def test_times(field):
     assert "must be a datetime, not str" in str(refused(**{field: "2024-01-01"}))
     assert "must be a datetime, not float" in str(refused(**{field: 1.5}))
     late = datetime.max.replace(tzinfo=timezone(timedelta(hours=-1)))
-    assert "outside of the years 1 to 9999" in str(refused(**{field: late}))
+    assert "within the years 1 to 9999" in str(refused(**{field: late}))
     make(**{field: datetime(1969, 1, 1, tzinfo=timezone(timedelta(hours=5)))})
 
 
@@ -180,10 +180,10 @@ def test_an_event_without_a_time_is_refused():
         ({"a": None}, "'a' is NoneType, not text"),
         ({"": "x"}, "is empty"),
         ({"a\n": "x"}, "control character"),
-        ({"a": "x\x00"}, "'a' holds a NUL character; remove it"),
-        ({"a": "\ud800"}, "'a' holds a lone surrogate"),
+        ({"a": "x\x00"}, "'a' contains a NUL character; remove it"),
+        ({"a": "\ud800"}, "'a' contains a lone surrogate"),
         ({"\ud800": "x"}, "lone surrogate"),
-        ({"Postroom-Id": "x"}, "names that begin with 'postroom-' are taken"),
+        ({"Postroom-Id": "x"}, "names that begin with 'postroom-' are reserved"),
         ({"n" * 256: "x"}, "the limit is 255"),
         ([("a", "b")], "must be a mapping of text to text, not list"),
         ([], "must be a mapping of text to text, not list"),
@@ -212,11 +212,11 @@ def test_headers_have_a_limit_together():
 @pytest.mark.parametrize(
     ("path", "problem"),
     [
-        ([("m", "t"), ("n", "t"), ("m", "t")], "bites its own tail: m:t has caused itself"),
-        (["mt"], "must hold [module, type] pairs, not 'mt'"),
-        ([("m",)], "must hold [module, type] pairs"),
-        ([("m", "t", "x")], "must hold [module, type] pairs"),
-        ([5], "must hold [module, type] pairs, not 5"),
+        ([("m", "t"), ("n", "t"), ("m", "t")], "contains a cycle: m:t caused itself"),
+        (["mt"], "must contain [module, type] pairs, not 'mt'"),
+        ([("m",)], "must contain [module, type] pairs"),
+        ([("m", "t", "x")], "must contain [module, type] pairs"),
+        ([5], "must contain [module, type] pairs, not 5"),
         (5, "must be a list of [module, type] pairs, not int"),
         ("mt", "must be a list of [module, type] pairs, not str"),
         (None, "must be a list of [module, type] pairs, not NoneType"),
@@ -248,5 +248,5 @@ def test_a_schema_version_is_a_whole_number(version):
 
 @pytest.mark.parametrize("version", [-1, 2**31])
 def test_a_schema_version_has_a_range(version):
-    assert "between 0 and 2147483647" in str(refused(schema_version=version))
+    assert "from 0 to 2147483647" in str(refused(schema_version=version))
     make(schema_version=2**31 - 1)

@@ -58,7 +58,7 @@ class Odd(BaseException):
         (SystemExit(3), Outcome(Verdict.FAILED, "SystemExit: 3")),
         (TimeoutError("its own"), Outcome(Verdict.FAILED, "TimeoutError: its own")),
         (asyncio.CancelledError(), Outcome(Verdict.FAILED, "CancelledError")),
-        (Unprintable(), Outcome(Verdict.FAILED, "Unprintable: (it cannot be printed)")),
+        (Unprintable(), Outcome(Verdict.FAILED, "Unprintable: (its message cannot be printed)")),
     ],
     ids=lambda value: (
         repr(value)[:40]

@@ -190,7 +190,7 @@ async def test_what_is_no_event_is_a_type_error(wrong):
 
 
 def test_add_many_of_one_event_points_to_add():
-    with pytest.raises(TypeError, match="use add for one"):
+    with pytest.raises(TypeError, match="use add for a single event"):
         SyncOutbox().add_many(Fake(), Event("t"))
 
 
@@ -210,9 +210,9 @@ def test_everything_is_checked_before_the_first_statement():
         ({"prefix": "Post-Room"}, "lower-case"),
         ({"prefix": "x; DROP TABLE y"}, "lower-case"),
         ({"prefix": ""}, "lower-case"),
-        ({"routes": Routes(), "default_topic": "events"}, "give it to Routes"),
+        ({"routes": Routes(), "default_topic": "events"}, "set it with Routes"),
         ({"default_topic": ""}, "empty"),
-        ({"routes": {"a*b": "t"}}, "star"),
+        ({"routes": {"a*b": "t"}}, "only supported at the end"),
     ],
 )
 def test_settings_that_make_no_sense(options, message):
@@ -229,7 +229,7 @@ def test_strict_wants_a_key_and_no_delay():
     outbox = SyncOutbox(ordering="strict")
     with pytest.raises(EventError, match=r"event\.key is missing"):
         outbox.add(tx, Event("t"))
-    with pytest.raises(EventError, match=r"event\.available_at cannot be had with strict"):
+    with pytest.raises(EventError, match=r"event\.available_at is not supported with strict"):
         outbox.add(tx, Event("t", key="k", available_at=datetime.now(UTC)))
     assert tx.calls == []
 

@@ -94,7 +94,7 @@ class Unprintable(Exception):
         (KeyError("x"), "KeyError: 'x'"),
         ("plain", "plain"),
         ("nul\x00 and \ud800", "nul\\0 and ?"),
-        (Unprintable(), "Unprintable: (it cannot be printed)"),
+        (Unprintable(), "Unprintable: (its message cannot be printed)"),
         ("x" * 2000, "x" * 2000),
         ("x" * 2001, "x" * 1999 + "…"),
     ],

@@ -218,7 +218,7 @@ class Unprintable(Reject):
         (Retry("later", after="soon"), Outcome(Verdict.FAILED, "later", None)),
         (Retry("later", after=10**400), Outcome(Verdict.FAILED, "later", None)),
         (Retry("later", after="5"), Outcome(Verdict.FAILED, "later", 5.0)),
-        (Unprintable(), Outcome(Verdict.REJECTED, "Unprintable: (it cannot be printed)")),
+        (Unprintable(), Outcome(Verdict.REJECTED, "Unprintable: (its message cannot be printed)")),
     ],
 )
 async def test_a_strange_signal_of_one_handler_is_the_fault_of_no_other(raised, outcome):

@@ -100,7 +100,7 @@ def test_blocking_and_strict_events_are_never_given_up():
     ("options", "message"),
     [
         ({"max_attempts": 0}, "max_attempts must be 1 or more, not 0"),
-        ({"on_exhausted": "drop"}, "on_exhausted is 'bury' or 'block', not 'drop'"),
+        ({"on_exhausted": "drop"}, "on_exhausted must be 'bury' or 'block', not 'drop'"),
     ],
 )
 def test_a_policy_that_makes_no_sense(options, message):

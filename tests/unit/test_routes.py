@@ -35,9 +35,9 @@ def test_its_own_topic_wins_then_the_exact_type_then_the_longest_pattern():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"a*b": "t"}, "'a\\*b': a star may only stand at the end"),
-        ({"*a": "t"}, "a star may only stand at the end"),
-        ({"a**": "t"}, "a star may only stand at the end"),
+        ({"a*b": "t"}, "'a\\*b': \\* is only supported at the end"),
+        ({"*a": "t"}, "is only supported at the end"),
+        ({"a**": "t"}, "is only supported at the end"),
         ({"a": ""}, "topic is empty"),
         ({"a": "t\x00"}, "control character"),
         ({"a": "t" * 250}, "the limit is 249"),

@@ -72,8 +72,11 @@ def test_what_must_be_more_than_nothing(name, value):
     ("given", "message"),
     [
         ({"keep_done_seconds": -1}, "keep_done_seconds must be 0 or more, not -1"),
-        ({"batch_size": 10, "max_batch_size": 9}, r"max_batch_size \(9\) is below batch_size \(10"),
-        ({"groups": 3}, "groups is 1, 2, 4 or 8, not 3"),
+        (
+            {"batch_size": 10, "max_batch_size": 9},
+            r"max_batch_size \(9\) must not be below batch_size \(10",
+        ),
+        ({"groups": 3}, "groups must be 1, 2, 4 or 8, not 3"),
         ({"groups": 0}, "groups"),
     ],
 )

@@ -41,7 +41,7 @@ def test_an_event_is_refused_by_its_field():
     for refuse in (lambda: Event("t", key=""), lambda: check_field("key", "", 10)):
         with pytest.raises(EventError) as caught:
             refuse()
-        assert str(caught.value) == "event.key is empty; leave it out or give it a value"
+        assert str(caught.value) == "event.key is empty; omit it or set a value"
         assert caught.value.field == "key"
     with pytest.raises(EventError) as caught:
         Event("t", key="k" * 256)
