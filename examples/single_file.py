@@ -1,10 +1,10 @@
 """Orders, an outbox, a relay and a handler in one file. Run it: python examples/single_file.py.
 
 The shop writes orders and events through the standard library's sqlite3; the handler is a plain
-function. Everything happens in a temporary folder, which is gone afterwards.
+function. It uses a temporary folder, which it removes at the end.
 """
 
-# ruff: noqa: ANN001, ANN201 - a program to read, not a part of the package
+# ruff: noqa: ANN001, ANN201 - an example, not a part of the package
 
 import asyncio
 import sqlite3
@@ -25,7 +25,7 @@ refused: set[str] = set()
 
 
 class OutOfStockError(Exception):
-    """The shop changes its mind in the middle of a transaction."""
+    """An item is out of stock: the transaction is rolled back."""
 
 
 def place_order(conn: sqlite3.Connection, order_id: str, total: int) -> None:
@@ -39,15 +39,15 @@ def place_order(conn: sqlite3.Connection, order_id: str, total: int) -> None:
 
 @handlers.on("order.placed")
 def charge(event, tx):
-    """Charge an order. The payment and the inbox' note of this event are one commit."""
+    """Charge an order. The payment and the inbox row of this event are one commit."""
     if event.key == "order-2" and event.key not in refused:
         refused.add(event.key)
-        raise Retry("the bank asks for a moment", after=1)
+        raise Retry("the bank is busy", after=1)
     tx.execute("INSERT INTO payments VALUES (?, ?)", (event.key, event.data["total"]))
 
 
 async def main(folder: Path) -> None:
-    """Take four orders, of which one fails, and deliver what was committed."""
+    """Place four orders, of which one is rolled back, and deliver the committed events."""
     path = folder / "shop.db"
     await migrate(f"sqlite:///{path}")
     with closing(sqlite3.connect(path)) as conn:
@@ -65,8 +65,8 @@ async def main(folder: Path) -> None:
 
         relay = Relay(f"sqlite:///{path}", handlers, RelaySettings(poll_seconds=0.1))
         first = await relay.drain()
-        print(f"first drain: {first.done} done, {first.failed} failed, to be tried again")
-        await asyncio.sleep(1.5)  # the wait that the handler asked for
+        print(f"first drain: {first.done} done, {first.failed} failed, to be retried")
+        await asyncio.sleep(1.5)  # the delay that the handler requested
         second = await relay.drain()
         print(f"second drain: {second.done} done")
 

@@ -1,1 +1,1 @@
-"""A checkout API, its outbox in MongoDB, a relay to Kafka, and a runner that ships."""
+"""A checkout API, its outbox in MongoDB, a relay to Kafka, and a runner that ships orders."""

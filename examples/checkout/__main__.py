@@ -1,6 +1,6 @@
 """Run it from the project's folder: python -m examples.checkout.
 
-It starts a MongoDB and a Kafka of its own, which are gone afterwards.
+It starts its own MongoDB and Kafka, and removes them at the end.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ WITHIN_SECONDS = 60.0
 
 
 class Journal:
-    """Prints when Kafka goes and comes."""
+    """Prints when Kafka becomes unreachable and when it is back."""
 
     def __init__(self) -> None:
         self.state = "closed"
 
     def observe(self, fact: Fact) -> None:
-        """Take a fact from the relay."""
+        """Receive a fact from the relay."""
         if isinstance(fact, BreakerChanged):
             self.state = fact.state
-            print(f"  relay: Kafka is {'away' if fact.state == 'open' else 'back'}")
+            print(f"  relay: Kafka is {'unreachable' if fact.state == 'open' else 'back'}")
 
 
 def buy(api: str, first: int) -> int:
-    """Check out fifteen baskets over HTTP; returns how many were taken."""
+    """Check out fifteen baskets over HTTP; returns how many were accepted."""
     taken = 0
     for number in range(first, first + CHECKOUTS):
         basket = json.dumps({"order": f"order-{number}", "total": number}).encode()
@@ -49,7 +49,7 @@ def buy(api: str, first: int) -> int:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something to become true, with an end."""
+    """Wait until a condition is true, with a time limit."""
     async with asyncio.timeout(WITHIN_SECONDS):
         while True:
             if condition():
@@ -58,12 +58,12 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def delivered(relay: Relay, runner: Runner, number: int) -> Callable[[], bool]:
-    """Return what says whether so many were shipped, and their events ticked off."""
+    """Return a condition: this number of orders is shipped, and their events are done."""
     return lambda: runner.shipped == number == relay.counts.done
 
 
 async def states(relay: Relay) -> str:
-    """Return the events by their state, as the database shows them."""
+    """Return the number of events in each state, from the database."""
     counts = (await relay.store.stats()).counts
     return ", ".join(f"{number} {state}" for state, number in sorted(counts.items()) if number)
 
@@ -74,11 +74,11 @@ async def story(mongo: Mongo, kafka: Kafka) -> bool:
     journal = Journal()
     destination = f"{kafka.url}?key=id&create_topics=true&answer_seconds=1&publish_seconds=5"
     relay = Relay(mongo.url, destination, observers=[journal], max_outage_seconds=2.0)
-    await relay.start()  # Kafka is not there: it starts all the same
+    await relay.start()  # it starts although Kafka is not running yet
     with serving(mongo.url) as api, running(kafka.address, mongo.url) as runner:
         taken = await asyncio.to_thread(buy, api, 0)
         await until(lambda: journal.state == "open")
-        print(f"{taken} checkouts, before Kafka was ever there: {await states(relay)}")
+        print(f"{taken} checkouts before Kafka was started: {await states(relay)}")
 
         await asyncio.to_thread(kafka.start)
         print("Kafka is started")
@@ -111,7 +111,7 @@ async def story(mongo: Mongo, kafka: Kafka) -> bool:
 
 
 def main() -> int:
-    """Start the servers and play the story."""
+    """Start the servers and run the scenario."""
     print("starting MongoDB …", flush=True)
     kafka = Kafka()
     try:

@@ -1,6 +1,6 @@
 """The checkout API: `POST /checkout` writes an order and its event in one transaction.
 
-It answers 201 as soon as MongoDB has committed. Whether Kafka is there does not matter to it.
+It answers 201 as soon as MongoDB has committed, whether Kafka is reachable or not.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class Api(ThreadingHTTPServer):
 
 
 class Checkout(BaseHTTPRequestHandler):
-    """Answers one request."""
+    """Handles one request."""
 
     def do_POST(self) -> None:
-        """Take a basket."""
+        """Check out a basket."""
         if self.path != "/checkout":
             self.send_error(404)
             return
@@ -56,12 +56,12 @@ class Checkout(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, form: str, *parts: object) -> None:
-        """Say nothing: the story is told elsewhere."""
+        """Log nothing: the scenario prints its own lines."""
 
 
 @contextmanager
 def serving(mongo_url: str) -> Iterator[str]:
-    """Serve on a free port; gives the address."""
+    """Serve on a free port; yields the address."""
     with MongoClient(mongo_url) as client, Api(client) as api:
         thread = threading.Thread(target=api.serve_forever, args=(0.05,))
         thread.start()

@@ -1,8 +1,8 @@
-"""The runner service: reads Kafka, ships each order once, however often its event arrives.
+"""The runner service: reads Kafka and ships each order once, however often its event arrives.
 
-The inbox remembers the event in the transaction that ships the order. Only after that commit the
-runner tells Kafka how far it has read: a runner that dies in between reads the event again, and the
-inbox says that it was done.
+The inbox row of the event is written in the transaction that ships the order. The runner commits
+its offset after that transaction: if it dies in between, it reads the event again, and the inbox
+reports it as done.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ inbox = SyncInbox("runner")
 
 @dataclass(frozen=True)
 class Arrived:
-    """What the inbox wants to know of a message."""
+    """The attributes of a message that the inbox needs."""
 
     id: str
     type: str
@@ -33,17 +33,17 @@ class Arrived:
 
 
 def read(message: Message) -> Arrived:
-    """Read our headers from a message of Kafka."""
+    """Read postroom's headers of a Kafka message."""
     headers: Any = message.headers() or []
     envelope = read_headers({name: value.decode() for name, value in headers})
     return Arrived(envelope.id or "", envelope.type or "", envelope.correlation_id)
 
 
 class Runner:
-    """Reads until it is told to stop.
+    """Reads messages until it is stopped.
 
-    shipped     how many orders it has shipped
-    repeats     how many messages it had seen before
+    shipped     number of orders shipped
+    repeats     number of messages that were processed before
     """
 
     def __init__(self, servers: str, mongo_url: str) -> None:
@@ -64,13 +64,13 @@ class Runner:
         self._mongo_url = mongo_url
 
     def run(self) -> None:
-        """Take message after message."""
+        """Handle messages one by one."""
         with MongoClient[Any](self._mongo_url) as client:
             self._consumer.subscribe(["outbox_events"])
             while self._going:
                 message = self._consumer.poll(0.2)
                 if message is None or message.error() is not None:
-                    continue  # Kafka is away, or the topic is not there yet: both will pass
+                    continue  # Kafka is unreachable, or the topic does not exist yet: keep polling
                 if self.handle(client, message):
                     self.shipped += 1
                 else:
@@ -79,7 +79,7 @@ class Runner:
         self._consumer.close()
 
     def handle(self, client: MongoClient[Any], message: Message) -> bool:
-        """Ship an order, unless that was done before."""
+        """Ship an order, unless it was shipped before."""
         shipments = client.get_default_database()["shipments"]
         order = json.loads(message.value() or b"")["order"]
 
@@ -93,13 +93,13 @@ class Runner:
             return session.with_transaction(ship)
 
     def stop(self) -> None:
-        """End after the message at hand."""
+        """Stop after the current message."""
         self._going = False
 
 
 @contextmanager
 def running(servers: str, mongo_url: str) -> Iterator[Runner]:
-    """Run a runner beside what is done inside."""
+    """Run a runner in a thread for the duration of the block."""
     runner = Runner(servers, mongo_url)
     thread = threading.Thread(target=runner.run)
     thread.start()

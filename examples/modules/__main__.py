@@ -1,11 +1,11 @@
-"""Three modules of one shop tell each other what happened. Run it: python -m examples.modules.
+"""Three modules of one shop exchange events. Run it: python -m examples.modules.
 
-Each module has its own tables in one SQLite file, and writes only to its own. An order is placed,
-billed and shipped; billing crashes in the middle of its first try, and every event is delivered
-twice, as a bad day would have it. At the end: what the modules have, and the story of each order.
+Each module has its own tables in one SQLite file, and writes only to those. An order is placed,
+billed and shipped. Billing crashes during its first attempt, and every event is delivered twice.
+At the end the program prints the tables of the modules and the history of each order.
 """
 
-# ruff: noqa: ANN001, ANN201, ANN202 - a program to read, not a part of the package
+# ruff: noqa: ANN001, ANN201, ANN202 - an example, not a part of the package
 
 import asyncio
 import sqlite3
@@ -24,19 +24,19 @@ CREATE TABLE parcels (order_id TEXT NOT NULL);
 
 
 def shop(url):
-    """Put the modules together; returns the bus."""
+    """Build the modules and return their bus."""
     bus = Bus(url, retry=RetryPolicy(backoff=Constant(0.01)))
     orders, billing, shipping = (bus.module(n) for n in ("orders", "billing", "shipping"))
-    bad_days = {"order-2"}
+    crashes = {"order-2"}
 
     @billing.on("order.placed")
     async def bill(event, tx, context):
         order = event.data
         await tx.execute("INSERT INTO invoices VALUES (?, ?)", (order["id"], order["total"]))
         await context.add(Event("invoice.paid", {"id": order["id"]}, key=order["id"]))
-        if order["id"] in bad_days:
-            bad_days.remove(order["id"])
-            raise RuntimeError("the printer is on fire")  # invoice and event go with the rollback
+        if order["id"] in crashes:
+            crashes.remove(order["id"])
+            raise RuntimeError("the printer is on fire")  # invoice and event are rolled back
 
     @shipping.on("invoice.paid")
     async def ship(event, tx, context):
@@ -51,7 +51,7 @@ def shop(url):
 
 
 def place(bus, path, order_id, total):
-    """Write an order and its event, in one transaction of the caller's own."""
+    """Write an order and its event in one transaction."""
     outbox = bus.module("orders").sync_outbox
     with closing(sqlite3.connect(path)) as conn, outbox.transaction(conn):
         conn.execute("INSERT INTO orders VALUES (?, 'placed')", (order_id,))
@@ -61,7 +61,7 @@ def place(bus, path, order_id, total):
 
 
 async def deliver_everything_again(bus):
-    """Send all that was sent once more: repeats are normal."""
+    """Send all events again: repeats are normal."""
     for module in bus.modules:
         await module.store.open()
         for stream in ("main", f"inbox.{module.name}"):
@@ -103,11 +103,11 @@ async def run(path):
     for story, steps in sorted((await stories(bus)).items()):
         print(story)
         for path_of_causes, what in sorted(steps, key=lambda step: len(step[0])):
-            dead_causes = " > ".join(f"{module}:{kind}" for module, kind in path_of_causes)
+            causes = " > ".join(f"{module}:{kind}" for module, kind in path_of_causes)
             print(
                 "   " * (len(path_of_causes) + 1)
                 + what
-                + (f"   because of {dead_causes}" * bool(dead_causes))
+                + (f"   because of {causes}" * bool(causes))
             )
 
 

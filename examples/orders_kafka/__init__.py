@@ -1,1 +1,1 @@
-"""Orders in MariaDB, their events in Kafka, and a Kafka that is killed in the middle."""
+"""Orders in MariaDB, their events in Kafka, and a Kafka that is killed halfway."""

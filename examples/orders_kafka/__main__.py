@@ -1,6 +1,6 @@
 """Run it from the project's folder: python -m examples.orders_kafka.
 
-It starts a MariaDB and a Kafka of its own, which are gone afterwards.
+It starts its own MariaDB and Kafka, and removes them at the end.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import asyncio
 import sys
 from typing import Any
 
-from examples.orders_kafka.dispatcher import Journal, dispatcher, is_well, statistics
+from examples.orders_kafka.dispatcher import Journal, dispatcher, is_healthy, statistics
 from examples.orders_kafka.reader import LIFE, make_topic, read_all
 from examples.orders_kafka.shop import (
     OutOfStockError,
@@ -28,7 +28,7 @@ WITHIN_SECONDS = 60.0
 
 
 async def trade(conn: Any, first: int) -> int:
-    """Take twenty orders, pay and ship them; every tenth fails. Returns how many were placed."""
+    """Place, pay and ship twenty orders; every tenth fails. Returns how many were placed."""
     placed = []
     for number in range(first, first + ORDERS):
         order_id = f"order-{number}"
@@ -54,7 +54,7 @@ async def all_sent(relay: Relay) -> None:
 
 
 async def story(database: MariaDB, kafka: Kafka) -> bool:
-    """Trade with Kafka, without it, and with it again; say whether all was kept."""
+    """Trade with Kafka, without it, and with it again; returns whether the promises held."""
     make_topic(kafka.address, "orders", PARTITIONS)
     await migrate(database.url)
     conn = await connect(database.url)
@@ -62,7 +62,8 @@ async def story(database: MariaDB, kafka: Kafka) -> bool:
     journal = Journal()
     relay = dispatcher(database.url, f"{kafka.url}?answer_seconds=1&publish_seconds=5", journal)
     await relay.start()
-    print(f"the dispatcher is running: {relay.is_running}; Kafka is well: {await is_well(relay)}")
+    healthy = await is_healthy(relay)
+    print(f"the dispatcher is running: {relay.is_running}; Kafka is healthy: {healthy}")
 
     placed = await trade(conn, 0)
     await all_sent(relay)
@@ -72,9 +73,9 @@ async def story(database: MariaDB, kafka: Kafka) -> bool:
     await asyncio.to_thread(kafka.kill)
     placed += await trade(conn, ORDERS)
     async with asyncio.timeout(WITHIN_SECONDS):
-        await journal.went_away.wait()
-    print(f"{placed} orders, the shop goes on: {await statistics(relay)}")
-    print(f"Kafka is well: {await is_well(relay)}")
+        await journal.outage.wait()
+    print(f"{placed} orders, the shop continues: {await statistics(relay)}")
+    print(f"Kafka is healthy: {await is_healthy(relay)}")
 
     print("Kafka is started again")
     await asyncio.to_thread(kafka.restart)
@@ -95,7 +96,7 @@ async def story(database: MariaDB, kafka: Kafka) -> bool:
 
 
 def main() -> int:
-    """Start the servers and play the story."""
+    """Start the servers and run the scenario."""
     print("starting MariaDB and Kafka …", flush=True)
     with MariaDB() as database, Kafka() as kafka:
         kept = asyncio.run(story(database, kafka))

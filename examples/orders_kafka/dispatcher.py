@@ -1,4 +1,4 @@
-"""The dispatcher: a relay with the settings that the shop wants, and someone to tell it to."""
+"""The dispatcher: a relay with the settings of the shop, and an observer."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ SETTINGS = RelaySettings(
     max_batch_size=100,
     poll_seconds=1.0,
     retry=RetryPolicy(max_attempts=5, backoff=Exponential(base=0.5, maximum=60.0)),
-    max_outage_seconds=2.0,  # for a program that somebody watches; the default is 30
+    max_outage_seconds=2.0,  # short, for a demonstration; the default is 30
 )
 
 
 class Journal:
-    """Prints when Kafka goes and comes, and counts events that were not confirmed."""
+    """Prints when Kafka becomes unreachable and is back; counts events that were not confirmed."""
 
     def __init__(self) -> None:
-        self.went_away = asyncio.Event()
+        self.outage = asyncio.Event()
         self.verdicts: Counter[str] = Counter()
 
     def observe(self, fact: Fact) -> None:
-        """Take a fact from the relay."""
+        """Receive a fact from the relay."""
         if isinstance(fact, BreakerChanged):
             if fact.state == "open":
-                self.went_away.set()
-                print(f"  relay: Kafka is away ({fact.error})")
+                self.outage.set()
+                print(f"  relay: Kafka is unreachable ({fact.error})")
             else:
                 print("  relay: Kafka is back")
         elif isinstance(fact, Attempt):
@@ -38,18 +38,18 @@ class Journal:
 
 
 def dispatcher(store_url: str, broker_url: str, journal: Journal) -> Relay:
-    """Make a dispatcher: `start()`, `stop()`, `is_running`."""
+    """Return a dispatcher with `start()`, `stop()` and `is_running`."""
     return Relay(store_url, broker_url, SETTINGS, observers=[journal])
 
 
 async def statistics(relay: Relay) -> str:
-    """Return how many events there are in each state."""
+    """Return the number of events in each state."""
     counts = (await relay.store.stats()).counts
     return ", ".join(f"{number} {state}" for state, number in sorted(counts.items()) if number)
 
 
-async def is_well(relay: Relay) -> str:
-    """Ask Kafka for a sign of life."""
+async def is_healthy(relay: Relay) -> str:
+    """Check whether Kafka answers."""
     try:
         await relay.broker.health()
     except Exception as error:

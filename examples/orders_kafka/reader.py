@@ -1,4 +1,4 @@
-"""A reader of the topic that knows nothing of postroom, and checks what was promised."""
+"""A reader of the topic that does not use postroom, and checks its promises."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ WITHIN_SECONDS = 30.0
 
 @dataclass
 class Findings:
-    """What was found: the first time each event was seen, by order, and how often again."""
+    """The events of each order, by first arrival, and the number of repeats."""
 
     by_order: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     repeats: int = 0
 
     @property
     def events(self) -> int:
-        """How many different events were seen."""
+        """The number of distinct events."""
         return sum(map(len, self.by_order.values()))
 
     @property
     def out_of_order(self) -> list[str]:
-        """The orders whose life was not seen in the order in which it happened."""
+        """The orders whose events did not arrive in the order in which they happened."""
         return [
             order for order, kinds in self.by_order.items() if tuple(kinds) != LIFE[: len(kinds)]
         ]
 
 
 def make_topic(servers: str, name: str, partitions: int) -> None:
-    """Make a topic, as whoever runs the cluster would."""
+    """Create a topic, as the operator of the cluster would."""
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WITHIN_SECONDS)
 
 
 def read_all(servers: str, topic: str, partitions: int) -> Findings:
-    """Read the topic from its beginning to its end."""
+    """Read the whole topic."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

@@ -1,4 +1,4 @@
-"""The shop: it knows MariaDB and the outbox, and nothing of Kafka.
+"""The shop: it uses MariaDB and the outbox, and does not depend on Kafka.
 
 The events of one order keep their order because every change locks the order's row, by its INSERT
 or UPDATE, before it adds the event.
@@ -25,11 +25,11 @@ outbox = Outbox(default_topic="orders")
 
 
 class OutOfStockError(Exception):
-    """The shop changes its mind in the middle of a transaction."""
+    """An item is out of stock: the transaction is rolled back."""
 
 
 async def connect(url: str) -> Any:
-    """Open a connection of the shop's own."""
+    """Open a connection for the shop."""
     at = Url.parse(url)
     return await asyncmy.connect(
         host=at.host, port=at.port, user=at.user, password=at.password or "", db=at.database
@@ -37,7 +37,7 @@ async def connect(url: str) -> Any:
 
 
 async def open_shop(conn: Any) -> None:
-    """Make the shop's own table; the outbox has its own migration."""
+    """Create the shop's own table; the outbox has its own migration."""
     async with conn.cursor() as cursor:
         await cursor.execute(TABLE)
 
@@ -52,7 +52,7 @@ async def place_order(conn: Any, order_id: str, total: int) -> None:
 
 
 async def move_order(conn: Any, order_id: str, state: str) -> None:
-    """Change an order and say so."""
+    """Change an order and add the event."""
     async with outbox.transaction(conn), conn.cursor() as cursor:
         await cursor.execute("UPDATE orders SET state = %s WHERE id = %s", (state, order_id))
         await outbox.add(conn, _event(f"order.{state}", order_id))

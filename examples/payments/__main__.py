@@ -1,11 +1,11 @@
 """Run it from the project's folder: python -m examples.payments.
 
-It starts a PostgreSQL and a RabbitMQ of its own, which are gone afterwards. Orders are placed while
-RabbitMQ is there, while it is away, and after it was restarted; the payment service is killed
+It starts its own PostgreSQL and RabbitMQ, and removes them at the end. Orders are placed while
+RabbitMQ is running, while it is down, and after it was restarted; the payment service is killed
 between a commit and its acknowledgement.
 """
 
-# ruff: noqa: ANN201 - a program to read, not a part of the package
+# ruff: noqa: ANN201 - an example, not a part of the package
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WITHIN_SECONDS = 60.0
 
 @asynccontextmanager
 async def payment_service(database: str, queue: str, *options: str):
-    """Run the payment service in a process of its own."""
+    """Run the payment service in a separate process."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "examples.payments.payment", database, queue, *options,
         stdout=asyncio.subprocess.PIPE,
@@ -39,7 +39,7 @@ async def payment_service(database: str, queue: str, *options: str):
     try:
         async with asyncio.timeout(WITHIN_SECONDS):
             assert process.stdout is not None
-            await process.stdout.readline()  # ready: its queue is there, and events have a way
+            await process.stdout.readline()  # ready: its queue exists and is bound
         yield process
     finally:
         if process.returncode is None:
@@ -48,7 +48,7 @@ async def payment_service(database: str, queue: str, *options: str):
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for something to become true, with an end."""
+    """Wait until a condition is true, with a time limit."""
     async with asyncio.timeout(WITHIN_SECONDS):
         while True:
             if await asyncio.to_thread(condition):
@@ -57,20 +57,20 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def count(database: str, sql: str) -> int:
-    """Look at the database from outside."""
+    """Return the result of a count query."""
     with psycopg.connect(database) as connection:
         row = connection.execute(sql).fetchone()
         return int(row[0]) if row else 0
 
 
 async def story(database: str, rabbit: RabbitMQ) -> bool:
-    """Place orders in good and in bad times."""
+    """Place orders while services run, crash and restart."""
     await migrate(database)
     engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
     payment.Base.metadata.create_all(engine)
     engine.dispose()
-    # With several nodes a quorum queue is right. On one node of RabbitMQ 3.10 it may find no leader
-    # after a kill, as long as clients ask for it.
+    # Use a quorum queue with several nodes. On one node of RabbitMQ 3.10 it may find no leader
+    # after a kill for as long as clients ask for it.
     options = f"declare=on&queue_type=classic&exchange={orders.EXCHANGE}&connect_seconds=2"
     queue = f"{rabbit.url}?queue=payments&{options}"
     app = orders.create(database, rabbit.url)
@@ -98,7 +98,7 @@ async def story(database: str, rabbit: RabbitMQ) -> bool:
         print(f"{placed} orders; the payment service died between commit and ack ({killed})")
         async with payment_service(database, queue) as second:
             await until(lambda: paid() == placed)
-            print(f"{placed} orders, {paid()} payments: a new one went on")
+            print(f"{placed} orders, {paid()} payments: a new one continued")
             await asyncio.to_thread(rabbit.kill)
             await buy()
             print(f"RabbitMQ is killed; {placed} orders, {paid()} payments")
@@ -109,13 +109,13 @@ async def story(database: str, rabbit: RabbitMQ) -> bool:
             said, _ = await second.communicate()
     repeats = int((re.findall(r"repeats (\d+)", said.decode()) or ["-1"])[0])
     twice = paid() - count(database, "SELECT count(DISTINCT order_id) FROM payments")
-    told = count(database, "SELECT count(*) FROM postroom_outbox WHERE stream = 'payments'")
+    announced = count(database, "SELECT count(*) FROM postroom_outbox WHERE stream = 'payments'")
     print(f"orders: {placed}, payments: {paid()}, repeats seen: {repeats}, paid twice: {twice}")
-    return paid() == placed == told and twice == 0 and repeats > 0
+    return paid() == placed == announced and twice == 0 and repeats > 0
 
 
 def main() -> int:
-    """Start the servers and play the story."""
+    """Start the servers and run the scenario."""
     print("starting PostgreSQL and RabbitMQ …", flush=True)
     with Postgres() as postgres, RabbitMQ() as rabbit:
         kept = asyncio.run(story(postgres.url, rabbit))

@@ -1,6 +1,6 @@
 """The order service: `POST /orders` writes the order and its event in one transaction."""
 
-# ruff: noqa: ANN202 - a program to read, not a part of the package
+# ruff: noqa: ANN202 - an example, not a part of the package
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Base(DeclarativeBase):
 
 
 class Order(Base):
-    """What was ordered."""
+    """An order."""
 
     __tablename__ = "orders"
 

@@ -2,10 +2,10 @@
 
 It takes orders from RabbitMQ. The inbox row, the payment and the event `payment.made` are one
 commit; the message is acknowledged after it. With `--die N` the process kills itself after its
-Nth commit, before the acknowledgement: the message comes again, and is found done.
+Nth commit, before the acknowledgement: the message is redelivered and recognised as done.
 """
 
-# ruff: noqa: ANN001, ANN202 - a program to read, not a part of the package
+# ruff: noqa: ANN001, ANN202 - an example, not a part of the package
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Base(DeclarativeBase):
 
 
 class Payment(Base):
-    """Money that was taken. Nothing here keeps an order from being paid twice, but the inbox."""
+    """A payment. Only the inbox prevents an order from being paid twice."""
 
     __tablename__ = "payments"
 
@@ -36,7 +36,7 @@ class Payment(Base):
 
 
 def create(database: str, queue: str, die_after: int = 0) -> Consumer:
-    """Return the service; its handlers run in sessions of SQLAlchemy."""
+    """Return the service; its handlers run in SQLAlchemy sessions."""
     engine = create_async_engine(database.replace("postgresql:", "postgresql+psycopg:"))
     sessions = async_sessionmaker(engine)
     commits = 0
@@ -62,7 +62,7 @@ def create(database: str, queue: str, die_after: int = 0) -> Consumer:
 
 
 async def main() -> None:
-    """Say when the queue is there, run until a signal comes, and tell how many were repeats."""
+    """Report when the queue exists, run until a signal arrives, and print the number of repeats."""
     parser = argparse.ArgumentParser()
     parser.add_argument("database")
     parser.add_argument("queue")

@@ -1,6 +1,6 @@
-"""Run it: python -m examples.wiki. It starts a MongoDB of its own, and removes it at the end.
+"""Run it: python -m examples.wiki. It starts its own MongoDB, and removes it at the end.
 
-With --url mongodb://…/database it uses one that is there.
+With --url mongodb://…/database it uses an existing one.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PATIENCE_SECONDS = 60.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m examples.wiki", description=__doc__)
-    parser.add_argument("--url", help="a MongoDB that is there: a replica set, with a database")
+    parser.add_argument("--url", help="an existing MongoDB: a replica set, with a database")
     url = parser.parse_args().url
     if url:
-        asyncio.run(tell(url))
+        asyncio.run(run(url))
         return 0
     from tests.servers.catalog import SERVERS
     from tests.servers.process import ServerError
@@ -34,15 +34,15 @@ def main() -> int:
     print("starting a MongoDB, a replica set of one …")
     try:
         with SERVERS["mongo"].make() as server:
-            asyncio.run(tell(server.url))
+            asyncio.run(run(server.url))
     except ServerError as error:
         print(error, file=sys.stderr)
         return 1
     return 0
 
 
-async def tell(url: str) -> None:
-    """Do what a wiki does, and say what became of it."""
+async def run(url: str) -> None:
+    """Run the wiki and print the results."""
     await migrate(url)
     store = MongoStore(url)
     await store.open()
@@ -55,7 +55,7 @@ async def tell(url: str) -> None:
         for text in ("All about cats", "All about cats and dogs"):
             page = await app.save(client, "Animals", text)
             print(f"   {page['_id']}, revision {page['revision']}")
-        await app.save(client, "Flaky", "The renderer has a bad day with this one")
+        await app.save(client, "Flaky", "The renderer fails twice for this one")
         await app.save(client, "Attack", "<script>alert(1)</script>")
         try:
             async with client.start_session() as session, await session.start_transaction():
@@ -71,11 +71,11 @@ async def tell(url: str) -> None:
             await until(lambda: settled(store, 4))
             await show(store)
             print(f"   the renderer was tried {app.tries['Flaky:1']} times for Flaky")
-            (letter,) = await store.find(Filter(state=State.DEAD))
-            print(f"   dead letter {letter.id}: {letter.last_error}")
+            (dead,) = await store.find(Filter(state=State.DEAD))
+            print(f"   dead letter {dead.id}: {dead.last_error}")
 
-            print("\n3. A page is written by a program that does not know of the outbox")
-            await app.write_page(wiki, "Lost", "Nobody was told of this page")
+            print("\n3. Another program writes a page without an event")
+            await app.write_page(wiki, "Lost", "This page has no event")
             print("   Lost, revision 1: no event")
 
             print("\n4. The reconciler looks for pages without a result")
@@ -84,12 +84,10 @@ async def tell(url: str) -> None:
             print(f"   it looked at {report.looked} pages and added {', '.join(report.repaired)}")
             await until(lambda: settled(store, 5))
             again = await reconciler.run_once()
-            print(
-                f"   once more: it looked at {again.looked} pages and added {len(again.repaired)}"
-            )
+            print(f"   again: it looked at {again.looked} pages and added {len(again.repaired)}")
             await reconciler.close()
 
-        print("\n5. What there is now")
+        print("\n5. The result")
         async for page in wiki["rendered"].find().sort("_id"):
             print(f"   {page['_id']:12} {page['html']}")
         found = [page["_id"] async for page in wiki["search"].find({"words": "dogs"})]
@@ -99,19 +97,19 @@ async def tell(url: str) -> None:
 
 
 async def show(store: MongoStore) -> None:
-    """Print how many events there are in each state."""
+    """Print the number of events in each state."""
     counts = (await store.stats()).counts
     print("   events:", ", ".join(f"{n} {state}" for state, n in counts.items() if n))
 
 
 async def settled(store: MongoStore, number: int) -> bool:
-    """Say whether so many events are done or dead."""
+    """Return whether at least this number of events is done or dead."""
     counts = (await store.stats()).counts
     return counts[State.DONE] + counts[State.DEAD] >= number
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that the relay does."""
+    """Wait until a condition is true, with a time limit."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             if await condition():

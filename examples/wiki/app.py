@@ -1,7 +1,7 @@
-"""The wiki itself: saving a page, and the work that follows from it.
+"""The wiki itself: saving a page, and the handlers of its event.
 
-A page and the event "it was saved" are one transaction. Rendering and indexing are handlers of the
-relay. They write by a natural key, so that a repeat changes nothing.
+A page and its event are one transaction. Rendering and indexing are handlers of the relay. They
+write by a natural key and are idempotent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def page_saved(page: Document) -> Event:
 
 
 async def save(client: AsyncMongoClient[Document], name: str, text: str) -> Document:
-    """Save a page and tell about it: both, or neither."""
+    """Save a page and its event: both are committed, or neither is."""
 
     async def write(session: AsyncClientSession) -> Document:
         page = await write_page(pages(session), name, text, session)
@@ -52,7 +52,7 @@ async def save(client: AsyncMongoClient[Document], name: str, text: str) -> Docu
 async def write_page(
     where: AsyncDatabase[Document], name: str, text: str, session: AsyncClientSession | None = None
 ) -> Document:
-    """Write the page alone. Whoever stops after this one has told nobody."""
+    """Write the page alone, without its event."""
     page = await where["pages"].find_one_and_update(
         {"_id": name},
         {"$set": {"text": text}, "$inc": {"revision": 1}},
@@ -69,15 +69,15 @@ def pages(session: AsyncClientSession) -> AsyncDatabase[Document]:
     return session.client.get_default_database()
 
 
-# -- the work that follows ------------------------------------------------------------------------
+# -- handlers -------------------------------------------------------------------------------------
 @handlers.on(PAGE_SAVED)
 async def render(event: Record, tx: AsyncClientSession) -> None:
-    """Make HTML of a page. For one page the renderer is out of order at first."""
+    """Render a page as HTML. For one page the renderer fails at first."""
     tries[event.id] += 1
     if event.key == "Flaky" and tries[event.id] < 3:
         raise TimeoutError("the renderer does not answer")
     if "<script" in event.data["text"]:
-        raise Reject("this page can never be rendered: it holds a script")
+        raise Reject("this page can never be rendered: it contains a script")
     html = f"<h1>{event.key}</h1><p>{event.data['text']}</p>"
     await upsert(pages(tx)["rendered"], event.id, {"html": html}, tx=tx)
 
@@ -90,7 +90,7 @@ async def index(event: Record, tx: AsyncClientSession) -> None:
     await upsert(pages(tx)["search"], event.key, {"words": words}, tx=tx, version=revision)
 
 
-# -- what runs ------------------------------------------------------------------------------------
+# -- services -------------------------------------------------------------------------------------
 def relay(url: str) -> Relay:
     """Return the relay of the wiki; its destination is the handlers above."""
     retry = RetryPolicy(max_attempts=5, backoff=Constant(0.1))
@@ -98,5 +98,5 @@ def relay(url: str) -> Relay:
 
 
 def reconciler(url: str) -> Reconciler:
-    """Return what finds pages that nobody was told of: those that have no result."""
+    """Return the reconciler that adds events for pages without a result."""
     return Reconciler(url, "pages", page_saved, HasResult("rendered"), routes={"page.*": "wiki"})

@@ -41,8 +41,8 @@ def test_checkout():
     lines = play("checkout")
     told = outages(lines)
     assert len(told) >= 4
-    assert told == ["away", "back"] * (len(told) // 2)
-    assert waiting(lines, "15 checkouts, before Kafka was ever there: ") == 15
+    assert told == ["unreachable", "back"] * (len(told) // 2)
+    assert waiting(lines, "15 checkouts before Kafka was started: ") == 15
     assert "30 checkouts, 30 shipped: 30 done" in lines
     assert waiting(lines, "45 checkouts, 30 shipped: 30 done, ") == 15
     assert "60 checkouts, 60 shipped: 60 done" in lines
@@ -56,12 +56,12 @@ def test_checkout():
 def test_orders_kafka():
     lines = play("orders_kafka")
     told = outages(lines)
-    assert told == ["away", "back"] * (len(told) // 2)
+    assert told == ["unreachable", "back"] * (len(told) // 2)
     assert told
-    assert "the dispatcher is running: True; Kafka is well: yes" in lines
+    assert "the dispatcher is running: True; Kafka is healthy: yes" in lines
     assert "18 orders with Kafka: 54 done" in lines
-    assert waiting(lines, "36 orders, the shop goes on: 54 done, ") == 54
-    assert [line for line in lines if line.startswith("Kafka is well: no: ")]
+    assert waiting(lines, "36 orders, the shop continues: 54 done, ") == 54
+    assert [line for line in lines if line.startswith("Kafka is healthy: no: ")]
     assert "54 orders: 162 done" in lines
     # What was in flight when Kafka was killed may be there twice.
     (found,) = [line for line in lines if line.startswith("a reader of the topic found ")]

@@ -32,14 +32,14 @@ def test_the_example_starts_a_server_and_tells_what_happened():
     assert "events: 3 done, 1 dead" in said
     assert "the renderer was tried 3 times for Flaky" in said
     assert "it looked at 4 pages and added Lost:1" in said
-    assert "once more: it looked at 4 pages and added 0" in said
+    assert "again: it looked at 4 pages and added 0" in said
     assert said[-1] == "events: 4 done, 1 dead"
     rendered = [line.split()[0] for line in said if "<h1>" in line]
     assert rendered == ["Animals:1", "Animals:2", "Flaky:1", "Lost:1"]
     assert "a search for 'dogs' finds: Animals" in said
     (letter,) = [line for line in said if line.startswith("dead letter")]
     assert letter == (
-        "dead letter Attack:1: render: this page can never be rendered: it holds a script"
+        "dead letter Attack:1: render: this page can never be rendered: it contains a script"
     )
 
 
