@@ -143,7 +143,7 @@ async def test_a_transaction_opened_by_the_outbox(bench, mode):
 async def test_an_open_transaction_is_not_taken_over(bench):
     conn = await bench.connect()
     await bench.order(conn, "A")
-    with pytest.raises(TransactionError, match="open on this connection already"):
+    with pytest.raises(TransactionError, match="already open on this connection"):
         async with Outbox().transaction(conn):
             pytest.fail("not reached")
     await conn.rollback()

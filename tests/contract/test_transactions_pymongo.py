@@ -321,7 +321,7 @@ async def test_a_transaction_opened_by_the_outbox(bench):
                 await outbox.add(session, Event("t", id="e-2"))
                 1 / 0
         await session.start_transaction()
-        with pytest.raises(TransactionError, match="open on this session already"):
+        with pytest.raises(TransactionError, match="already open on this session"):
             async with outbox.transaction(session):
                 pytest.fail("not reached")
     assert found_ids(await bench.rows()) == ["e-1"]
@@ -379,7 +379,7 @@ async def test_the_database_can_be_named_in_three_ways(url):
     name = url.rpartition("/")[2].partition("?")[0]
     async with pymongo.AsyncMongoClient(nameless) as client:
         async with client.start_session() as session, await session.start_transaction():
-            with pytest.raises(TransactionError, match="in which database"):
+            with pytest.raises(TransactionError, match="cannot determine the outbox's database"):
                 await Outbox().add(session, Event("t"))
             await Outbox(schema=name).add(session, Event("t", id="by schema"))
             await Outbox().add(in_database(session, name), Event("t", id="by session"))

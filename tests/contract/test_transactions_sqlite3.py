@@ -245,7 +245,7 @@ def test_it_takes_the_write_lock_at_once_or_gives_up_clean(connect):
 def test_an_open_transaction_is_not_taken_over(connect, path):
     conn = connect()
     conn.execute("INSERT INTO orders VALUES ('A')")
-    with pytest.raises(TransactionError, match="open on this connection already"):
+    with pytest.raises(TransactionError, match="already open on this connection"):
         with SyncOutbox().transaction(conn):
             pytest.fail("not reached")
     conn.rollback()

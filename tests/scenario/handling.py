@@ -375,4 +375,4 @@ class HandlerScenes:
         assert runs == ["killer"] * 5 + ["next"]
         dead = await place.record("killer")
         assert (dead.state, dead.attempts) == ("dead", 5)
-        assert "begun 5 times and never finished" in dead.last_error
+        assert "started 5 times without finishing" in dead.last_error

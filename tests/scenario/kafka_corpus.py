@@ -55,7 +55,7 @@ CORPUS = [
     Odd(
         "kseq-huge",
         _with((b"postroom-kseq", b"9" * 18), (b"postroom-outbox", b"\xff")),
-        "counts that far",
+        "larger than the maximum",
     ),
     Odd("occurred-at-year-9999", _with((b"postroom-occurred-at", b"9999-12-31T23:59:59+00:00"))),
     Odd("occurred-at-infinity", _with((b"postroom-occurred-at", b"infinity"))),

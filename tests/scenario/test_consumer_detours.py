@@ -203,4 +203,4 @@ async def test_that_the_backlog_is_full_is_told_once_each_time():
     detours = Detours(bench, 100, lambda key: 0)
     assert await detours.look() == set()  # when there was less
     assert await detours.look() == set()
-    assert [fact.about for fact in told] == ["the backlog is full"] * 2
+    assert [fact.about for fact in told] == ["the durable inbox is full"] * 2

@@ -302,7 +302,7 @@ def test_what_a_consumer_cannot_be_made_of(tmp_path):
         Consumer("amqp://localhost", store, Handlers())
     with pytest.raises(ConfigError, match="topic is missing"):
         Consumer("kafka://localhost", store, Handlers())
-    with pytest.raises(ConfigError, match="needs a source with a log"):
+    with pytest.raises(ConfigError, match="needs a source that is a log"):
         Consumer("amqp://localhost?queue=q", store, Handlers(), missing_id="offset")
 
 

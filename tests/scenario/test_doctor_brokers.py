@@ -36,7 +36,7 @@ async def test_topics_that_do_not_keep_or_take_what_they_should(kafka_url):
     small = make_topic(kafka_url, max_message_bytes=20_000, min_insync_replicas=1)
     assert await findings(kafka_url, small) == [
         ("warning", f"topic '{small}' has min.insync.replicas=1"),
-        ("warning", f"topic '{small}' takes 20,000 bytes; an event may have 900,000"),
+        ("warning", f"topic '{small}' accepts 20,000 bytes; an event may have up to 900,000"),
     ]
     stuck = make_topic(kafka_url, min_insync_replicas=2)
     assert await findings(kafka_url, stuck) == [

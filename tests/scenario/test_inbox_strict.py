@@ -101,7 +101,7 @@ async def test_a_gap_parks_its_key_and_no_other(stores):
             return record.state == "failed" and record.last_error
 
         problem = await until(parked, 20)
-        assert "number 3 of its key came after number 1" in problem
+        assert "number 3 of its key arrived after number 1" in problem
         assert sorted(await room.effects()) == ["one-a-1", "one-b-1"]
         room.queue.send(numbered(2))  # it comes late, behind those that wait for it
         assert (
@@ -178,7 +178,7 @@ def test_what_strict_handlers_cannot_be_made_of():
         Handlers(strict="there")
     handlers = Handlers(name="shop", strict="here")
     handlers.on("t", name="one")(print_it)
-    with pytest.raises(ConfigError, match="one each"):
+    with pytest.raises(ConfigError, match="one per type"):
         handlers.on("t", name="two")(print_it)
     with pytest.raises(ConfigError, match="mode='durable'"):
         Consumer(MemorySource(), MemoryStore(), handlers)

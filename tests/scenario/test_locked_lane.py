@@ -191,7 +191,7 @@ async def test_a_relay_goes_on_delivering_in_the_other_lanes(ground, store):
         await until(lambda: f"second-{LOCKED}" in ids(broker), 30.0)
         await until(lambda: all_done(store, len(keys) * 2 + 4), 30.0)
     assert len(first_seen(broker)) == len(keys) * 2 + 4
-    told = [fact.error for fact in notes.of(StoreTrouble) if "stand still" in fact.error]
+    told = [fact.error for fact in notes.of(StoreTrouble) if "make no progress" in fact.error]
     assert len(told) <= 2, "said once, not with every beat"
 
 

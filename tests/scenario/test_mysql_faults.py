@@ -291,7 +291,7 @@ async def test_a_settle_that_meets_a_lock_is_repeated_and_nothing_is_sent_again(
             connection.rollback()
             await until(lambda: relay.counts.done == 1)
     assert [m.record.id for m in broker.messages] == ["e"]
-    assert {t.doing for t in notes.of(StoreTrouble)} == {"settling (each lane by itself)"}
+    assert {t.doing for t in notes.of(StoreTrouble)} == {"settling (each lane separately)"}
 
 
 @pytest.mark.promise("G2", "R6")

@@ -146,4 +146,4 @@ def test_a_forgetter_that_always_fails_tries_once_in_its_interval():
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))
     assert len(asked) == 10
-    assert set(troubles) == {("forgetting old messages", "no")}
+    assert set(troubles) == {("pruning the inbox", "no")}

@@ -238,7 +238,7 @@ def test_what_a_dead_relay_began_is_tried_alone_until_its_attempts_are_spent():
     found = made.orphan(record(5))
     assert (found.action, found.attempts) == (BURY, 5)
     assert found.error == (
-        "begun 5 times and never finished: the process died or lost its lease each time"
+        "started 5 times without finishing: the process died or lost its lease each time"
     )
 
 

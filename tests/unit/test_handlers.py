@@ -73,19 +73,19 @@ def test_what_cannot_be_registered_is_refused_with_a_reason():
         yield
 
     handlers.on("a")(charge)
-    refused(lambda: handlers.on("a")(charge), r"named 'charge' already.*name=")
+    refused(lambda: handlers.on("a")(charge), r"already has a handler named 'charge'.*name=")
     handlers.on("b")(charge)
     handlers.on("a", name="second")(charge)
     refused(lambda: handlers.on(charge), r'@handlers\.on\("order\.created"\)')
     refused(lambda: handlers.on(""), "event type is empty")
     refused(lambda: handlers.on("a\x00b"), "control character")
-    refused(lambda: handlers.on("c")(lambda event, tx: None), "no name of its own")
-    refused(lambda: handlers.on("c")(functools.partial(charge)), "no name of its own")
+    refused(lambda: handlers.on("c")(lambda event, tx: None), "this handler has no name")
+    refused(lambda: handlers.on("c")(functools.partial(charge)), "this handler has no name")
     refused(lambda: handlers.on("c")(generator), "generator")
-    refused(lambda: handlers.on("c")(42), "is a function")
+    refused(lambda: handlers.on("c")(42), "must be a function")
     refused(lambda: handlers.on("c", name="n" * 300)(charge), "limit is 255")
     handlers.default(charge)
-    refused(lambda: handlers.default(charge), "default handler already: 'charge'")
+    refused(lambda: handlers.default(charge), "already a default handler: 'charge'")
 
 
 @pytest.mark.parametrize(

@@ -238,11 +238,11 @@ async def test_those_whose_notes_a_hanging_thread_holds_wait_and_are_not_charged
     again = RecordingReporter()
     outcomes = await publish(handlers, [batch[0], batch[1], batch[3]], again)
     assert (outcomes["a1"].verdict, outcomes["b1"].verdict) == (Verdict.MISCONFIGURED,) * 2
-    assert "a handler hangs in its thread" in outcomes["a1"].error
+    assert "a handler is stuck in its thread" in outcomes["a1"].error
     assert outcomes["d1"] == CONFIRMED
     assert again.begun == ["d1"]
     hung = (await publish(handlers, [batch[2]], RecordingReporter()))["c1"]
-    assert (hung.verdict, "hangs in its thread since" in hung.error) == (Verdict.FAILED, True)
+    assert (hung.verdict, "stuck in its thread since" in hung.error) == (Verdict.FAILED, True)
     hang.set()
     async with asyncio.timeout(PATIENCE):
         while handlers._runtime.held:

@@ -270,7 +270,7 @@ async def test_a_hung_thread_keeps_its_place_and_the_rest_goes_on(database, limi
     assert (await run(3, "hang")).verdict is Verdict.FAILED
     no_room = await run(4, "quick")
     assert no_room.verdict is Verdict.MISCONFIGURED  # an alarm; async handlers go on
-    assert "all 2 threads for sync handlers are taken by handlers that hang" in no_room.error
+    assert "all 2 threads for sync handlers are taken by stuck handlers" in no_room.error
     await handlers.close()
     release.set()
     handlers.time_limit_seconds = PATIENCE
@@ -333,7 +333,7 @@ async def test_an_event_whose_run_hangs_is_not_started_again(database, limit):  
         pytest.fail("it was started again, alone, and waits for the others to end")
     for outcome in (reporter.outcome(record), again):
         assert outcome.verdict is Verdict.FAILED  # an attempt: it is buried by the rules
-        assert "hangs in its thread since" in outcome.error
+        assert "stuck in its thread since" in outcome.error
     assert reporter.begun == [record.id]  # the attempt was counted
     assert (runs, database.effects()) == (["event-1"], [])
     release.set()

@@ -368,4 +368,4 @@ async def test_only_a_handler_that_cannot_decode_its_event_rejects_it(
     record = make_record(payload=b"[INFO] started", content_type="application/json")
     outcome = await outcome_of(handlers, record)
     assert outcome.verdict is verdict
-    assert ("the body is no JSON" in outcome.error) is (verdict is Verdict.REJECTED)
+    assert ("the body is not JSON" in outcome.error) is (verdict is Verdict.REJECTED)

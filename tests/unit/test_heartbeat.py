@@ -142,7 +142,7 @@ def test_lanes_that_stay_with_a_relay_that_is_gone_are_told_once():
             assert [fact for fact in notes if isinstance(fact, Alarm)] == []
             await asyncio.sleep(20 * LEASE)
         (alarm,) = [fact for fact in notes if isinstance(fact, Alarm)]
-        assert alarm.about == "lanes 3, 5 are held by a relay that is not alive"
+        assert alarm.about == "lanes 3, 5 are held by a relay that is no longer running"
 
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))

@@ -74,7 +74,7 @@ class FailurePolicy:
             case Verdict.FAILED:
                 return self._charge(record, outcome)
             case Verdict.CONFIRMED:
-                raise ValueError(f"event {record.id} is confirmed; there is nothing to judge")
+                raise ValueError(f"event {record.id} is confirmed; there is nothing to decide")
             case _:
                 assert_never(verdict)
 
@@ -82,7 +82,7 @@ class FailurePolicy:
         """Decide about an event that a relay began and never finished (H1)."""
         if self.policy.gives_up(record.attempts, strict=record.kseq is not None):
             error = (
-                f"begun {record.attempts} times and never finished: the process died or lost its "
+                f"started {record.attempts} times without finishing: the process died or lost its "
                 "lease each time"
             )
             return Decision(Action.BURY, record.attempts, error=error)
@@ -116,7 +116,7 @@ class FailurePolicy:
         if times < _UNSENT_AT_ONCE:
             return Decision(Action.RELEASE, record.attempts, error=outcome.error)
         delay = min(_UNSENT_SECONDS * 2 ** min(times - _UNSENT_AT_ONCE, 20), _LONGEST_UNSENT)
-        error = outcome.error or "the destination did not send it, and gave no reason"
+        error = outcome.error or "the destination did not send it and gave no reason"
         return Decision(Action.RETRY, record.attempts, delay, error, alarm=True)
 
     def _charge(self, record: Record, outcome: Outcome, *, hopeless: bool = False) -> Decision:

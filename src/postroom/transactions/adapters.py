@@ -122,11 +122,11 @@ _ADAPTERS = {
 }
 
 _CURSOR = "Pass the cursor's connection instead"
-_ENGINE = "Pass a connection or session that it opened, with your transaction in it"
-_POOL = "Pass a connection that it lent, with your transaction in it"
+_ENGINE = "Pass a connection or session that it opened, with your transaction on it"
+_POOL = "Pass a connection from it, with your transaction on it"
 _TRANSACTION = "Pass the connection or session itself, not its transaction"
 _DJANGO = "Pass django.db.connection, or connections[alias], inside of transaction.atomic()"
-_SESSION = "Pass a session of its client, with your transaction in it"
+_SESSION = "Pass a session of its client, with your transaction on it"
 _HINTS = {
     "sqlite3.Cursor": _CURSOR,
     "aiosqlite.cursor.Cursor": _CURSOR,
@@ -137,14 +137,14 @@ _HINTS = {
     "psycopg.AsyncTransaction": _TRANSACTION,
     "psycopg_pool.ConnectionPool": _POOL,
     "psycopg_pool.AsyncConnectionPool": _POOL,
-    "psycopg2.extensions.connection": "psycopg2 is not supported: psycopg 3 is, and SQLAlchemy",
+    "psycopg2.extensions.connection": "psycopg2 is not supported; use psycopg 3 or SQLAlchemy",
     "asyncpg.pool.Pool": _POOL,
     "asyncpg.transaction.Transaction": _TRANSACTION,
     "pymysql.cursors.Cursor": _CURSOR,
     "MySQLdb.cursors.BaseCursor": _CURSOR,
     "asyncmy.cursors.Cursor": _CURSOR,
     "asyncmy.pool.Pool": _POOL,
-    "aiomysql.connection.Connection": "aiomysql is not supported: asyncmy has the same interface",
+    "aiomysql.connection.Connection": "aiomysql is not supported; asyncmy has the same interface",
     "sqlalchemy.engine.base.Engine": _ENGINE,
     "sqlalchemy.ext.asyncio.engine.AsyncEngine": _ENGINE,
     "sqlalchemy.orm.session.sessionmaker": _ENGINE,
@@ -163,8 +163,8 @@ _HINTS = {
     "pymongo.asynchronous.mongo_client.AsyncMongoClient": _SESSION,
     "pymongo.synchronous.database.Database": _SESSION,
     "pymongo.asynchronous.database.AsyncDatabase": _SESSION,
-    "builtins.str": "postroom never opens a connection: pass the one that your transaction is on",
-    "builtins.NoneType": "Pass the connection that your transaction is on",
+    "builtins.str": "postroom never opens a connection: pass the one your transaction runs on",
+    "builtins.NoneType": "Pass the connection your transaction runs on",
 }
 _known: dict[type, tuple[Callable[[Any, str], Any], bool]] = {}  # what resolve has met already
 
@@ -220,7 +220,7 @@ def _opener(transaction: object) -> Callable[[], Any]:
     found = getattr(transaction, "open", None)
     if found is None:
         raise TransactionError(
-            f"{type(transaction).__qualname__} is a transaction already: add to it directly"
+            f"{type(transaction).__qualname__} is already a transaction: add to it directly"
         )
     return cast("Callable[[], Any]", found)
 

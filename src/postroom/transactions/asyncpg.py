@@ -33,7 +33,7 @@ class AsyncpgDriver(Driver):
         if not self.target.is_in_transaction():
             raise AutocommitError(
                 "asyncpg is in autocommit mode and no transaction is open: the event would be "
-                "committed on its own, apart from your data. Use `async with conn.transaction():` "
+                "committed separately from your data. Use `async with conn.transaction():` "
                 "(or BEGIN), or `async with outbox.transaction(conn):`"
             )
 

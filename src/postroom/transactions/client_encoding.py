@@ -15,9 +15,9 @@ def refuse_encoding(connection: Any) -> None:
     encoding = _encoding(connection)
     if encoding is not None and encoding.upper().replace("-", "") not in ("UTF8", "UNICODE"):
         raise TransactionError(
-            f"this connection's client_encoding is {encoding}, which cannot carry every text "
-            "unchanged. Connect with client_encoding='utf8'; it may come from PGCLIENTENCODING or "
-            "from ALTER ROLE … SET client_encoding"
+            f"this connection's client_encoding is {encoding}, which cannot represent all of "
+            "Unicode. Connect with client_encoding='utf8'; the setting may come from "
+            "PGCLIENTENCODING or from ALTER ROLE … SET client_encoding"
         )
 
 

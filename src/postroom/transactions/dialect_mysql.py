@@ -116,8 +116,9 @@ class Mysql(Savepoint):
         for charset in found[0]:
             if charset != "utf8mb4":
                 raise TransactionError(
-                    f"the server takes this connection's text for {charset}, whatever the driver "
-                    "asked for (see skip-character-set-client-handshake and init_connect in its "
+                    f"the server treats this connection's text as {charset}, regardless of the "
+                    "driver's setting (see skip-character-set-client-handshake and "
+                    "init_connect in its "
                     "configuration), and would store question marks. Connect with "
                     "init_command='SET NAMES utf8mb4'"
                 )
@@ -137,8 +138,8 @@ class Mysql(Savepoint):
         if needed > limit:
             raise PayloadError(
                 "$",
-                f"the statement would have {needed:,} bytes, and this server takes {limit:,} "
-                "(max_allowed_packet). Raise it there, or store the large part elsewhere and send "
+                f"the statement would have {needed:,} bytes; this server accepts {limit:,} "
+                "(max_allowed_packet). Raise the limit, or store the large part elsewhere and send "
                 "a reference to it",
                 limit=limit,
             )

@@ -39,7 +39,8 @@ class DjangoDriver(SqliteDriver, MysqlDriver):
         vendor = self.target.vendor
         if vendor not in _DIALECTS:
             raise TransactionError(
-                f"Django's backend {vendor!r} is not supported; known are {', '.join(_DIALECTS)}"
+                f"Django's backend {vendor!r} is not supported; supported are "
+                f"{', '.join(_DIALECTS)}"
             )
         return _DIALECTS[vendor]
 
@@ -59,9 +60,10 @@ class DjangoDriver(SqliteDriver, MysqlDriver):
             alias = conn.alias
             raise AutocommitError(
                 f"Django's connection {alias!r} is in autocommit mode, outside of atomic (there is "
-                "no BEGIN): the event would be committed on its own, apart from your data. Use "
-                f"`with transaction.atomic(using={alias!r}):`. It belongs to one thread: an async "
-                "view has another connection than what it calls by sync_to_async"
+                "no BEGIN): the event would be committed separately from your data. Use "
+                f"`with transaction.atomic(using={alias!r}):`. Connections belong to a "
+                "thread: an async "
+                "view and the code it calls with sync_to_async have different ones"
             )
 
     def guard(self) -> None:
@@ -113,7 +115,7 @@ class DjangoTransaction(SyncStatements):
                 stack.enter_context(transaction.atomic(using=self.target.alias, durable=True))
             except RuntimeError as error:
                 raise TransactionError(
-                    "an atomic block is open on this connection already: add to it with "
+                    "an atomic block is already open on this connection: add to it with "
                     "outbox.add(connection, …). Relays are woken after its commit"
                 ) from error
             yield
@@ -127,5 +129,5 @@ def _unwrapped(connection: Any) -> BaseDatabaseWrapper:
         return connections[connection.alias]
     except AttributeError:  # the proxy of a cache
         raise UnsupportedConnectionError(
-            connection, ["django.db.connection"], "This is the proxy of something else"
+            connection, ["django.db.connection"], "This is a proxy for another object"
         ) from None

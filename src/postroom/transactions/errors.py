@@ -8,11 +8,11 @@ from typing import Any
 from postroom.errors import PostroomError, SchemaError, TransactionError
 
 FAILED = (
-    "a statement in this block has failed, and PostgreSQL rolls back everything in it. Let the "
-    "error leave the block, or put the statement into `with conn.transaction():` of its own"
+    "a statement in this block has failed, and PostgreSQL rolls back the whole block. Let the "
+    "error propagate, or run the statement in its own `with conn.transaction():`"
 )
 OPEN_ALREADY = (
-    "a transaction is open on this connection already. Add to it with outbox.add(conn, …), commit "
+    "a transaction is already open on this connection. Add to it with outbox.add(conn, …), commit "
     "it where it was begun, and call outbox.kick() after that"
 )
 _MISSING_TABLE = {"42P01", 1146}
@@ -44,12 +44,14 @@ def explain(error: BaseException, prefix: str, need: str) -> PostroomError | Non
         return None
     if code in _MISSING_TABLE or f"no such table: {table}" in said:
         return SchemaError(
-            f"the tables {prefix}… are not where this connection looks. Create them with "
+            f"the tables {prefix}… do not exist in this connection's search path. Create them with "
             "`postroom migrate up` or `await migrate(url)`, in the same database as the business "
             "data, and give the outbox and the inbox the same prefix and schema"
         )
     if code in _FORBIDDEN:
-        return TransactionError(f"this database user needs rights: GRANT {need}. It said: {said}")
+        return TransactionError(
+            f"this database user lacks privileges: GRANT {need}. The server reported: {said}"
+        )
     return None
 
 

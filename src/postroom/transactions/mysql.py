@@ -32,15 +32,15 @@ def refuse_charset(charset: str | None) -> None:
     """
     if charset != "utf8mb4":
         raise TransactionError(
-            f"this connection's character set is {charset}, which cannot carry every text "
-            "unchanged. Connect with charset='utf8mb4'"
+            f"this connection's character set is {charset}, which cannot represent all of "
+            "Unicode. Connect with charset='utf8mb4'"
         )
 
 
 def autocommit_error() -> AutocommitError:
     return AutocommitError(
         "this MySQL connection is in autocommit mode and no transaction is open: the event would "
-        "be committed on its own, apart from your data. Call conn.begin() (or BEGIN), or use "
+        "be committed separately from your data. Call conn.begin() (or BEGIN), or use "
         "`with outbox.transaction(conn):`, or connect with autocommit=False"
     )
 
@@ -81,8 +81,9 @@ class _Shared(MysqlDriver):
         """
         if self.commits_by_itself():
             raise TransactionError(
-                "the event was committed on its own: the server had ended your transaction before "
-                "it, as it does after a deadlock (error 1213). Let such an error leave the "
+                "the event was committed separately: the server had already ended your "
+                "transaction, as "
+                "it does after a deadlock (error 1213). Let such an error leave the "
                 "transaction's block, and start over"
             )
 
@@ -90,8 +91,8 @@ class _Shared(MysqlDriver):
         """Tell if the transaction that outbox.transaction() opened is over before its end."""
         if self.commits_by_itself():
             raise TransactionError(
-                "the transaction has ended before its block did: leave commit and rollback to "
-                "outbox.transaction(). The server itself ends it after a deadlock (error 1213), "
+                "the transaction ended before its block did: let outbox.transaction() commit "
+                "or roll back. The server also ends it after a deadlock (error 1213), "
                 "and at CREATE, ALTER and other DDL"
             )
 

@@ -36,7 +36,7 @@ def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> Non
         return
     if pgconn.pipeline_status:
         raise AutocommitError(
-            "this connection is in autocommit mode and in a pipeline, where nobody can tell yet "
+            "this connection is in autocommit mode and in a pipeline, so postroom cannot determine "
             "whether a transaction is open. Use `with conn.transaction():` instead of BEGIN, or "
             "add the event outside of the pipeline"
         )
@@ -44,13 +44,13 @@ def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> Non
     if pgconn.transaction_status == _ACTIVE and not getattr(connection, "_num_transactions", 0):
         raise AutocommitError(
             "this psycopg connection is in autocommit mode, and another task or thread is using "
-            "it: nobody can tell whether the event would be in a transaction. Give each task a "
-            "connection of its own, or use `with conn.transaction():` around the event"
+            "it, so postroom cannot determine whether the event would be in a transaction. "
+            "Give each task its own connection, or use `with conn.transaction():` around the event"
         )
     if pgconn.transaction_status == _IDLE:
         raise AutocommitError(
             "this psycopg connection is in autocommit mode and no transaction is open: the event "
-            "would be committed on its own, apart from your data. Use `with conn.transaction():` "
+            "would be committed separately from your data. Use `with conn.transaction():` "
             "(or BEGIN), or `with outbox.transaction(conn):`, or connect with autocommit=False"
         )
 

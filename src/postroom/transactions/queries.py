@@ -41,7 +41,7 @@ def check_prefix(prefix: str) -> str:
     """Return the table prefix; refuse what is not a plain lower-case identifier."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigError(
-            f"prefix {prefix!r}: up to 31 lower-case letters, digits and underscores, "
+            f"prefix {prefix!r}: use up to 31 lower-case letters, digits and underscores, "
             "not beginning with a digit"
         )
     return prefix
@@ -54,7 +54,7 @@ def qualify(prefix: str, schema: str | None) -> str:
         return prefix
     if not isinstance(schema, str) or not _SCHEMA.fullmatch(schema):
         raise ConfigError(
-            f"schema {schema!r}: up to 63 lower-case letters, digits and underscores, "
+            f"schema {schema!r}: use up to 63 lower-case letters, digits and underscores, "
             "not beginning with a digit"
         )
     return f"{schema}.{prefix}"

@@ -80,8 +80,8 @@ class ConnectionDriver(SqliteDriver, MysqlDriver):
         found = self.connection.dialect
         if found.name not in _DIALECTS or found.driver not in _STYLES:
             raise TransactionError(
-                f"SQLAlchemy's dialect '{found.name}+{found.driver}' is not supported; known are "
-                f"{', '.join(_DIALECTS)} with the drivers {', '.join(_STYLES)}"
+                f"SQLAlchemy's dialect '{found.name}+{found.driver}' is not supported; "
+                f"supported are {', '.join(_DIALECTS)} with the drivers {', '.join(_STYLES)}"
             )
         return _DIALECTS[found.name]
 
@@ -145,7 +145,7 @@ class SessionDriver(ConnectionDriver):
 def _autocommit() -> AutocommitError:
     return AutocommitError(
         "this SQLAlchemy connection is in autocommit mode, where begin() sends no BEGIN: the event "
-        "would be committed on its own, apart from your data. Use a connection or session without "
+        "would be committed separately from your data. Use a connection or session without "
         'isolation_level="AUTOCOMMIT"'
     )
 
@@ -168,7 +168,7 @@ def _check_sqlite(connection: Connection) -> None:
         raise AutocommitError(
             "this event would be written inside a SAVEPOINT that may have no BEGIN around it: "
             "sqlite3 opens no transaction for begin_nested(), and releasing the savepoint would "
-            "commit the event on its own. Add the event outside of begin_nested(), or make the "
+            "commit the event separately. Add the event outside of begin_nested(), or create the "
             'engine with connect_args={"autocommit": False} (Python 3.12), or let SQLAlchemy send '
             'BEGIN: event.listen(engine, "begin", lambda c: c.exec_driver_sql("BEGIN"))'
         )

@@ -55,7 +55,7 @@ def refuse_autocommit(in_transaction: bool, isolation_level: str | None, autocom
         return
     raise AutocommitError(
         f"this SQLite connection is in autocommit mode ({mode}) and no transaction is open: the "
-        "event would be committed on its own, apart from your data. Run BEGIN first, or use "
+        "event would be committed separately from your data. Run BEGIN first, or use "
         f"`with outbox.transaction(conn):`, or connect with {instead}"
     )
 
@@ -187,8 +187,8 @@ def _begin(driver: Sqlite3Driver | AiosqliteDriver) -> Steps[bool]:
 def _commit(driver: Sqlite3Driver | AiosqliteDriver, kept_open: bool) -> Steps[None]:
     if not kept_open and not driver.connection.in_transaction:
         raise TransactionError(
-            "the transaction has ended before its block did: leave commit and rollback to "
-            "outbox.transaction(). SQLite itself rolls back after some errors, such as a full disk"
+            "the transaction ended before its block did: let outbox.transaction() commit or roll "
+            "back. SQLite also rolls back after some errors, such as a full disk"
         )
     try:
         # commit() does nothing under autocommit=True, and COMMIT confuses autocommit=False.

@@ -74,7 +74,7 @@ class Consumer(Lifecycle[ConsumerContext]):
         self.handlers = found
         self.name = _name_of(self.settings, found, self.source)
         if self.settings.missing_id == "offset" and not self.source.capabilities.offsets:
-            raise ConfigError("missing_id='offset' needs a source with a log, such as Kafka")
+            raise ConfigError("missing_id='offset' needs a source that is a log, such as Kafka")
         if found.strict and self.settings.mode != "durable":
             raise ConfigError("strict handlers need mode='durable': a gap makes its key wait there")
         super().__init__(observers)
@@ -135,7 +135,9 @@ class Consumer(Lifecycle[ConsumerContext]):
         self._room.set()
         await self._open_shared(self.store)
         if settings.batch > 1 and not self.store.capabilities.transactions:
-            raise ConfigError("consumer: a batch needs transactions, and this store has none")
+            raise ConfigError(
+                "consumer: a batch needs transactions, which this store does not have"
+            )
         handlers = self.handlers.bind(self.store, settings.lease_seconds, name=self.name)
         await self._open_shared(handlers)
         durable_inbox = DurableInbox(self.store, self.name, strict=handlers.strict is not None)
@@ -317,9 +319,9 @@ def _name_of(settings: ConsumerSettings, handlers: Handlers, source: Source) -> 
     name = settings.name or handlers.own_name or source.name
     if not name:
         raise ConfigError(
-            "a consumer needs a name, by which its inbox rows and kept messages are known: "
-            "Consumer(…, name='payments'). No other service that uses these tables may have it, "
-            "and it must not change from one deployment to the next"
+            "a consumer needs a name, which identifies its inbox rows and stored messages: "
+            "Consumer(…, name='payments'). No other service that uses these tables may use "
+            "the same name, and it must stay the same in every deployment"
         )
     replace(settings, name=name)  # what is long enough for a queue may be too long for a stream
     return name

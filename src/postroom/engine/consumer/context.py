@@ -126,4 +126,4 @@ class ConsumerContext:
         """A message that no row can hold stays with the broker: it is never acknowledged."""
         about = f"message {received.record.id} can be neither handled nor stored"
         self.tell(Alarm(self.stream, about, short_error(error)))
-        _log.error("%s; it stays with the broker: %s", about, short_error(error))
+        _log.error("%s; it stays in the broker: %s", about, short_error(error))

@@ -16,8 +16,8 @@ def warn_of_a_short_memory(name: str, keep_seconds: float, redelivers: float | N
     if redelivers is None or redelivers <= keep_seconds:
         return False
     _log.warning(
-        "consumer %s remembers messages for %.1f days, and the broker can deliver them again for "
-        "%.1f: a repeat in between takes effect twice. Raise dedup_seconds",
+        "consumer %s remembers messages for %.1f days, but the broker can redeliver them for "
+  "%.1f: a later repeat takes effect twice. Raise dedup_seconds",
         name, keep_seconds / 86_400, redelivers / 86_400,
     )  # fmt: skip
     return True

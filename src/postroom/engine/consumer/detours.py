@@ -134,9 +134,10 @@ class Detours:
     def _note(self, *, full: bool) -> None:
         if full and not self._is_full:
             said = (
-                f"{self._context.settings.max_kept} messages or more wait for their keys' retries: "
-                "nothing more is received until there are fewer. See `postroom list --stream "
-                f"{self._context.stream}`; raise max_kept, or bury what cannot be handled"
+                f"{self._context.settings.max_kept} or more stored messages wait for a retry "
+                "of their key: "
+                "the consumer receives nothing until there are fewer. See `postroom list --stream "
+                f"{self._context.stream}`; raise max_kept, or bury messages that cannot be handled"
             )
-            self._context.tell(Alarm(self._context.stream, "the backlog is full", said))
+            self._context.tell(Alarm(self._context.stream, "the durable inbox is full", said))
         self._is_full = full

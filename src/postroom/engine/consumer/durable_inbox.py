@@ -24,12 +24,12 @@ from postroom.transaction import Row
 
 _NO_BODY = Outcome(
     Verdict.REJECTED,
-    "the message was larger than max_bytes and its body was not kept: have it sent again",
+    "the message was larger than max_bytes, so its body was not stored: have it sent again",
 )
 _FAR_AWAY_US = 32_503_680_000_000_000  # the year 3000
 _CUT_SHORT = (
-    "it could not be handled; the error is lost, because the consumer died while it wrote this "
-    "dead letter"
+    "the message could not be handled; the error is lost, because the consumer died while it "
+    "wrote this dead letter"
 )
 
 
@@ -102,7 +102,7 @@ class DurableInbox:
             if stream != self.stream:
                 raise EventError(
                     "id",
-                    f"{event_id!r} is that of a row in the stream {stream!r}, which was not kept "
+                    f"{event_id!r} is the id of a row in the stream {stream!r} that was not stored "
                     f"by {self.consumer!r}: delete that row, or give it another id",
                 )
 

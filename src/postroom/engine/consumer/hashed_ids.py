@@ -21,9 +21,9 @@ class HashedIds:
             return False
         self._told.add(topic)
         _log.warning(
-            "consumer %s: messages of %r have no id and are known by a hash of their body, so that "
-            "a second one with the same body is dropped. Have the sender set an id, name its "
-            "header by id_header, or choose another missing_id",
+            "consumer %s: messages of %r have no id and are identified by a hash of their body, so "
+  "a second message with the same body is dropped. Have the sender set an id, name its "
+  "header with id_header, or choose another missing_id",
             self._consumer, topic,
         )  # fmt: skip
         return True

@@ -45,7 +45,7 @@ def _number(kseq: int | None, *, whatever: bool) -> int | None:
         return kseq
     if whatever:
         return None
-    raise EventError("kseq", f"{kseq} is larger than {_LARGEST_NUMBER}: no sender counts that far")
+    raise EventError("kseq", f"{kseq} is larger than the maximum, {_LARGEST_NUMBER}")
 
 
 def read(

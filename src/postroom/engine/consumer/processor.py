@@ -166,7 +166,7 @@ class _Reporter:
     outbox_id = ""
 
     def __init__(self) -> None:
-        self.outcome = Outcome(Verdict.UNKNOWN, "the handlers said nothing")
+        self.outcome = Outcome(Verdict.UNKNOWN, "the handlers returned no outcome")
 
     def confirm(self, records: Sequence[Record]) -> None:
         raise NotImplementedError  # handlers report one by one

@@ -33,8 +33,8 @@ def _cut(message: Incoming, size: int, max_bytes: int) -> Incoming:
     if message.offset is None and ID not in headers:  # two that are too large are two dead letters
         headers[ID] = hash_id(message.topic, message.body)
     problem = (
-        f"it has {size} bytes, and max_bytes is {max_bytes}: its body was not kept. Raise "
-        "max_bytes and have it sent again"
+        f"it has {size} bytes, more than max_bytes ({max_bytes}), so its body was not "
+        "stored. Raise max_bytes and have it sent again"
     )
     return message._replace(body=b"", headers=headers, problem=problem)
 

@@ -41,8 +41,8 @@ from postroom.transaction import Acceptance
 
 HELD = Outcome(
     Verdict.MISCONFIGURED,
-    "a handler hangs in its thread, past its time limit, and holds the transaction that this event "
-    "shared with it; give its calls a time limit of their own, or restart the process",
+    "a handler is stuck in its thread past its time limit, and holds the transaction that this "
+    "event shares with it; set a timeout for its calls, or restart the process",
 )
 
 

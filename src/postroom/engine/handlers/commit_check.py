@@ -28,20 +28,19 @@ _told: set[str] = set()
 _SQLITE_CONSTRAINT = 19
 
 ADVICE = (
-    "Leave commit and rollback to postroom; to ignore a database error put the statement into a "
-    "savepoint"
+    "Let postroom commit or roll back; to ignore a database error, run the statement in a savepoint"
 )
 ROLLED_BACK = (
-    "the transaction of the handler was rolled back before its end, by the handler or by the "
-    f"database, and nothing of it was committed. {ADVICE}"
+    "the handler's transaction was rolled back before the handler returned, by the handler or by "
+    f"the database; nothing was committed. {ADVICE}"
 )
 LOOSE = (
-    "the handler ended its transaction, which was rolled back, and no other is open: what it did "
-    "after that may have been committed without a record of the event, so it is not tried again. "
-    f"Look at its effects before you replay it. {ADVICE}"
+    "the handler ended its transaction, which was rolled back, and no other is open: later effects "
+    "may have been committed without an inbox row, so the event is not retried. "
+    f"Check its effects before you replay it. {ADVICE}"
 )
 AFTERWARDS = (
-    "the handler committed its transaction itself, and what it did after that was lost: {error}. "
+    "the handler committed its transaction itself, and its later work was lost: {error}. "
     f"Its inbox row is committed, so a replay does nothing. Repair the rest by hand. {ADVICE}"
 )
 

@@ -156,11 +156,13 @@ class Handlers(Broker):
             handler = handler_of(function, name, self.name)
             others = self._by_type.setdefault(type, [])
             if others and self.strict:
-                raise ConfigError(f"{type!r} has a handler, and strict handlers have one each")
+                raise ConfigError(
+                    f"{type!r} already has a handler, and strict handlers allow one per type"
+                )
             if any(other.name == handler.name for other in others):
                 raise ConfigError(
-                    f"{type!r} has a handler named {handler.name!r} already; its inbox rows go by "
-                    "that name, so give this one its own: @handlers.on(…, name=…)"
+                    f"{type!r} already has a handler named {handler.name!r}; its inbox rows use "
+                    "that name, so give this one another: @handlers.on(…, name=…)"
                 )
             others.append(handler)
             return function
@@ -170,7 +172,7 @@ class Handlers(Broker):
     def default(self, function: Function) -> Function:
         """Register the function for all types that have none of their own."""
         if self._default:
-            raise ConfigError(f"there is a default handler already: {self._default[0].name!r}")
+            raise ConfigError(f"there is already a default handler: {self._default[0].name!r}")
         self._default.append(handler_of(function, None, self.name))
         return function
 

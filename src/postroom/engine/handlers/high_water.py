@@ -62,6 +62,7 @@ def admit(tx: AsyncTransaction | SyncTransaction, gate: Gate) -> Steps[bool]:
         yield tx.count_up([Counter(name, key_hash, number - 1)])
         return True
     raise GapError(
-        f"number {number} of its key came after number {value - 1}: what lies between is missing. "
-        "Replay or skip it at its sender, and bury this message until it is there"
+        f"number {number} of its key arrived after number {value - 1}: the events between "
+        "are missing. "
+        "Replay or skip them at the sender, and bury this message until they have arrived"
     )

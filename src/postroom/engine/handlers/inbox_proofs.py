@@ -18,7 +18,7 @@ from postroom.transaction import Acceptance, Counter, Proof
 _QUESTIONS = 3
 
 NOT_THERE = Outcome(
-    Verdict.UNKNOWN, "what its handler committed is not there any more: the database has lost it"
+    Verdict.UNKNOWN, "the database has lost the transaction that its handler committed"
 )
 
 

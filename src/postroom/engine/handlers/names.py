@@ -20,7 +20,7 @@ from postroom.record import inbox_name
 
 UNNAMED = Outcome(
     Verdict.MISCONFIGURED,
-    "handlers have no name, by which the inbox knows them: Handlers(name='payments', …)",
+    "handlers need a name, which identifies their inbox rows: Handlers(name='payments', …)",
 )
 
 
@@ -28,7 +28,7 @@ def unbound(option: str) -> Outcome:
     """Say that there is nothing to run in."""
     return Outcome(
         Verdict.MISCONFIGURED,
-        f"handlers have no transactions to run in: give {option}=… (or False for none), "
+        f"handlers have no transactions to run in: pass {option}=… (or False for none), "
         "or let a relay bind its store",
     )
 
@@ -48,9 +48,9 @@ def name_in_relay(stream: str | None, *, own_factory: bool) -> str | None:
         return None
     if own_factory:
         raise ConfigError(
-            "handlers with transactions of their own need a name, by which the inbox in that "
-            "database knows them: Handlers(name='payments', …). No other service that uses this "
-            "inbox may have it, and it must not change from one deployment to the next"
+            "handlers with their own transactions need a name, which identifies their inbox "
+            "rows in that database: Handlers(name='payments', …). No other service that uses this "
+            "inbox may use the same name, and it must stay the same in every deployment"
         )
     return f"relay.{stream}"
 
@@ -58,12 +58,12 @@ def name_in_relay(stream: str | None, *, own_factory: bool) -> str | None:
 def handler_of(function: Callable[..., Any], name: str | None, service: str) -> Handler:
     """Return the handler that a function is. Raises ConfigError for what is none."""
     if not callable(function):
-        raise ConfigError(f"a handler is a function (event, tx), not {function!r}")
+        raise ConfigError(f"a handler must be a function (event, tx), not {function!r}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise ConfigError("a handler is a function that returns, not a generator")
+        raise ConfigError("a handler must be a function that returns, not a generator")
     chosen = name if name is not None else getattr(function, "__name__", None)
     if chosen is None or chosen == "<lambda>":
-        raise ConfigError("this handler has no name of its own: @handlers.on(…, name=…)")
+        raise ConfigError("this handler has no name; give it one: @handlers.on(…, name=…)")
     check_name("a handler's name", inbox_name(service, chosen))
     is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(function, "__call__", None)  # noqa: B004 - an object with `async def __call__`

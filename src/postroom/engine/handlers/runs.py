@@ -413,8 +413,8 @@ def hanging(hang: Hang) -> Outcome:
     verdict = Verdict.FAILED if hang.is_running else Verdict.MISCONFIGURED
     return Outcome(
         verdict,
-        f"its last run hangs in its thread since {hang.since:%Y-%m-%d %H:%M:%S} UTC ({hang.doing}) "
-        "and is not started again; give its calls a time limit of their own",
+        f"its last run has been stuck in its thread since {hang.since:%Y-%m-%d %H:%M:%S} UTC "
+        f"({hang.doing}), so it is not started again; set a timeout for its calls",
     )
 
 

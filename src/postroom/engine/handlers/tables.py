@@ -55,7 +55,7 @@ def refuse_other_names(given: Given, tables: Tables) -> None:
     """Raise ConfigError for names that the store's own transactions cannot have."""
     if given.over(tables) != tables:
         raise ConfigError(
-            f"handlers have prefix={given.prefix!r}, schema={given.schema!r}, and run in the "
+            f"handlers have prefix={given.prefix!r}, schema={given.schema!r}, but run in the "
             f"transactions of a store whose tables are {tables.qualified}…: leave prefix and "
-            "schema out, they are the store's"
+            "schema out, they come from the store"
         )

@@ -62,8 +62,8 @@ class Threads:
 
     def _exhausted(self) -> str:
         return (
-            f"all {self._size} threads for sync handlers are taken by handlers that hang; give "
-            "their calls a time limit of their own, or restart the process"
+            f"all {self._size} threads for sync handlers are taken by stuck handlers; set a "
+            "timeout for their calls, or restart the process"
         )
 
     async def start(self, call: Callable[[], T], patience_seconds: float) -> asyncio.Future[T]:

@@ -20,7 +20,7 @@ def undecodable(record: Record, error: BaseException) -> Reject | None:
     try:
         decode_json(record.payload)
     except (ValueError, RecursionError) as found:
-        return Reject(f"the body is no JSON, which {JSON} says it is: {short_error(found)}")
+        return Reject(f"the body is not JSON, although {JSON} declares it: {short_error(found)}")
     return None
 
 

@@ -117,8 +117,8 @@ class Heartbeat(Service):
         if stalled and stalled != self._stalled:
             lanes = ", ".join(map(str, stalled))
             error = StoreRetryableError(
-                f"lanes {lanes} are locked by another transaction and stand still until it ends; "
-                "look for an open transaction in the database"
+                f"lanes {lanes} are locked by another transaction and make no progress until "
+                "it ends; look for an open transaction in the database"
             )
             context.trouble("renewing leases", error)
         self._stalled = stalled
@@ -135,7 +135,7 @@ class Heartbeat(Service):
         elif now - self._orphans_since > _ORPHAN_LEASES * context.settings.lease_seconds:
             self._orphans_since = inf  # said once
             lanes = ", ".join(map(str, orphans))
-            about = f"lanes {lanes} are held by a relay that is not alive"
+            about = f"lanes {lanes} are held by a relay that is no longer running"
             hint = "restart that relay, or free them: see PostroomLaneWithoutOwner in the runbook"
             context.tell(Alarm(context.stream, about, hint))
 

@@ -233,6 +233,13 @@ class Relay(Lifecycle[RelayContext]):
         done = aside and all(worker.found_nothing for worker in self._workers)
         return (not staged.ready or done) and all(flight.is_empty for flight in context.flights)
 
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(pause):
+                        await asked.wait()
+                pause = min(pause * 2, 10.0)
+            else:
+                return
+>>>>>>> a936c47 (Messages of the engines and of transactions in plain words)
 
 async def _nothing_in_flight(context: RelayContext) -> None:
     while not all(flight.is_empty for flight in context.flights):  # noqa: ASYNC110 - rare

@@ -88,11 +88,11 @@ class Settler:
             held = await self._commit(ticket.settlement) if ticket.settlement else _ALL_LANES
         except StoreLockedError as error:
             if tell:
-                context.trouble("settling (each lane by itself)", error)
+                context.trouble("settling (each lane separately)", error)
             await self._each_lane(ticket)
         except StoreRefusedError as error:
             if tell:
-                context.trouble("settling (looking for the event that is refused)", error)
+                context.trouble("settling (looking for the refused event)", error)
             await self._find_refused(ticket)
         else:
             repeated = ticket.settlement.leases is not leases
@@ -145,7 +145,7 @@ class Settler:
             if back:
                 await context.store.settle(back)
         except StoreError as error:  # the next owner of the lane finds them as they are
-            context.trouble("giving back events whose effects were lost", error)
+            context.trouble("releasing events whose effects were lost", error)
         context.given_up |= {lane: settlement.leases[lane] for lane in lanes}
         context.counts.effects_lost += len(ids)
         context.tell(EffectsLost(settlement.stream, tuple(ids)))
@@ -166,7 +166,7 @@ class Settler:
                     (asked_at - began) * _DRIFT + _DOUBT_SECONDS,
                 )
             except StoreError as error:
-                context.trouble("taking lanes again", error)
+                context.trouble("re-taking lanes", error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, _LONGEST_PAUSE)
             else:
@@ -277,7 +277,7 @@ class Settler:
                 if not is_last:
                     continue
             except StoreError as error:  # unknown: the lane is given up, which fences it
-                context.trouble("settling what was set aside (outcome unknown)", error)
+                context.trouble("settling postponed outcomes (outcome unknown)", error)
             break
         self._written(ticket, held, 0.0)
 

@@ -261,7 +261,7 @@ class Worker(Service):
         finally:
             took = self._context.clock.monotonic() - began
             self._context.tell(Sent(self._context.stream, records, took))
-        return "the destination did not say what became of it"
+        return "the destination did not report an outcome"
 
     # -- settle -------------------------------------------------------------------------------
     async def _settle(self) -> None:

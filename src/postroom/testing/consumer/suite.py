@@ -120,7 +120,7 @@ class ConsumerContract(ConsumerBatches):
             await room.until(lambda: consumer.counts.done == 2 and consumer.counts.dead == 1)
         assert room.effects() == ["a-1", "a-2"]
         (reason,) = (await room.dead()).values()
-        assert "max_bytes is 4000: its body was not kept" in reason
+        assert "more than max_bytes (4000), so its body was not stored" in reason
         assert await room.wire.left() == 0
 
     @pytest.mark.req("S3.5")
@@ -256,8 +256,8 @@ class ConsumerContract(ConsumerBatches):
         ]
         assert "no handler for type 'order.lost'" in dead["inbox/payments/no-handler"]
         assert "the customer is dead" in dead["inbox/payments/rejected"]
-        assert "the body is no JSON" in dead["inbox/payments/no-json"]
-        assert "the body is no JSON" in dead["inbox/payments/no-utf8"]
+        assert "the body is not JSON" in dead["inbox/payments/no-json"]
+        assert "the body is not JSON" in dead["inbox/payments/no-utf8"]
         kept = await room.store.get("inbox/payments/no-utf8")
         assert kept is not None
         assert kept.payload == b"\xff\xfe\x00"

@@ -185,7 +185,7 @@ class _Writes:
             meta = self._collection("meta")
             if (yield meta.find_one({"_id": "schema_version"}, session=self.session)) is None:
                 raise SchemaError(
-                    f"the collections {self._prefix}… are not in the database "
+                    f"the collections {self._prefix}… do not exist in the database "
                     f"{self._database.name!r}. Create them with `postroom migrate up` or `await "
                     "migrate(url)`, in the database of the business data; name another database "
                     "with Outbox(schema=…) or in_database(session, …)"
@@ -210,11 +210,11 @@ class _SessionWrites(_Writes):
 
     def check(self) -> None:
         if self.session.has_ended:
-            raise TransactionError("this session has ended; start one and add within it")
+            raise TransactionError("this session has ended; start a new one and add within it")
         if not self.session.in_transaction:
             raise AutocommitError(
                 "this session is in autocommit mode: no transaction is open on it, and the event "
-                "would be committed on its own, apart from your data. Call start_transaction(), "
+                "would be committed separately from your data. Call start_transaction(), "
                 "which is MongoDB's BEGIN, or use `with outbox.transaction(session):` or "
                 "session.with_transaction(…). For a MongoDB without transactions see "
                 "without_transaction(database)"
@@ -238,7 +238,7 @@ class _SessionWrites(_Writes):
     def _refuse_open(self) -> None:
         if self.session.in_transaction:
             raise TransactionError(
-                "a transaction is open on this session already. Add to it with "
+                "a transaction is already open on this session. Add to it with "
                 "outbox.add(session, …), commit it where it was begun, and call outbox.kick() "
                 "after that"
             )
@@ -252,7 +252,7 @@ def _database_of(session: Any, schema: str) -> Any:
         return session.client.get_default_database()
     except ConfigurationError as error:
         raise TransactionError(
-            "it cannot be told in which database the outbox is: the client's URL names none. "
+            "cannot determine the outbox's database: the client's URL names none. "
             "Connect with mongodb://host/database, or use Outbox(schema=…), or "
             "in_database(session, name)"
         ) from error
@@ -279,8 +279,8 @@ class _BareWrites(_Writes):
     def _count_up(self, counters: Sequence[Counter]) -> Steps[list[int]]:  # noqa: ARG002
         yield from ()
         raise TransactionError(
-            "strict order needs transactions: a crash between number and event would leave a gap "
-            "for ever. Use ordering='keyed', or a replica set; one of a single member will do"
+            "strict order needs transactions: a crash between number and event would leave a "
+            "permanent gap. Use ordering='keyed', or a replica set (a single member is enough)"
         )
 
 
