@@ -118,7 +118,7 @@ class LifeScenes:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await asyncio.wait_for(relay.wait(), 5)
         assert not relay.is_running
-        assert [fact.about for fact in notes.of(Alarm)] == ["the relay crashed"]
+        assert [fact.about for fact in notes.of(Alarm)] == ["the relay broke down"]
         del reach.before["read"]
         await place.store.leave("main", (await place.store.leases("main")).members[0].owner)
         await place.write(Event("made", id="e1"))

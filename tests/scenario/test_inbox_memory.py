@@ -239,11 +239,7 @@ async def test_notes_that_stay_although_they_should_go_are_told_and_passed(
         assert await forget_old(rows, "payments/charge", -1, store, ()) == 2
     assert await accept(store, "m-1", stubborn, "m-3") == [True, False, True]
     (line,) = [record.message for record in caplog.records]
-<<<<<<< HEAD
-    assert line.startswith("1 old rows of payments/charge in the inbox cannot be forgotten")
-=======
     assert line.startswith("1 old inbox rows of payments/charge cannot be pruned")
->>>>>>> 538a1e2 (Messages of the engines and of transactions in plain words)
 
 
 @pytest.mark.promise("G6")

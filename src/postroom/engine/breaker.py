@@ -1,4 +1,4 @@
-"""The circuit breaker of a stream: when its destination is away, nobody's attempts are spent."""
+"""The circuit breaker of a stream: while its destination is unreachable, no attempts are spent."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ BreakerState = Literal["closed", "open", "trying"]
 
 
 class Breaker:
-    """closed: all goes. open: nothing before `retry_at`. trying: each worker may send one event.
+    """closed: events are sent. open: nothing is sent before `retry_at`. trying: each worker may
+    send one event.
 
-    Decisions only; the caller brings the time.
+    Decisions only; the caller passes the time.
     """
 
     def __init__(
@@ -28,7 +29,7 @@ class Breaker:
         self._tried: set[int] = set()
 
     def outage(self, error: str, now: float) -> bool:
-        """Report that the destination is away; True if this is news."""
+        """Report that the destination is unreachable; True if this is a change."""
         self.error = error
         if self.state == "open":
             return False
@@ -37,14 +38,14 @@ class Breaker:
         return news
 
     def failed_again(self, now: float) -> None:
-        """A try has failed, or was the first to: wait, longer each time."""
+        """Report that an attempt failed: wait, longer each time."""
         self._trips += 1
         pause = min(self._longest, self._first * 2.0 ** min(self._trips - 1, 32))
         self.retry_at = now + pause * (0.5 + self._jitter() / 2)
         self.state = "open"
 
     def answered(self) -> bool:
-        """Report that the destination gave an answer; True if this is news."""
+        """Report that the destination answered; True if this is a change."""
         if self.state == "closed":
             return False
         self.state, self._trips, self.error = "closed", 0, ""
@@ -56,7 +57,7 @@ class Breaker:
             return wanted
         if now >= self.retry_at:
             self.state = "trying"
-            self.retry_at = now + self._longest  # if what is tried now never comes back
+            self.retry_at = now + self._longest  # in case the current try never ends
             self._tried.clear()
         if self.state == "trying" and who not in self._tried:
             self._tried.add(who)
@@ -64,7 +65,7 @@ class Breaker:
         return 0
 
     def untried(self, who: int) -> None:
-        """The worker found no event to try with, or its end told nothing: the next one may go."""
+        """The worker had no event to try, or learned nothing from it: another worker may try."""
         self._tried.discard(who)
 
     @property

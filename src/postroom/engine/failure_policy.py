@@ -1,4 +1,4 @@
-"""What a failed event deserves: the decisions, without any input or output (P2, P3, B6)."""
+"""The failure policy: decides about unconfirmed events, without input or output (P2, P3, B6)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from postroom.broker import Outcome, Verdict
 from postroom.record import MAX_ATTEMPTS, Record
 from postroom.retry import MAX_WAIT_SECONDS, RetryPolicy
 
-_UNSENT_AT_ONCE = 3  # times in a row; from then on with a pause, and an alarm
+_UNSENT_AT_ONCE = 3  # consecutive times; after that with a pause, and an alarm
 _UNSENT_SECONDS, _LONGEST_UNSENT = 0.1, 30.0
 _REMEMBERED = 10_000
 
 
 class Action(Enum):
-    """What happens to an event that was not confirmed."""
+    """The action for an event that was not confirmed."""
 
-    RETRY = auto()  # failed: waits, and its key with it
+    RETRY = auto()  # failed: it waits, and so does its key
     BURY = auto()  # becomes a dead letter; its key goes on
-    ISOLATE = auto()  # of unknown guilt: sent again with nothing beside it
-    RELEASE = auto()  # nothing happened to it; it is read again
+    ISOLATE = auto()  # unknown outcome: sent again, alone
+    RELEASE = auto()  # not sent; it is read again
 
 
 class Decision(NamedTuple):
-    """The sentence, and what is written down with it."""
+    """The action, and what is recorded with it."""
 
     action: Action
     attempts: int
@@ -35,7 +35,7 @@ class Decision(NamedTuple):
 
 
 class FailurePolicy:
-    """Decides by the retry policy. `counts_at_start`: the attempt was charged when it began."""
+    """Decides by the retry policy. `counts_at_start`: the attempt was counted when it started."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class FailurePolicy:
                 assert_never(verdict)
 
     def orphan(self, record: Record) -> Decision:
-        """Decide about an event that a relay began and never finished (H1)."""
+        """Decide about an event that a relay started and never finished (H1)."""
         if self.policy.gives_up(record.attempts, strict=record.kseq is not None):
             error = (
                 f"started {record.attempts} times without finishing: the process died or lost its "
@@ -89,7 +89,7 @@ class FailurePolicy:
         return Decision(Action.ISOLATE, record.attempts)
 
     def forget(self, records: Iterable[Record]) -> None:
-        """These events have ended; the suspicion against them with it."""
+        """Drop the state of events that have finished."""
         if self._unknown_alone:
             for record in records:
                 self._unknown_alone.pop(record.id, None)
@@ -104,10 +104,11 @@ class FailurePolicy:
         return self._charge(record, outcome)
 
     def _unsent(self, record: Record, outcome: Outcome) -> Decision:
-        """Decide about an event that nothing of its key stood before, and yet was not sent.
+        """Decide about an event that was not sent although no earlier event of its key held it
+        back.
 
-        It may happen when a connection or a lane changes hands. Again and again, it must not be
-        tried without a pause: nothing else would ever stop that.
+        This can happen when a connection or a lane changes. If it repeats, retries need a pause,
+        since nothing else would stop them.
         """
         times = self._unsent_times.pop(record.id, 0) + 1
         self._unsent_times[record.id] = times
@@ -132,4 +133,4 @@ class FailurePolicy:
     def _delay(self, attempts: int, wish: float | None) -> float:
         if wish is None:
             return self.policy.delay(attempts)
-        return max(0.0, wish) if wish <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS  # NaN, too
+        return max(0.0, wish) if wish <= MAX_WAIT_SECONDS else MAX_WAIT_SECONDS  # also excludes NaN

@@ -219,7 +219,7 @@ class Lifecycle(ABC, Generic[Context]):
                 self._opening.cancel()
             return
         if reported:
-            _log.warning("%s stops: a part of it broke down", self._title)
+            _log.warning("%s stops: one of its parts broke down", self._title)
         else:
             about = f"the {self._noun} broke down"
             self._tell(Alarm(self._fact_stream, about, short_error(error)))
@@ -278,7 +278,7 @@ class Lifecycle(ABC, Generic[Context]):
         return task
 
     def _report_unreachable(self, error: StoreError) -> None:
-        doing = "opening the store (will go on trying)"
+        doing = "opening the store (will keep trying)"
         self._tell(StoreTrouble(self._fact_stream, doing, short_error(error)))
         if not self._observers:
             _log.warning("%s: %s: %s", self._title, doing, short_error(error))

@@ -22,8 +22,8 @@ async def run_all(
 ) -> bool:
     """Run them until SIGTERM or SIGINT, or until one breaks down; a second signal stops at once.
 
-    Returns True if all stopped in peace, False if at once. Raises what broke one down, after the
-    others have stopped in peace.
+    Returns True if all stopped gracefully, False if at once. Raises the error of one that broke
+    down, after the others have stopped gracefully.
     """
     loop = asyncio.get_running_loop()
     asked, at_once = asyncio.Event(), asyncio.Event()
@@ -42,7 +42,7 @@ async def run_all(
     ending: asyncio.Task[None] | None = None
     try:
         await _any(asyncio.create_task(asked.wait()), *lives)
-        asked.set()  # one that broke down takes the others with it
+        asked.set()  # if one broke down, the others stop too
         if on_stop is not None:
             on_stop()
         ending = asyncio.create_task(_stop(workers, lives))
@@ -58,7 +58,7 @@ async def run_all(
             await worker.kill()
     for life in lives:
         if not life.cancelled():
-            life.result()  # raises what broke it down
+            life.result()  # raises the error that it broke down with
     return gracefully
 
 

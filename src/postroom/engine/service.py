@@ -15,8 +15,8 @@ _log = logging.getLogger(__name__)
 async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks until they have ended.
 
-    Once may not do: a driver whose connection breaks while it is cancelled raises that error
-    instead, and who caught it goes on as if nobody had asked.
+    A single cancel may not be enough: a driver whose connection breaks while it is cancelled raises
+    that error instead, and code that catches it continues as if it had not been cancelled.
     """
     left = {task for task in tasks if not task.done()}
     while left:
@@ -26,7 +26,7 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
 
 
 def crash_of(task: asyncio.Task[Any]) -> BaseException | None:
-    """Return what ended a task that is done; None if it returned, or was cancelled by request."""
+    """Return the error that ended a task; None if it returned, or was cancelled by request."""
     if not task.cancelled():
         return task.exception()
     if task.cancelling():
@@ -36,7 +36,7 @@ def crash_of(task: asyncio.Task[Any]) -> BaseException | None:
 
 
 class Service(ABC):
-    """Runs `loop` in a task. `stop` cancels it; whoever starts it learns of an error in it."""
+    """Runs `loop` in a task. `stop` cancels it; `on_error` of `start` receives its errors."""
 
     def __init__(self) -> None:
         self._task: asyncio.Task[None] | None = None
@@ -71,8 +71,8 @@ class Service(ABC):
 
 
 def is_cancelled() -> bool:
-    """Say whether this task was asked to end. If not, a CancelledError comes from a driver, whose
-    own future was cancelled when its connection closed.
+    """Return whether this task was asked to end. If not, a CancelledError comes from a driver,
+    whose own future was cancelled when its connection closed.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0

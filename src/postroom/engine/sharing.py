@@ -1,4 +1,4 @@
-"""Stores and destinations that several relays of one process use: the last one closes them."""
+"""Stores and destinations shared by several relays of one process: the last user closes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(slots=True)
 class _Use:
-    thing: Any  # kept alive while it is used: it is known by its identity
+    thing: Any  # keeps it alive while it is used: it is identified by its id()
     users: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -18,10 +18,10 @@ _uses: dict[int, _Use] = {}
 
 
 async def open_shared(thing: Any) -> None:
-    """Open a store or broker; may be called by several users, also at the same time: the others
-    wait for the first, and one connection is made.
+    """Open a store or broker. Several users may call this, even concurrently: the others wait for
+    the first, and only one connection is opened.
 
-    It counts as used even if it could not be opened: `close_shared` is owed in any case.
+    It counts as used even if opening fails: `close_shared` must be called in any case.
     """
     use = _uses.setdefault(id(thing), _Use(thing))
     use.users += 1
@@ -30,7 +30,7 @@ async def open_shared(thing: Any) -> None:
 
 
 async def close_shared(thing: Any) -> None:
-    """Close it, if nobody else uses it."""
+    """Close it, if it has no other users."""
     use = _uses.setdefault(id(thing), _Use(thing, 1))
     use.users -= 1
     try:

@@ -1,8 +1,9 @@
-"""The rows of an inbox, read and pruned in transactions of their own.
+"""The rows of an inbox, read and pruned in their own transactions.
 
-A message that comes again after its row was deleted takes effect a second time. So each consumer
-forgets its own rows only, after its own time, and a row stays for as long as its message can come
-again from the store: while it waits in a durable inbox, or is a dead letter that may be replayed.
+A message that is delivered again after its row was pruned takes effect a second time. Each consumer
+therefore prunes only its own rows, after its own retention, and a row stays while its message can
+still come from the store: while it waits in a durable inbox, or is a dead letter that may be
+replayed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Question = Callable[[Any], Any]  # of a transaction's adapter, sync or async
 
 
 class Lookup(Protocol):
-    """The part of a store that tells which events can still come."""
+    """The part of a store that reports which events can still come."""
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]: ...
 
@@ -83,9 +84,9 @@ async def forget_old(
 ) -> int:
     """Delete rows of this consumer that are older than that, in small steps; returns how many.
 
-    `kept_by` are the consumers in whose durable inboxes its messages may be kept. A row that no
-    consumer can have written, such as one whose id is not text, stays where it is: it costs no
-    other row its turn, and is logged.
+    `kept_by` are the consumers whose durable inboxes may hold its messages. A row that no consumer
+    can have written, such as one whose id is not text, stays where it is: it does not hold up other
+    rows, and is logged.
     """
     forgotten = skipped = left = 0
     while True:
@@ -105,14 +106,14 @@ async def forget_old(
 def _tell_left(consumer: str, left: int) -> None:
     if left:
         _log.warning(
-            "%d old rows of %s in the inbox cannot be forgotten. If this comes again, look at its "
-            "oldest rows: an id that is not text was not written by a consumer, and can be deleted",
+            "%d old inbox rows of %s cannot be pruned. If this repeats, look at its "
+  "oldest rows: a row whose id is not text was not written by a consumer, and can be deleted",
             left, consumer,
         )  # fmt: skip
 
 
 async def _may_come_again(ids: Sequence[str], store: Lookup, kept_by: Sequence[str]) -> set[str]:
-    """Return which of these are unfinished or dead: an event of the outbox, or a kept message."""
+    """Return which of these are unfinished or dead: an event of the outbox, or a stored message."""
     rows = {each: each for each in ids}
     for name in kept_by:
         rows.update((row_id(name, each), each) for each in ids)

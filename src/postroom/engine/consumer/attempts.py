@@ -1,7 +1,8 @@
-"""Attempts of messages that the broker took back before their end, by the ids of their events.
+"""Attempts of messages that the broker took back before they finished, by event id.
 
-A lost connection, or RabbitMQ's `consumer_timeout` while a message waits for its retry, brings the
-message again, as if it were new. Without this memory it would never use up its attempts.
+After a lost connection, or RabbitMQ's `consumer_timeout` while a message waits for its retry, the
+broker delivers the message again as if it were new. Without this memory it would never reach its
+maximum of attempts.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Attempts:
         self._kept: OrderedDict[str, tuple[int, float]] = OrderedDict()
 
     def keep(self, record: Record, wait_seconds: float) -> None:
-        """Remember a message that was lost, and how long it was still to wait."""
+        """Remember a message that was lost, and how long it still had to wait."""
         if record.attempts == 0 and wait_seconds <= 0:
             return
         self._kept[record.id] = record.attempts, self._clock.monotonic() + wait_seconds
@@ -30,7 +31,7 @@ class Attempts:
             self._kept.popitem(last=False)
 
     def recall(self, record: Record) -> tuple[Record, float]:
-        """Return a message with its attempts, and for how many seconds it is still to wait."""
+        """Return a message with its attempts, and the seconds it still has to wait."""
         attempts, due = self._kept.pop(record.id, (0, 0.0))
         if not attempts and not due:
             return record, 0.0

@@ -1,8 +1,8 @@
 """Messages that wait for a handler at the same time share a transaction.
 
-Nobody waits for company: a batch is what has gathered while all handlers were busy. Each key offers
-its first message only, so that the messages of a batch are of different keys, and a key's next one
-comes after the commit.
+Batches are never waited for: a batch is whatever queued up while all handlers were busy. Each key
+contributes only its first message, so the messages of a batch have different keys, and the next
+message of a key is handled after the commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _Waiting(NamedTuple):
 
 
 class Batches:
-    """Hands up to `size` messages at once to the handlers; a single one goes to `handle_one`."""
+    """Passes up to `size` messages at once to the handlers; a single one goes to `handle_one`."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class Batches:
         self._workers = self._running = 0
 
     async def handle(self, delivery: Delivery, record: Record) -> Outcome | None:
-        """Handle a message, with those that wait beside it; None: it must be handled by itself.
+        """Handle a message together with others that wait. None: it must be handled individually.
 
-        That says nothing about it: it can have no company, or something of its batch went wrong.
+        None does not mean that the message failed: it cannot be batched, or its batch failed.
         """
         transaction_kind = self._handlers.transaction_kind(record.type)
         if transaction_kind is None:
@@ -68,7 +68,7 @@ class Batches:
         return await told
 
     async def close(self) -> None:
-        """End what still runs: it is rolled back."""
+        """Cancel what still runs; its transactions are rolled back."""
         await end(*self._tasks)
         self._workers = 0
 
@@ -84,9 +84,10 @@ class Batches:
             self._workers -= 1
 
     def _gather(self) -> list[_Waiting]:
-        """Take who can share a transaction with the first one; the others keep their places.
+        """Take the messages that can share a transaction with the first one; the others keep their
+        places.
 
-        No more than a fair part: side by side in ten transactions is quicker than in a long one.
+        At most a fair share: ten parallel transactions are faster than one long one.
         """
         idle = self._handlers.places - self._running
         most = min(self._size, -(-len(self._waiting) // idle))
@@ -116,7 +117,7 @@ class Batches:
                 outcomes = [await self._handle_one(batch[0].record)]
             else:
                 outcomes = await self._together(batch) or outcomes
-        except Exception as error:  # a bug: those who wait for the outcome tell of it
+        except Exception as error:  # a bug: raised in every message that waits for the outcome
             for one in batch:
                 if not one.told.done():
                     one.told.set_exception(error)

@@ -38,18 +38,18 @@ _FIRST_PAUSE = 0.1
 
 
 class Consumer(Lifecycle[ConsumerContext]):
-    """Hands the messages of a source to handlers: at least once, with effects once.
+    """Passes the messages of a source to handlers: at least once, with effects once.
 
-    Each handler runs in a transaction of its own whose first statement is `accept`; the message is
+    Each handler runs in its own transaction whose first statement is `accept`; the message is
     acknowledged after the commit. With `batch` several messages share a transaction. Messages of
-    one key are handled in their order, keys side by side. What cannot be handled becomes a dead
+    one key are handled in order, keys concurrently. A message that cannot be handled becomes a dead
     letter in the store, where it can be listed and replayed; the consumer handles the replay
     itself.
 
-    Settings are those of ConsumerSettings, given whole or by name. The store's tables must be
-    there; it is also where handlers get their transactions, unless they were given others.
+    Settings are those of ConsumerSettings, given whole or by name. The store's tables must
+    exist; handlers get their transactions from it, unless they were given others.
 
-    A stop gives what has not begun back to the broker, in its place. A kill rolls back what runs.
+    A stop returns unstarted messages to the broker, in their place. A kill rolls back running ones.
     """
 
     _noun = "consumer"
@@ -76,7 +76,9 @@ class Consumer(Lifecycle[ConsumerContext]):
         if self.settings.missing_id == "offset" and not self.source.capabilities.offsets:
             raise ConfigError("missing_id='offset' needs a source that is a log, such as Kafka")
         if found.strict and self.settings.mode != "durable":
-            raise ConfigError("strict handlers need mode='durable': a gap makes its key wait there")
+            raise ConfigError(
+                "strict handlers need mode='durable', where a key with a gap can wait"
+            )
         super().__init__(observers)
         self._clock = clock or SystemClock()
         self._room = asyncio.Event()
@@ -92,31 +94,31 @@ class Consumer(Lifecycle[ConsumerContext]):
 
     @property
     def counts(self) -> ConsumerCounts:
-        """What this consumer has done since it was started."""
+        """Counters since the consumer was started."""
         return self._counts
 
     @property
     def stream(self) -> str:
-        """The stream of its kept messages and dead letters."""
+        """The stream of its stored messages and dead letters."""
         return stream_of(self.name)
 
     @property
     def in_flight(self) -> int:
-        """Messages in hand: received, not yet at their end and not kept."""
+        """Messages in flight: received, not finished and not stored."""
         return self._in_flight
 
     @property
     def connection(self) -> Connection:
-        """Whether the source reaches its broker, and how often it lost it."""
+        """Whether the source is connected to its broker, and how often it lost the connection."""
         return self.source.connection
 
     @property
     def backlog_relay(self) -> Relay | None:
-        """The relay that works through kept and replayed messages, while the consumer runs."""
+        """The relay that handles stored and replayed messages, while the consumer runs."""
         return self._relay
 
     async def health(self) -> None:
-        """Return if the broker answers; raise what is wrong otherwise."""
+        """Return if the broker answers; otherwise raise the error."""
         await self.source.health()
 
     # -- life ---------------------------------------------------------------------------------
@@ -223,7 +225,7 @@ class Consumer(Lifecycle[ConsumerContext]):
             self._keys.put(received)
 
     def _sort(self, context: ConsumerContext, deliveries: Sequence[Delivery]) -> list[Received]:
-        """Return what is to be handled or buried; what is to be ignored is acknowledged."""
+        """Return the messages to handle or bury; acknowledge those to ignore."""
         messages: list[Received] = []
         for given in deliveries:
             delivery = limited(given, self.settings.max_bytes)
@@ -238,19 +240,20 @@ class Consumer(Lifecycle[ConsumerContext]):
                 if from_body:
                     self._hashes.note(message.topic)
             if not problem and context.handlers.handles(record.type):
-                # A number of its own in this process, by which a suspect is known again.
+                # A number unique in this process, which identifies a suspect.
                 record = record._replace(seq=next(self._numbers))
                 messages.append(Received(delivery, record))
                 continue
             strict = context.handlers.strict is not None and record.kseq is not None
             if not problem and self.settings.unhandled == "ignore":
                 context.counts.ignored += 1
-                if strict:  # its number must not be missed: it is stepped over in its turn
+                if strict:  # its number must not be missing: it is skipped in its turn
                     messages.append(Received(delivery, record._replace(type=SKIPPED_TYPE)))
                 else:
                     delivery.ack()
                 continue
-            if not problem and strict:  # its key waits for a handler, with an alarm, not for ever
+            # its key waits for a handler, with an alarm, until there is one
+            if not problem and strict:
                 messages.append(Received(delivery, record))
                 continue
             problem = problem or (
@@ -290,7 +293,7 @@ class Consumer(Lifecycle[ConsumerContext]):
                 return
 
     def _may_be_kept(self, received: Received) -> bool:
-        """Say whether it is still ours, and not behind one of its key that cannot be stored."""
+        """Return whether it is still ours, and not behind one of its key that cannot be stored."""
         head = self._held.get(received.record.key_hash)
         if head is not None and head.is_lost:
             del self._held[received.record.key_hash]
@@ -315,7 +318,7 @@ class Receiver(Service):
 
 
 def _name_of(settings: ConsumerSettings, handlers: Handlers, source: Source) -> str:
-    """Return the consumer's name: the one given, its handlers', or its queue's or group's."""
+    """Return the consumer's name: the given one, its handlers', or its queue's or group's."""
     name = settings.name or handlers.own_name or source.name
     if not name:
         raise ConfigError(
@@ -323,5 +326,5 @@ def _name_of(settings: ConsumerSettings, handlers: Handlers, source: Source) -> 
             "Consumer(…, name='payments'). No other service that uses these tables may use "
             "the same name, and it must stay the same in every deployment"
         )
-    replace(settings, name=name)  # what is long enough for a queue may be too long for a stream
+    replace(settings, name=name)  # a queue's name may be too long for a stream
     return name

@@ -1,4 +1,4 @@
-"""What the parts of a consumer share: received messages, counts, the store's side."""
+"""State that the parts of a consumer share: received messages, counts, access to the store."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 _FIRST_PAUSE = 0.1
 
 
-_GRAVES = 4  # dead letters that are written at a time
+_GRAVES = 4  # dead letters written concurrently
 
 
 class Received(NamedTuple):
-    """A message in hand, and the event that it carries.
+    """A message in flight, and its event.
 
     problem     why it cannot be handled: it becomes a dead letter
-    keep        it is to be kept in the backlog: others of its key are there
+    keep        it is to be stored: the durable inbox holds others of its key
     """
 
     delivery: Delivery
@@ -45,15 +45,15 @@ class Received(NamedTuple):
 
 @dataclass(slots=True)
 class ConsumerCounts:
-    """What a consumer has done since it was started.
+    """Counters of a consumer since its start.
 
-    done        messages whose handlers have committed, repeats among them
-    repeats     … that were done before: nothing happened a second time
-    kept        messages that were stored, to be handled later
-    hashed_ids  messages that were known by their body alone (S5.5)
-    lost        messages that became another consumer's before their end
-    batched     messages that were done in a transaction with others
-    split       messages whose batch was rolled back: each was then handled by itself
+    done        messages whose handlers committed, including repeats
+    repeats     … that were done before and had no further effect
+    kept        messages stored to be handled later
+    hashed_ids  messages identified only by a hash of their body
+    lost        messages lost to another consumer before they finished
+    batched     messages handled in a transaction with others
+    split       messages whose batch was rolled back; each was then handled individually
     """
 
     received: int = 0
@@ -71,7 +71,7 @@ class ConsumerCounts:
 
 @dataclass(slots=True)
 class ConsumerContext:
-    """What the parts of one running consumer share."""
+    """State that the parts of one running consumer share."""
 
     settings: ConsumerSettings
     handlers: Handlers
@@ -91,15 +91,16 @@ class ConsumerContext:
         tell(self.observers, fact)
 
     async def pause(self, seconds: float) -> None:
-        """Wait so long, or until the consumer stops."""
+        """Wait this long, or until the consumer stops."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, seconds)):
                 await self.stopping.wait()
 
     async def bury(self, received: Received, reason: str) -> bool:
-        """Make a dead letter of a message, durably.
+        """Durably make a dead letter of a message.
 
-        False if it is another's, or we stop, or no row can hold it, which is an alarm.
+        False if the message belongs to another consumer now, the consumer stops, or no row can hold
+        the message, which raises an alarm.
         """
         pause = _FIRST_PAUSE
         while not received.delivery.is_lost:
@@ -123,7 +124,7 @@ class ConsumerContext:
         return False
 
     def cannot_be_kept(self, received: Received, error: Exception) -> None:
-        """A message that no row can hold stays with the broker: it is never acknowledged."""
+        """A message that no row can hold stays in the broker: it is never acknowledged."""
         about = f"message {received.record.id} can be neither handled nor stored"
         self.tell(Alarm(self.stream, about, short_error(error)))
         _log.error("%s; it stays in the broker: %s", about, short_error(error))

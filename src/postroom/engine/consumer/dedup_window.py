@@ -1,7 +1,8 @@
-"""How long an inbox remembers: the window within which a repeat is known as one.
+"""The deduplication window: how long an inbox recognizes repeats.
 
-A message that the broker delivers again after its row was forgotten takes effect a second time. So
-the span must be longer than anything the broker can do: a consumer warns where it can tell.
+A message that the broker redelivers after its inbox row was pruned takes effect a second time. The
+window must therefore be longer than the broker can redeliver; a consumer warns where it can
+determine that.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn_of_a_short_memory(name: str, keep_seconds: float, redelivers: float | None) -> bool:
-    """Log a warning if the broker can deliver again what was forgotten; say whether it can."""
+    """Log a warning if the broker can redeliver pruned messages; return whether it can."""
     if redelivers is None or redelivers <= keep_seconds:
         return False
     _log.warning(

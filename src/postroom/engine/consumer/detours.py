@@ -1,13 +1,13 @@
-"""Keys of a direct consumer whose messages go through the backlog for a while.
+"""Keys of a direct consumer whose messages are stored in the durable inbox for a while.
 
-A message that fails is tried again in place, and those of its key wait behind it, in hand. When
-such messages fill half of the room for messages in hand, other keys would soon have none. So the
-largest of these keys are kept in the backlog, acknowledged, and worked through there, in their
-order; their room is free again.
+A message that fails is retried in place, and later messages of its key wait behind it, in flight.
+When such messages fill half of the in-flight limit, other keys would soon have no room. The largest
+of these keys are then stored in the durable inbox, acknowledged, and handled from there, in order,
+which frees their room.
 
-A later message of such a key must not pass those in the backlog, whichever process kept them. So
-with every look for messages the consumer asks which keys have something in the backlog: their
-messages are kept as well. At `max_kept` messages it receives nothing more until there are fewer.
+A later message of such a key must not overtake the stored ones, whichever process stored them. With
+every receive the consumer therefore asks the store which keys have stored messages, and stores
+their new messages as well. At `max_kept` messages it receives nothing until there are fewer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FULL_SECONDS = 1.0
 
 
 class Detours:
-    """Decides which keys take the long way; `count` says how many messages of a key are in hand."""
+    """Decides which keys are stored; `count` returns how many messages of a key are in flight."""
 
     def __init__(self, context: ConsumerContext, room: int, count: Callable[[bytes], int]) -> None:
         self._context = context
@@ -32,22 +32,24 @@ class Detours:
         self._count = count
         self._resting: set[bytes] = set()
         self._asked: set[bytes] = set()
-        self._recent: set[bytes] = set()  # kept since the last look began
+        self._recent: set[bytes] = set()  # stored since the last look began
         self._refused: set[bytes] = set()
         self._is_full = False
 
     # -- which keys wait ----------------------------------------------------------------------
     def rests(self, key: bytes) -> None:
-        """Hear that the first message of a key begins a long wait."""
+        """Called when the first message of a key begins a long wait."""
         self._resting.add(key)
         self.relieve()
 
     def goes_on(self, key: bytes) -> None:
-        """Hear that the wait is over."""
+        """Called when that wait is over."""
         self._resting.discard(key)
 
     def relieve(self) -> None:
-        """Ask for the largest keys that wait to be kept, if they fill half of the room."""
+        """Request that the largest waiting keys be stored, if they fill half of the in-flight
+        limit.
+        """
         if self._is_full:
             return
         waiting = {key: self._count(key) for key in self._resting - self._refused - self._asked}
@@ -61,25 +63,25 @@ class Detours:
                 break
 
     def is_asked(self, key: bytes) -> bool:
-        """Say whether this key's messages are to be kept instead of waited for."""
+        """Return whether this key's messages should be stored instead of waited for."""
         return key in self._asked
 
     def left(self, key: bytes, *, kept: bool) -> None:
-        """Hear that no message of a key is in hand any more, and whether some were kept."""
+        """Called when no message of a key is in flight any more, with whether some were stored."""
         for keys in (self._resting, self._asked, self._refused):
             keys.discard(key)
         if kept:
             self._recent.add(key)
 
     def refuse(self, key: bytes) -> None:
-        """Hear that a key has a message that no row can hold: it waits in place."""
+        """Called when a key has a message that no row can hold: it waits in place."""
         self._asked.discard(key)
         self._refused.add(key)
 
     async def keep(self, messages: Sequence[Received]) -> bool:
-        """Keep messages of one key, in order, and acknowledge them.
+        """Store messages of one key, in order, and acknowledge them.
 
-        False: one of them can be kept by no row, which is an alarm, or we stop.
+        False: no row can hold one of them, which raises an alarm, or the consumer stops.
         """
         context, pause = self._context, _FIRST_PAUSE
         while ours := [received for received in messages if not received.delivery.is_lost]:
@@ -103,9 +105,9 @@ class Detours:
                 return True
         return True
 
-    # -- which keys are in the backlog --------------------------------------------------------
+    # -- which keys have stored messages ----------------------------------------------------------
     async def look(self) -> set[bytes]:
-        """Return the keys that have messages in the backlog; waits while it is full."""
+        """Return the keys that have stored messages; waits while the durable inbox is full."""
         pause = _FIRST_PAUSE
         while True:
             before = set(self._recent)

@@ -1,9 +1,9 @@
-"""The backlog: messages that are kept before, or instead of, being handled.
+"""The durable inbox: messages stored before, or instead of, being handled.
 
-A kept message is a row of the store's outbox table, in the stream `inbox.<consumer>`, and a relay
-whose destination are the consumer's handlers works through it: the same leases, order, retries and
-dead letters as for events that leave. That a message is kept says nothing about its effect: only
-the inbox row that a handler's own transaction writes counts as done.
+A stored message is a row of the store's outbox table, in the stream `inbox.<consumer>`. A relay
+whose destination is the consumer's handlers works through it, with the same leases, order, retries
+and dead letters as for outgoing events. A stored message has had no effect yet: only the inbox row
+written in a handler's own transaction marks it as done.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _CUT_SHORT = (
 
 
 def stream_of(consumer: str) -> str:
-    """Return the stream that a consumer's kept messages are in."""
+    """Return the stream that holds a consumer's stored messages."""
     return INBOX_STREAM_PREFIX + consumer
 
 
 class DurableInbox:
-    """The kept messages of one consumer in one store, which is open.
+    """The stored messages of one consumer in one open store.
 
-    strict    its handlers wait for every number of a key: none of the key's messages is ever
-              buried by itself. For others the number of a message is a header like any other.
+    strict    its handlers wait for every number of a key, so none of its messages is ever
+              buried automatically. Other handlers ignore the number of a message.
     """
 
     def __init__(self, store: Store, consumer: str, *, strict: bool) -> None:
@@ -52,10 +52,10 @@ class DurableInbox:
         self.stream = stream_of(consumer)
 
     async def keep(self, messages: Sequence[tuple[Incoming, Record]]) -> int:
-        """Keep messages in their order, in one transaction; returns how many were not there yet.
+        """Store messages in order, in one transaction; returns how many were new.
 
-        After it they can be acknowledged. A message that was kept before is left alone; one whose
-        burial was cut short is buried now.
+        Afterwards they can be acknowledged. A message that was stored before is left alone; an
+        interrupted burial is completed.
         """
         rows = [self._row(message, record) for message, record in messages]
         new = await self._insert(rows)
@@ -65,11 +65,11 @@ class DurableInbox:
         return new
 
     async def bury(self, message: Incoming, record: Record, reason: str) -> None:
-        """Make a dead letter of a message that was never kept; a repeat changes nothing.
+        """Make a dead letter of a message that was never stored; idempotent.
 
-        Two steps, and safe between them: the row waits for the far future, and the message, not yet
-        acknowledged, comes again. Its key has a row in the backlog, so `keep` gets it, which takes
-        the second step.
+        Two steps, and safe between them: the row is scheduled for the far future, and the broker
+        redelivers the message, which is not acknowledged yet. Its key then has a stored row, so
+        `keep` receives the message and takes the second step.
         """
         row = self._row(message, record)
         await self._insert([row._replace(available_us=_FAR_AWAY_US)])
@@ -92,12 +92,14 @@ class DurableInbox:
         async with self.store.transaction() as tx:
             adapter = transactions.resolve(tx, self.store.tables.qualified)
             new = await adapter.insert(rows)
-            if new < len(rows):  # before the commit: all of them are kept, or none
+            if new < len(rows):  # before the commit: either all of them are stored, or none
                 await self._refuse_strangers(rows)
         return new
 
     async def _refuse_strangers(self, rows: Sequence[Row]) -> None:
-        """Raise EventError if an id is taken, and not by an earlier delivery of the message."""
+        """Raise EventError if an id is taken by a row that is not an earlier delivery of the
+        message.
+        """
         for event_id, (stream, _) in (await self.store.look_up([r.id for r in rows])).items():
             if stream != self.stream:
                 raise EventError(
@@ -108,7 +110,7 @@ class DurableInbox:
 
 
 class StoredMessages(Broker):
-    """Handlers as the destination of a backlog: each kept row is handed over as its message."""
+    """Handlers as the destination of stored messages: each row is passed on as its message."""
 
     def __init__(self, handlers: Handlers) -> None:
         self._handlers = handlers
@@ -118,7 +120,7 @@ class StoredMessages(Broker):
         return self._handlers.capabilities
 
     def bind(self, store: Store, lease_seconds: float, *, stream: str) -> StoredMessages:
-        """Bind the handlers; their name is not this stream's, but the consumer's."""
+        """Bind the handlers under the consumer's name, not this stream's."""
         name = stream.removeprefix(INBOX_STREAM_PREFIX)
         return StoredMessages(self._handlers.bind(store, lease_seconds, name=name))
 
@@ -126,7 +128,7 @@ class StoredMessages(Broker):
         await self._handlers.open()
 
     async def close(self) -> None:
-        """Leave the handlers to their owner, who uses them besides."""
+        """Leave the handlers open: their owner still uses them."""
 
     async def health(self) -> None:
         await self._handlers.health()
@@ -157,12 +159,14 @@ class StoredMessages(Broker):
 
 
 def _has_no_body(record: Record) -> bool:
-    """Say whether it was too large to be kept whole: a handler must not see an empty body."""
+    """Return whether the message was too large to be stored whole: a handler must not see an empty
+    body.
+    """
     return BODY_BYTES in (record.headers_json or "") and BODY_BYTES in record.headers
 
 
 class _Unpacking:
-    """Speaks to the relay of the rows that it knows."""
+    """Reports outcomes to the relay under the rows that it knows."""
 
     def __init__(self, reporter: Reporter, batch: Sequence[Record]) -> None:
         self._reporter = reporter

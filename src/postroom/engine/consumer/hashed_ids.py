@@ -1,22 +1,24 @@
-"""Says that messages come without an id: the hash of a body drops a genuine second one (I5)."""
+"""Warns of messages without an id: identifying them by a hash of the body drops a genuine second
+one (I5).
+"""
 
 from __future__ import annotations
 
 import logging
 
 _log = logging.getLogger(__name__)
-_MOST_TOPICS = 100  # routing keys of RabbitMQ may be as many as there are orders
+_MOST_TOPICS = 100  # RabbitMQ may have as many routing keys as there are orders
 
 
 class HashedIds:
-    """Warns once for each topic, in the life of a consumer."""
+    """Warns once per topic and consumer."""
 
     def __init__(self, consumer: str) -> None:
         self._consumer = consumer
         self._told: set[str] = set()
 
     def note(self, topic: str) -> bool:
-        """Note a message that is known by its body alone; True if that was worth a warning."""
+        """Note a message that is identified only by its body; True if this logged a warning."""
         if topic in self._told or len(self._told) >= _MOST_TOPICS:
             return False
         self._told.add(topic)

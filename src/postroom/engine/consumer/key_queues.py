@@ -1,4 +1,4 @@
-"""Keys side by side, each in its order: one task for each key that has messages in hand."""
+"""One task for each key with messages in flight: keys run concurrently, each key in its order."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class KeyQueues:
-    """Hands each key's messages to `finish`, one after the other.
+    """Passes each key's messages to `finish`, one after the other.
 
-    When one could not be brought to its end, those behind it are dropped: they belong to another
-    consumer now, or come again.
+    When a message could not be finished, those behind it are dropped: they belong to another
+    consumer now, or are delivered again.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class KeyQueues:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def put(self, received: Received) -> None:
-        """Take a message in, behind those of its key."""
+        """Queue a message behind those of its key."""
         key = received.record.key_hash
         queue = self._queues.get(key)
         if queue is not None:
@@ -48,7 +48,7 @@ class KeyQueues:
         task.add_done_callback(self._ended)
 
     def count(self, key: bytes) -> int:
-        """Return how many messages of a key are in hand."""
+        """Return how many messages of a key are in flight."""
         return len(self._queues.get(key, ()))
 
     async def wait(self) -> None:
@@ -68,9 +68,9 @@ class KeyQueues:
                 if received.keep or detoured:
                     detoured = await self._take_long_way(queue) or detoured
                     if queue and queue[0] is received:
-                        break  # it can be kept by no row, or we stop
+                        break  # no row can hold it, or the consumer stops
                     continue
-                # A lost message is skipped, not those behind it: they may have come since.
+                # Skip a lost message, but not those behind it: they may have been delivered since.
                 done = received.delivery.is_lost or await self._finish(received)
                 if not done and not received.delivery.is_lost:
                     if self.detours is None or not self.detours.is_asked(key):
@@ -89,9 +89,9 @@ class KeyQueues:
                 self._on_left(len(queue))
 
     async def _take_long_way(self, queue: deque[Received]) -> bool:
-        """Have the key's messages kept in the backlog; what cannot be handled is buried in place.
+        """Store the key's messages in the durable inbox; bury in place what cannot be handled.
 
-        False: one of them can be kept by no row, or we stop.
+        False: no row can hold one of them, or the consumer stops.
         """
         messages = list(takewhile(lambda received: not received.problem, queue))
         if not messages:

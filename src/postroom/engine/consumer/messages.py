@@ -1,7 +1,7 @@
-"""From a message to a record, as handlers see it, and to a row of the backlog and back.
+"""Conversion of a message to the record that handlers see, and to a stored row and back.
 
-Both ways of consuming make the record here, from the same parts: a handler cannot tell whether its
-event came straight from the broker or was kept first.
+Both modes of a consumer build the record here, from the same parts: a handler cannot distinguish an
+event received directly from one that was stored first.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ _to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 
 def to_record(message: Incoming, missing_id: MissingId | None = None) -> Record:
-    """Return the event that a message carries, as `read` does.
+    """Return the event of a message, as `read` does.
 
-    Without `missing_id` it always gets an id: its place in the log if there is one, so that two
-    dead letters with the same body are two, else the hash.
+    Without `missing_id` it always gets an id: its position in the log if there is one, so that two
+    dead letters with the same body stay two, otherwise the hash.
     """
     how = missing_id or ("hash" if message.offset is None else "offset")
     return read(message, how, whatever=missing_id is None)[0]
 
 
 def _number(kseq: int | None, *, whatever: bool) -> int | None:
-    """Return the number of an event in its key, if it is one."""
+    """Return the event's number in its key, if it is a valid one."""
     if kseq is None or kseq <= _LARGEST_NUMBER:
         return kseq
     if whatever:
@@ -51,13 +51,13 @@ def _number(kseq: int | None, *, whatever: bool) -> int | None:
 def read(
     message: Incoming, missing_id: MissingId, *, whatever: bool = False
 ) -> tuple[Record, bool]:
-    """Return the event that a message carries, and whether its id was made from its body.
+    """Return the event of a message, and whether its id was derived from its body.
 
-    Raises EventError if it has no id and needs one, or a number that no sender can have counted
-    to: the last number of its key could never be raised after that. `whatever`: not for its number.
+    Raises EventError if it has no id and needs one, or if its number is above the maximum, after
+    which the counter of its key could never be raised. `whatever`: accept any number.
 
-    Whatever else is missing or makes no sense is stood in for: the type by the topic, the key by
-    the broker's own. Its `stream` is the id of the outbox that it came from, if it has a number.
+    Other missing or invalid values are replaced: the type by the topic, the key by the broker's
+    key. `stream` is the id of the outbox that the event came from, if it has a number.
     """
     envelope = read_headers(message.headers)
     event_id, from_body = identify(message, missing_id, envelope)
@@ -95,12 +95,12 @@ def to_message(record: Record, outbox_id: str) -> Incoming:
     """Return the message that a broker would deliver for an event of an outbox."""
     headers: dict[str, str] = {}
     for name, value in write_headers(record, outbox_id):
-        headers.setdefault(name, value)  # ours come first and stay
+        headers.setdefault(name, value)  # postroom's headers come first and stay
     return Incoming(record.topic, record.payload, headers, record.key)
 
 
 def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row:
-    """Return the message as it is kept: its body as it came, and all its headers."""
+    """Return the message as a stored row: its unchanged body and all its headers."""
     text = _text(record)
     headers = {**message.headers, ID: record.id}
     if message.offset is not None:
@@ -123,7 +123,7 @@ def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row
         correlation_id=record.correlation_id,
         causation_path=record.causation_json,
         schema_version=record.schema_version,
-        kseq=record.kseq,  # a strict one is never buried by itself: it blocks its key
+        kseq=record.kseq,  # a strict message is never buried automatically: it blocks its key
         occurred_us=record.occurred_us,
         available_us=None,
         size=len(record.payload) + len(wire.encode()),
@@ -131,10 +131,10 @@ def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row
 
 
 def restore(kept: Record) -> Record:
-    """Return the event of a kept message, with the facts of its handling.
+    """Return the event of a stored message, with the facts of its handling.
 
-    A row that is no message is handed on as it is. The marker of a skipped one has a type of its
-    own, and the headers of the message: they say whose number it stands for.
+    A row that is not a message is passed on unchanged. The marker of a skipped message has its own
+    type, and the message's headers, which identify the number that it replaces.
     """
     headers = kept.headers
     if ID not in headers:
@@ -142,7 +142,7 @@ def restore(kept: Record) -> Record:
     event = to_record(Incoming(kept.topic, kept.payload, headers, kept.key, headers.get(OFFSET)))
     as_kept = row_id(kept.stream.removeprefix(INBOX_STREAM_PREFIX), event.id)
     return event._replace(
-        id=event.id if kept.id == as_kept else kept.id,  # replayed under a new one: meant to be new
+        id=event.id if kept.id == as_kept else kept.id,  # replayed under a new id: meant to be new
         type=kept.type,
         seq=kept.seq,
         lane=kept.lane,
@@ -158,7 +158,7 @@ def restore(kept: Record) -> Record:
 
 
 def _text(record: Record) -> str | None:
-    """Return the payload as text that a person can read, if it is JSON and a database takes it."""
+    """Return the payload as readable text, if it is JSON that a database accepts."""
     if record.content_type != JSON or b"\x00" in record.payload:
         return None
     try:
@@ -168,26 +168,27 @@ def _text(record: Record) -> str | None:
 
 
 def _within(number: int | None, most: int, otherwise: int) -> int:
-    """Return a number that a foreign sender wrote, if every database can hold it."""
+    """Return a number from a foreign sender, if every database can hold it."""
     return number if number is not None and 0 <= number <= most else otherwise
 
 
 def _sound(text: str | None) -> str | None:
-    """Replace lone surrogates, which have no bytes."""
+    """Replace lone surrogates, which cannot be encoded."""
     if text is None or text.isascii():
         return text
     return text.encode(errors="replace").decode()
 
 
 def _clean(text: str) -> str:
-    """Replace what no database takes: lone surrogates and NUL."""
+    """Replace characters that databases refuse: lone surrogates and NUL."""
     return text.encode(errors="replace").decode().replace("\x00", "\ufffd")
 
 
 def _json(value: Any) -> str:
-    """Return as JSON what a foreign sender wrote, without what no database takes.
+    """Return a foreign sender's value as JSON, without characters that databases refuse.
 
-    NUL goes first: JSON writes it as an escape, which looks like text that merely speaks of it.
+    NUL is replaced first: JSON writes it as an escape, which cannot be distinguished from text that
+    contains that escape.
     """
     match value:
         case Mapping():
@@ -197,7 +198,7 @@ def _json(value: Any) -> str:
 
 
 def _clip(text: str | None, limit: int) -> str | None:
-    """Cut what a foreign sender wrote to what a column holds."""
+    """Truncate a foreign sender's text to the width of a column."""
     if text is None:
         return None
     clean = text.replace("\x00", "\ufffd").encode(errors="replace")

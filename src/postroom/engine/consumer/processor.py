@@ -1,7 +1,7 @@
-"""One message, from its turn to its end: done, dead, or another consumer's.
+"""Handles one message until it is done, dead, or another consumer's.
 
-It is tried in place: whatever comes behind it in its key waits, and nothing is ever put back behind
-a later message (I3). The broker hears of it only when its end is durable.
+A failed message is retried in place: later messages of its key wait, and a message is never put
+back behind a later one (I3). It is acknowledged only when its outcome is durable.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from postroom.observer import Alarm, Attempt, BreakerChanged, Handled
 from postroom.record import Record, short_error
 from postroom.source import Delivery
 
-_LONG_SECONDS = 1.0  # a wait that is worth a place in the backlog …
-_MANY = 3  # … as is one after so many attempts
-_LOOK_SECONDS = 1.0  # how often a waiting message looks whether it is still ours
+_LONG_SECONDS = 1.0  # a wait this long is worth storing the key …
+_MANY = 3  # … as is one after this many attempts
+_LOOK_SECONDS = 1.0  # how often a waiting message checks that it still belongs to this consumer
 
 
 class MessageProcessor:
-    """Tries messages by the consumer's handlers."""
+    """Runs the consumer's handlers for messages."""
 
     def __init__(self, context: ConsumerContext) -> None:
         settings = context.settings
@@ -45,11 +45,11 @@ class MessageProcessor:
         )
 
     async def close(self) -> None:
-        """Roll back what still runs when nobody waits for it any more."""
+        """Roll back runs that are still in progress when their caller is gone."""
         await self._batches.close()
 
     async def finish(self, received: Received) -> bool:
-        """Bring a message to its end and acknowledge it; False: it was left as it was."""
+        """Handle a message to its end and acknowledge it; False: it was left as it was."""
         context, delivery = self._context, received.delivery
         if received.problem:
             return await self._bury(received, received.problem)
@@ -62,7 +62,7 @@ class MessageProcessor:
             began = context.clock.monotonic()
             outcome = await self._batches.handle(delivery, record) if together else None
             if outcome is None:
-                together = False  # for good: it must not trouble others a second time
+                together = False  # for good: it must not fail another batch
                 if delivery.is_lost or context.stopping.is_set():
                     break
                 outcome = await (self._try_alone if alone else self._try)(record)
@@ -76,7 +76,7 @@ class MessageProcessor:
                 delivery.ack()
                 return True
             context.tell(_attempt(context.stream, record, outcome))
-            # Strict handlers, who wait for every number, are for durable mode only.
+            # Strict handlers, which wait for every number, need durable mode.
             action = self._policy.decide(record._replace(kseq=None), outcome, alone=alone)
             record, alone = record._replace(attempts=action.attempts), False
             match action.action:
@@ -92,7 +92,7 @@ class MessageProcessor:
                     waiting = await self._rest(received, action.delay, action.attempts)
                     if context.detours is not None and context.detours.is_asked(record.key_hash):
                         self._policy.forget((record,))
-                        return False  # to be kept in the backlog, with what waits behind it
+                        return False  # to be stored, together with the messages behind it
                 case Action.RELEASE:
                     pass  # the breaker makes it wait
         self._policy.forget((record,))
@@ -102,7 +102,7 @@ class MessageProcessor:
         return False
 
     async def _rest(self, received: Received, seconds: float, attempts: int) -> float:
-        """Wait, but no longer than the message is ours; returns what is left of the time."""
+        """Wait, but only while the message belongs to this consumer; returns the remaining time."""
         context, key = self._context, received.record.key_hash
         detours = context.detours
         if detours is not None and (seconds >= _LONG_SECONDS or attempts >= _MANY):
@@ -117,9 +117,10 @@ class MessageProcessor:
         return max(0.0, seconds)
 
     async def _bury(self, received: Received, reason: str) -> bool:
-        """Make a dead letter of it, however often that must be tried; False: we stop, or lost it.
+        """Make a dead letter of it, retrying until it succeeds; False: the consumer stops, or lost
+        it.
 
-        Its key waits: what is behind must not pass it.
+        Its key waits: later messages must not overtake it.
         """
         context = self._context
         while not received.delivery.is_lost and not context.stopping.is_set():
@@ -138,7 +139,7 @@ class MessageProcessor:
         return reporter.outcome
 
     def _heard(self, outcome: Outcome) -> None:
-        """Tell the breaker whether the database is there."""
+        """Report to the breaker whether the database is reachable."""
         if outcome.verdict is Verdict.OUTAGE:
             if self._breaker.outage(outcome.error, self._context.clock.monotonic()):
                 self._context.tell(BreakerChanged(self._context.stream, "open", outcome.error))
@@ -147,7 +148,7 @@ class MessageProcessor:
             self._answered.set()
 
     async def _way_is_free(self, delivery: Delivery) -> bool:
-        """Wait while the database is away; False: there is no need for this message any more."""
+        """Wait while the database is unreachable; False: the message no longer needs handling."""
         breaker, clock = self._breaker, self._context.clock
         while not breaker.room(1, clock.monotonic(), 0):
             if delivery.is_lost or self._context.stopping.is_set():
@@ -161,7 +162,7 @@ class MessageProcessor:
 
 
 class _Reporter:
-    """Hears what became of one record."""
+    """Receives the outcome of one record."""
 
     outbox_id = ""
 

@@ -1,6 +1,6 @@
-"""Messages that are too large: they become dead letters without their body.
+"""Messages larger than the limit become dead letters without their body.
 
-A publisher decides how large a message is. Neither memory nor the database is to pay for it.
+The publisher decides how large a message is; the limit protects memory and the database from it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from postroom.model.message_id import hash_id
 from postroom.source import Delivery
 
 BODY_BYTES = "postroom-body-bytes"
-"""The header of a dead letter whose body was not kept: how many bytes the message had."""
+"""The header of a dead letter whose body was not stored: the message's size in bytes."""
 
-_LONGEST_HEADER, _MOST_HEADERS = 1_000, 100  # that are kept of a message that is too large
+_LONGEST_HEADER, _MOST_HEADERS = 1_000, 100  # bytes kept of a message that is too large
 
 
 def limited(delivery: Delivery, max_bytes: int) -> Delivery:
-    """Return a delivery as it is, or without what makes it too large, and with a problem."""
+    """Return a delivery unchanged, or without its oversized part and with a problem."""
     message = delivery.message
     size = len(message.body)
     if message.headers:
@@ -30,7 +30,7 @@ def limited(delivery: Delivery, max_bytes: int) -> Delivery:
 def _cut(message: Incoming, size: int, max_bytes: int) -> Incoming:
     small = [(n, v) for n, v in message.headers.items() if len(n) + len(v) <= _LONGEST_HEADER]
     headers = {**dict(small[:_MOST_HEADERS]), BODY_BYTES: str(size)}
-    if message.offset is None and ID not in headers:  # two that are too large are two dead letters
+    if message.offset is None and ID not in headers:  # two are two dead letters
         headers[ID] = hash_id(message.topic, message.body)
     problem = (
         f"it has {size} bytes, more than max_bytes ({max_bytes}), so its body was not "
@@ -40,7 +40,7 @@ def _cut(message: Incoming, size: int, max_bytes: int) -> Incoming:
 
 
 class _Cut:
-    """The delivery of a message of which only a part is handed on."""
+    """The delivery of a message that is passed on in part."""
 
     __slots__ = ("_delivery", "message")
 

@@ -1,15 +1,15 @@
-"""Several events in one transaction: each accepted, then handled, one commit for all of them.
+"""Several events in one transaction: each is accepted, then handled; one commit for all of them.
 
-Every event is accepted right before its own handler, never all of them at the start: a handler that
-commits, against all advice, then commits no row of a message whose effect has not happened.
+Each event is accepted right before its own handler, never all at the start: a handler that commits,
+against the rules, then commits no inbox row of an event whose effect has not happened.
 
-If anything goes wrong the whole transaction is rolled back and nobody is to blame: which of them
-failed shows when each is handled by itself. Deadlocks and other conflicts end that way too, so that
-the next try holds the locks of one event only. A handler that left the transaction and went on in
-autocommit mode is not run again, because what it did may be committed (`refused`).
+If anything fails, the whole transaction is rolled back and no event is charged: handling each
+individually shows which one fails. Deadlocks and other conflicts end the same way, so that the next
+attempt holds the locks of one event only. A handler that left the transaction and continued in
+autocommit mode is not run again, because its effects may be committed (`refused`).
 
-A thread cannot be stopped. One that hangs past the limit keeps its transaction open, and in it the
-notes of those that it accepted before: `held` are their ids, for as long as that lasts.
+A thread cannot be stopped. One that is stuck past the limit keeps its transaction open, including
+the inbox rows of events that it accepted before: `held` are their ids while that lasts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Job(NamedTuple):
 
 
 class _PartedError(Exception):
-    """What was begun together cannot end together."""
+    """Events that were started together cannot finish together."""
 
 
 async def run_together(
@@ -66,11 +66,11 @@ async def run_together(
     may_go_on: Callable[[Record], bool],
     refused: dict[str, Outcome],
 ) -> list[Outcome] | None:
-    """Run async handlers in one transaction, in this order; the limit is for all of them.
+    """Run async handlers in one transaction, in this order; the time limit covers all of them.
 
-    Before each of them `may_go_on` is asked: its lane may be another's by now. None: it was rolled
-    back, or its end is unknown; handle each event by itself. If the transaction could not be
-    opened, nothing has run, and each event has that outcome.
+    `may_go_on` is called before each of them, since the lane may be lost by then. None: the
+    transaction was rolled back, or its outcome is unknown; handle each event individually. If the
+    transaction could not be opened, nothing has run, and every event gets that outcome.
     """
     run, ends = Run(), list[Outcome]()
 
@@ -80,11 +80,11 @@ async def run_together(
             _check(may_go_on(record), "what was begun may not go on")
             try:
                 await effect(run, handler, record, acceptance, tx, prefix)
-            except AutocommitError:  # the one before has left the transaction
+            except AutocommitError:  # the previous handler has left the transaction
                 await look_back(run)
                 raise
             if not run.is_repeat and not await run.adapter.is_open():
-                await look_back(run)  # now, while it is known who has ended it
+                await look_back(run)  # now, while it is known which handler ended it
             ends.append(run.outcome())
         await look_back(run)
 
@@ -103,7 +103,7 @@ async def run_together_in_thread(
     held: set[str],
     refused: dict[str, Outcome],
 ) -> list[Outcome] | None:
-    """Do in a thread what `run_together` does."""
+    """The same as `run_together`, in a thread."""
     run, ends, over = Run(), list[Outcome](), threading.Event()
 
     def work(tx: Any) -> None:
@@ -136,7 +136,7 @@ async def run_together_in_thread(
 
     outcome = await run_in_thread(run, work, watched, limit_seconds, threads, in_hand)
     if outcome.verdict is not Verdict.CONFIRMED and run.phase is not Phase.OPENING:
-        ids = frozenset(job.record.id for job in jobs[: len(ends)])  # not the one that hangs
+        ids = frozenset(job.record.id for job in jobs[: len(ends)])  # all but the stuck one
         held |= ids
         if over.is_set():
             held -= ids
@@ -152,7 +152,7 @@ def _check(holds: bool, otherwise: str) -> None:
 def _refuse(
     run: Run, jobs: Sequence[Job], ends: Sequence[Outcome], refused: dict[str, Outcome]
 ) -> None:
-    """Remember the event whose handler left the transaction: the last one that has run."""
+    """Remember the event whose handler left the transaction: the last one that ran."""
     if isinstance(run.failure, OutsideTransactionError):
         is_over = run.phase is Phase.RUNNING and len(ends) < len(jobs)  # it raised
         culprit = jobs[len(ends) if is_over else len(ends) - 1]

@@ -1,16 +1,16 @@
-"""Believe the database, not the handler: what may be committed after a handler has returned.
+"""Checks with the database, before the commit, that a handler's transaction is intact.
 
-A handler may swallow a database error, commit, roll back, or roll back and go on. So before the
-commit the transaction itself is asked whether it is the one in which the event was accepted, and
-whether the row that says so is in it. PostgreSQL answers the COMMIT of an aborted transaction with
-a rollback, which no driver reports: the question fails there, so such a COMMIT is never sent.
+A handler may swallow a database error, commit, roll back, or roll back and go on. Before the
+commit postroom therefore asks the transaction whether it is the one that accepted the event, and
+whether the inbox row is in it. PostgreSQL answers the COMMIT of an aborted transaction with
+a rollback that no driver reports: the check fails there, so such a COMMIT is never sent.
 
     still open            commit: CONFIRMED
     committed by handler  its effect and the row are durable: CONFIRMED, and an error is logged,
-                          once for each handler. If what it did after its commit is lost: REJECTED
+                          once for each handler. If work after its commit is lost: REJECTED
     rolled back           and another transaction is open, which is rolled back: FAILED
-                          and none is open: what came after may be committed: REJECTED, so that it
-                          happens once at most
+                          and none is open: later effects may be committed: REJECTED, so that they
+                          happen at most once
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ AFTERWARDS = (
 
 
 class RolledBackError(TransactionError):
-    """The transaction of a run is gone, and nothing of the run can have been committed."""
+    """The run's transaction has ended, and nothing of it can have been committed."""
 
 
 class OutsideTransactionError(TransactionError):
-    """The transaction of a run is gone, and a part of the run may have been committed."""
+    """The run's transaction has ended, and a part of the run may have been committed."""
 
 
 def may_commit(standing: Standing, names: Iterable[str]) -> bool:
-    """Say whether the transaction is still that of the run; False: the handler has committed it.
+    """Return whether the transaction is still the run's; False: the handler has committed it.
 
-    Raises if it was rolled back. `names` are the handlers that have run in it.
+    Raises if it was rolled back. `names` are the handlers that ran in it.
     """
     match standing:
         case Standing.HELD:
@@ -73,10 +73,10 @@ def may_commit(standing: Standing, names: Iterable[str]) -> bool:
 def is_outside_transaction(
     adapter: AsyncTransaction | SyncTransaction, error: BaseException
 ) -> bool:
-    """Say whether a handler that raised has left its transaction before, for autocommit mode.
+    """Return whether a handler that raised had already left its transaction for autocommit mode.
 
-    Asks nobody but the driver. Databases end a transaction by themselves, too: then the error that
-    told the handler so is the one to judge.
+    Asks only the driver. Databases also end transactions on their own: then the error that the
+    handler received decides.
     """
     if is_conflict(error) or has_no_room(error) or _breaks_constraint(error):
         return False
@@ -84,13 +84,13 @@ def is_outside_transaction(
         adapter.check()
     except AutocommitError:
         return True
-    except Exception:  # it cannot say; the error of the handler is the one to judge
+    except Exception:  # cannot be determined; the handler's error decides
         return False
     return False
 
 
 def _breaks_constraint(error: BaseException) -> bool:
-    """Say whether SQLite refused a row: with ON CONFLICT ROLLBACK that ends the transaction."""
+    """Return whether SQLite refused a row: with ON CONFLICT ROLLBACK that ends the transaction."""
     found = getattr(error, "orig", None) or error
     return getattr(found, "sqlite_errorcode", 0) & 0xFF == _SQLITE_CONSTRAINT
 
@@ -98,7 +98,7 @@ def _breaks_constraint(error: BaseException) -> bool:
 def outside_transaction_error(
     standing: Standing, names: Iterable[str], error: BaseException
 ) -> OutsideTransactionError:
-    """Return what to raise for a handler that ended its transaction, went on, and raised this."""
+    """Return the error for a handler that ended its transaction, went on, and raised this."""
     if standing is Standing.COMMITTED:
         tell_committed(names)
         return OutsideTransactionError(AFTERWARDS.format(error=short_error(error)))
@@ -106,7 +106,7 @@ def outside_transaction_error(
 
 
 def tell_committed(names: Iterable[str]) -> None:
-    """Log, once for each of these handlers, that one of them commits."""
+    """Log, once per handler, that one of these handlers commits."""
     fresh = sorted(set(names) - _told)
     if fresh:
         _told.update(fresh)

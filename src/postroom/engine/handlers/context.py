@@ -1,9 +1,9 @@
-"""What a handler knows of its event's history, and how what it adds continues that history (S3.1).
+"""The causation of a handler's event, and of the events that the handler adds.
 
-An event added through the context inherits the correlation id of the event that is being handled,
-and its causation path is that event's, extended by [module, type]: this module acted on that type.
-A path that would bite its own tail, or grow too long, is refused with CausationError: two modules
-that answer each other for ever are stopped at the second round.
+An event added through the context inherits the correlation id of the event being handled. Its
+causation path is that event's path, extended by [module, type]: this module reacted to that type. A
+path that contains a cycle, or grows too long, is refused with CausationError: two modules that
+answer each other endlessly are stopped in the second round.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class _Context:
 
     @property
     def correlation_id(self) -> str:
-        """The id that all events of one story share; a story begins with an event that has none."""
+        """The id shared by all events with the same origin; an event without one starts its own."""
         return self.event.correlation_id or self.event.id
 
     @property
     def causation_path(self) -> tuple[tuple[str, str], ...]:
-        """The path that events added here get. Raises CausationError for a loop."""
+        """The path for events added here. Raises CausationError for a loop."""
         return check_causation([*self.event.causation_path, (self.module, self.event.type)])
 
     def caused(self, event: Event) -> Event:
-        """Return the event with this history; a correlation id of its own stays."""
+        """Return the event with this history; its own correlation id, if any, stays."""
         return replace(
             event,
             correlation_id=event.correlation_id or self.correlation_id,
@@ -47,7 +47,7 @@ class Context(_Context):
     """Given to an async handler as its third argument.
 
     module    the name of the handlers
-    event     what is being handled
+    event     the event being handled
     tx        the open transaction
     """
 
@@ -73,10 +73,10 @@ class SyncContext(_Context):
 
 
 def takes_context(function: Callable[..., Any]) -> bool:
-    """Say whether a handler has a third parameter that wants to be filled."""
+    """Return whether a handler has a third parameter to be filled."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):  # a builtin: it has no signature to look at
+    except (TypeError, ValueError):  # a builtin: its signature cannot be inspected
         return False
     by_place = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     third = by_place[2] if len(by_place) > 2 else None

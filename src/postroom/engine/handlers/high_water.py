@@ -1,8 +1,8 @@
-"""The high-water mark of strict keys: effects once, without a window (I4).
+"""The high-water mark of strict keys: effects happen once, without a deduplication window (I4).
 
-A strict outbox numbers the events of a key without a gap. A consumer that keeps the last number it
-has done, in the transaction that does the work, needs to remember nothing else: the next number is
-new, a lower one is a repeat however old it is, and a higher one says that something is missing.
+A strict outbox numbers the events of a key without a gap. A consumer that stores the last number it
+has done, in the transaction of the effect, needs nothing else: the next number is new, a lower one
+is a repeat however old, and a higher one means that events are missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Start = Literal["here", "first"]
 
 
 class Gate(NamedTuple):
-    """What is asked of an event: its number, and the counter of its key."""
+    """The number of an event, and the counter of its key."""
 
     counter: str
     key_hash: bytes
@@ -35,8 +35,8 @@ class GapError(TransactionError):
 def gate_of(consumer: str, record: Record, start: Start) -> Gate | None:
     """Return the gate of an event; None if it has no number.
 
-    The counter is one for (consumer, outbox, topic, key): a restored outbox counts afresh (W9), and
-    its id is in the name.
+    The counter belongs to (consumer, outbox, topic, key): a restored outbox counts from the
+    beginning (W9), and its id is part of the name.
     """
     if record.kseq is None:
         return None
@@ -49,7 +49,7 @@ def gate_of(consumer: str, record: Record, start: Start) -> Gate | None:
 def admit(tx: AsyncTransaction | SyncTransaction, gate: Gate) -> Steps[bool]:
     """Move the mark to this event's number; False: it was done before. Raises GapError.
 
-    The counter's row is locked until the transaction ends, so that repeats at once take turns.
+    The counter's row is locked until the transaction ends, so concurrent repeats take turns.
     """
     name, key_hash, number, start = gate
     (value,) = yield tx.count_up([Counter(name, key_hash, 1)])
@@ -58,7 +58,7 @@ def admit(tx: AsyncTransaction | SyncTransaction, gate: Gate) -> Steps[bool]:
     if value > number:
         yield tx.count_up([Counter(name, key_hash, -1)])
         return False
-    if value == 1 and start == "here":  # the first one that this consumer sees of the key
+    if value == 1 and start == "here":  # the first event of the key that this consumer receives
         yield tx.count_up([Counter(name, key_hash, number - 1)])
         return True
     raise GapError(

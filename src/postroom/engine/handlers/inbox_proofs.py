@@ -1,8 +1,8 @@
-"""Whether the notes of handlers are in the store that settles their events.
+"""Whether the inbox rows of handlers are in the store that settles their events.
 
-Where they are, a settle asks for them, so that an effect which the database has lost since is not
-taken for done. In the store's own transactions they are. With transactions of your own they may be
-in another database: the first effects tell, by a question to the store.
+If they are, a settle checks them, so that an effect that the database has lost does not count as
+done. The store's own transactions always write there. Transactions from the user may belong to
+another database: postroom asks the store for the first inbox rows to find out.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ NOT_THERE = Outcome(
 
 
 class Store(Protocol):
-    """What is asked."""
+    """The part of a store that is used here."""
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]: ...
 
 
 class Home:
-    """What is known of the transactions that async and sync handlers were given."""
+    """Whether async and sync handlers' own transactions write to the store."""
 
     def __init__(self) -> None:
         self._known: dict[bool, bool] = {}
         self._asked: dict[bool, int] = {}
 
     def is_known(self, is_async: bool) -> bool:
-        """Say whether nothing needs to be asked any more."""
+        """Return whether the answer is known."""
         return is_async in self._known
 
     async def knows(self, is_async: bool, proof: Proof, store: Store | None) -> bool:
-        """Say whether the store holds what these handlers write; asks at most a few times."""
+        """Return whether the store holds these handlers' inbox rows; asks a few times at most."""
         known = self._known.get(is_async)
         if known is not None or store is None:
             return bool(known)
         try:
             found = bool(await store.holds([proof]))
-        except StoreError:  # it may not look there, or cannot now
+        except StoreError:  # no permission to look there, or temporarily impossible
             found = False
         self._asked[is_async] = self._asked.get(is_async, 0) + 1
         if found or self._asked[is_async] >= _QUESTIONS:

@@ -1,4 +1,4 @@
-"""What of a batch can be handled now: the first event of each key, alone or with company."""
+"""Picks from a batch the events to handle next: the first of each key, alone or together."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ Key = deque[Record]  # the events of one key, in order
 
 
 class KeyBatches:
-    """Hands out keys, whose first events may share a transaction, until all of them are done.
+    """Returns keys whose first events may share a transaction, until all events are done.
 
-    company     with whom an event can share; None: it needs its own transaction
-    most        so many share one
-    places      so many transactions go on side by side: the keys are shared out among them
+    company     which events an event can be batched with; None: it needs its own transaction
+    most        maximum number of events in a transaction
+    places      number of concurrent transactions, among which the keys are divided
     """
 
     def __init__(
@@ -30,7 +30,7 @@ class KeyBatches:
     ) -> None:
         self._transaction_kind = transaction_kind
         self._waiting: dict[TransactionKind | None, deque[Key]] = {}
-        self.outage = False  # nothing further is to be begun
+        self.outage = False  # start nothing more
         keys: dict[bytes, Key] = {}
         for record in batch:
             keys.setdefault(record.key_hash, deque()).append(record)
@@ -40,7 +40,9 @@ class KeyBatches:
         self._most = min(most, ceil(len(keys) / places))
 
     def take(self) -> list[Key]:
-        """Return keys whose first events go together: one, if it needs its own transaction."""
+        """Return keys whose first events are handled together; a single one if it needs its own
+        transaction.
+        """
         for transaction_kind, line in self._waiting.items():
             if line:
                 most = 1 if transaction_kind is None else self._most
@@ -48,7 +50,7 @@ class KeyBatches:
         return []
 
     def put_back(self, key: Key) -> None:
-        """Its first event is done; the next of them can go at once."""
+        """The first event of the key is done; the next one can be handled at once."""
         self._line(key).appendleft(key)
 
     def _line(self, key: Key) -> deque[Key]:

@@ -1,4 +1,4 @@
-"""Who may run now: many side by side, or one alone."""
+"""Limits concurrency: many runs side by side, or one alone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 
 
 class SharedLimiter:
-    """Lets up to `size` runs in side by side, or one that must be alone.
+    """Admits up to `size` concurrent runs, or one exclusive run.
 
-    Whoever waits to be alone goes before those who wait to share, and those who waited while it
-    was alone go before the next one: neither kind starves the other.
+    A waiting exclusive run goes before waiting shared runs, and shared runs that waited during an
+    exclusive one go before the next exclusive one: neither kind starves the other.
     """
 
     def __init__(self, size: int) -> None:
@@ -36,7 +36,7 @@ class SharedLimiter:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Run while nobody else does."""
+        """Run exclusively."""
         if self._alone or self._running or self._solitary:
             await self._wait(self._solitary, alone=True)
         else:
@@ -52,7 +52,7 @@ class SharedLimiter:
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # let in and cancelled in the same moment
+            if turn.done() and not turn.cancelled():  # admitted and cancelled at the same moment
                 if alone:
                     self._leave_alone()
                 else:
@@ -86,7 +86,7 @@ class SharedLimiter:
 
     @staticmethod
     def _let_in(queue: deque[asyncio.Future[None]]) -> bool:
-        """Let the first in who has not been cancelled meanwhile; say whether there was one."""
+        """Admit the first waiter that was not cancelled; return whether there was one."""
         waiting = next((turn for turn in queue if not turn.done()), None)
         if waiting is None:
             return False

@@ -1,7 +1,7 @@
-"""The names by which an inbox knows handlers, and what must be right before one is registered.
+"""The names of handlers in the inbox, and the checks when a handler is registered.
 
 An inbox row belongs to `<service>/<handler>`. Two services that share a table and a name would take
-each other's messages for repeats, and a service that changes its name does old ones again.
+each other's messages for repeats, and a service that changes its name handles old messages again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNNAMED = Outcome(
 
 
 def unbound(option: str) -> Outcome:
-    """Say that there is nothing to run in."""
+    """Raise the error for handlers without transactions."""
     return Outcome(
         Verdict.MISCONFIGURED,
         f"handlers have no transactions to run in: pass {option}=… (or False for none), "
@@ -39,10 +39,10 @@ def check_name(what: str, name: object) -> None:
 
 
 def name_in_relay(stream: str | None, *, own_factory: bool) -> str | None:
-    """Return the name of handlers that were given none, as the destination of a relay.
+    """Return the name of unnamed handlers as the destination of a relay.
 
-    The events of a stream are for one destination, so its name is enough in the store's own inbox.
-    The inbox of another database may know another service by it.
+    A stream has one destination, so the stream's name is unique in the store's own inbox. In the
+    inbox of another database, another service may use the same name.
     """
     if stream is None:
         return None
@@ -56,7 +56,7 @@ def name_in_relay(stream: str | None, *, own_factory: bool) -> str | None:
 
 
 def handler_of(function: Callable[..., Any], name: str | None, service: str) -> Handler:
-    """Return the handler that a function is. Raises ConfigError for what is none."""
+    """Return the handler for a function. Raises ConfigError if it cannot be one."""
     if not callable(function):
         raise ConfigError(f"a handler must be a function (event, tx), not {function!r}")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):

@@ -1,17 +1,17 @@
-"""One handler, one event: a transaction, `accept` first, the effect, a look back, the commit.
+"""One handler, one event: open a transaction, `accept`, run the handler, check, commit.
 
-Where it goes wrong decides the outcome. Before the handler has begun, it is nobody's fault
-(OUTAGE, or MISCONFIGURED if the transaction is of the wrong kind). While it runs, it is the
-event's (FAILED, REJECTED). At the commit nobody knows (UNKNOWN): if the effect happened,
-`accept` keeps the next attempt from repeating it. An `accept` that hangs waits for the lock of
-another run of the same event, here or in another process: MISCONFIGURED, which spends no attempt,
-raises an alarm and lets the others go on.
+The phase of a failure decides the outcome. Before the handler starts it is not the event's fault
+(OUTAGE, or MISCONFIGURED if the transaction is of the wrong kind). While the handler runs it is
+(FAILED, REJECTED). At the commit the outcome is UNKNOWN: if the effect happened, `accept` keeps the
+next attempt from repeating it. An `accept` that does not return waits for the lock of another run
+of the same event, here or in another process: MISCONFIGURED, which spends no attempt, raises an
+alarm and does not hold up other events.
 
-When the handler has returned, the transaction is asked whether the row of `accept` is still in it,
-before anything is committed (see `standing`).
+When the handler has returned, and before the commit, postroom checks that the row of `accept` is
+still in the transaction (see `commit_check`).
 
 A transaction that lost against another one (a deadlock, a write conflict, a serialization failure)
-is run again as a whole, a few times, at no cost to the event (I2).
+is repeated a few times, without an attempt (I2).
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ from postroom.transactions.conflicts import has_no_room, is_conflict, refuses_va
 
 AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
 SyncFactory = Callable[[], AbstractContextManager[Any]]
-_CONFLICTS = 5  # runs that may be lost to other transactions, one after the other
+_CONFLICTS = 5  # consecutive runs that may be lost to conflicts
 
-# An event with several handlers has the worst of their outcomes. What spends no attempt comes
-# first: an event is not charged, and never buried, while one of its handlers had no chance to run.
+# An event with several handlers gets the worst of their outcomes. Outcomes that spend no attempt
+# come first: an event is not charged, and never buried, while one of its handlers could not run.
 _WORST_FIRST = (
     Verdict.OUTAGE,
     Verdict.MISCONFIGURED,
@@ -69,7 +69,7 @@ _WORST_FIRST = (
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A registered function `(event, tx)`, and the name under which the inbox knows it."""
+    """A registered function `(event, tx)`, and its name in the inbox."""
 
     name: str
     call: Callable[..., Any]
@@ -78,7 +78,7 @@ class Handler:
 
 
 class Phase(Enum):
-    """How far a run has come."""
+    """The progress of a run."""
 
     OPENING = "opening the transaction"
     ACCEPTING = "accepting the event"
@@ -87,18 +87,18 @@ class Phase(Enum):
 
 
 class _LateError(Exception):
-    """The time limit was over before the commit: roll back."""
+    """The time limit expired before the commit: roll back."""
 
 
 class Race:
-    """Between a handler's commit and its time limit: exactly one of them wins (H3)."""
+    """A race between a handler's commit and its time limit: exactly one of them wins (H3)."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._winner: str | None = None
 
     def claim_commit(self) -> bool:
-        """Ask for leave to commit; from then on the limit can only wait for the result."""
+        """Ask for permission to commit; from then on the limit can only wait for the result."""
         return self._win("commit")
 
     def call_time(self) -> bool:
@@ -113,7 +113,7 @@ class Race:
 
 
 class Run:
-    """The facts of one run, kept up to date while it goes on."""
+    """The facts of one run, updated while it goes on."""
 
     __slots__ = (
         "adapter",
@@ -132,12 +132,12 @@ class Run:
         self.is_repeat = False
         self.lost_to_another = False
         self.committed_itself = False
-        self.adapter: Any = None  # of the transaction, for as long as it lasts
-        self.proofs: list[Proof] = []  # what was written for the events that were new
+        self.adapter: Any = None  # of the transaction, while it is open
+        self.proofs: list[Proof] = []  # inbox rows written for new events
         self.names: list[str] = []  # their handlers
 
     def outcome(self, raised: BaseException | None = None) -> Outcome:
-        """Judge the run by what happened first, and where."""
+        """Derive the outcome from what happened first, and where."""
         error = self.failure or raised
         if error is None:
             return REPEAT if self.is_repeat else CONFIRMED
@@ -151,13 +151,13 @@ class Run:
             self.lost_to_another = is_conflict(error)
             if has_no_room(error):
                 return Outcome(Verdict.MISCONFIGURED, f"the database: {short_error(error)}")
-            if refuses_values(error):  # never an outage, and a COMMIT that was refused is no secret
+            if refuses_values(error):  # never an outage: a refused COMMIT is a known outcome
                 return Outcome(Verdict.FAILED, short_error(error))
         if self.phase is Phase.COMMITTING:
             return Outcome(Verdict.UNKNOWN, short_error(error))
         if self.phase is Phase.RUNNING:
             return _verdict_of(error)
-        if isinstance(error, TransactionError):  # not a transaction, or one that commits by itself
+        if isinstance(error, TransactionError):  # not a transaction, or one in autocommit mode
             return Outcome(Verdict.MISCONFIGURED, short_error(error))
         return Outcome(Verdict.OUTAGE, f"{self.phase.value}: {short_error(error)}")
 
@@ -171,7 +171,7 @@ def _verdict_of(error: BaseException) -> Outcome:
             return Outcome(Verdict.REJECTED, _said(error, "rejected by its handler"))
         case OutsideTransactionError():
             return Outcome(Verdict.REJECTED, str(error))
-        case CausationError():  # it would bite its tail the next time, too
+        case CausationError():  # the causation loop would occur again
             return Outcome(Verdict.REJECTED, short_error(error))
         case _:
             return Outcome(Verdict.FAILED, short_error(error))
@@ -185,7 +185,7 @@ def _said(signal: Exception, otherwise: str) -> str:
 
 
 def _wish(after: Any) -> float | None:
-    """Return the wait that a handler asked for, if it is one; else the policy's will do."""
+    """Return the delay that a handler asked for, if it is valid; otherwise the policy decides."""
     try:
         seconds = float(after)
     except (TypeError, ValueError, OverflowError):
@@ -237,10 +237,10 @@ async def run_once(
     factory: AsyncFactory | None,
     limit_seconds: float,
 ) -> Outcome:
-    """Do the work in a transaction and commit it, within the limit; says what became of it."""
+    """Run in a transaction and commit it, within the time limit; returns the outcome."""
     try:
         async with (
-            asyncio.timeout(limit_seconds * 3) as last,  # for a rollback that hangs
+            asyncio.timeout(limit_seconds * 3) as last,  # for a rollback that does not return
             asyncio.timeout(limit_seconds) as deadline,
         ):
             if factory is None:
@@ -249,7 +249,7 @@ async def run_once(
             async with factory() as tx:
                 try:
                     await work(tx)
-                    if deadline.expired():  # the handler has swallowed its cancellation
+                    if deadline.expired():  # the handler swallowed its cancellation
                         raise _LateError
                 except BaseException as error:
                     run.failure = error
@@ -260,11 +260,11 @@ async def run_once(
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
-            raise  # the relay stops at once
+            raise  # the relay is killed
         return run.outcome(error)  # the handler awaited something that was cancelled
     except (KeyboardInterrupt, GeneratorExit):
-        raise  # the process is to end, or nobody runs this coroutine any more
-    except BaseException as error:  # also what a Rust extension raises when it panics
+        raise  # the process is ending, or the coroutine was closed
+    except BaseException as error:  # also a panic of a Rust extension
         if deadline.expired() or last.expired():
             return _expired(run.phase, limit_seconds)
         return run.outcome(error)
@@ -278,7 +278,7 @@ async def effect(
     tx: Any,
     prefix: str,
 ) -> None:
-    """Accept an event and, if it is new, run its handler; without a mark, only that."""
+    """Accept an event and, if it is new, run its handler; without a mark, only run the handler."""
     run.is_repeat = False
     if acceptance is not None:
         run.phase = Phase.ACCEPTING
@@ -306,13 +306,13 @@ async def effect(
 
 
 async def look_back(run: Run) -> None:
-    """Ask the database, before the commit, whether it may be committed; raises if not."""
+    """Check with the database, before the commit, that it may be committed; raises if not."""
     if run.proofs:
         run.committed_itself = not may_commit(await run.adapter.standing(run.proofs), run.names)
 
 
 def look_back_sync(run: Run) -> None:
-    """Do in a thread what `look_back` does."""
+    """The same as `look_back`, in a thread."""
     if run.proofs:
         run.committed_itself = not may_commit(run.adapter.standing(run.proofs), run.names)
 
@@ -323,7 +323,9 @@ def _note(run: Run, handler: Handler, acceptance: Acceptance | Gate) -> None:
 
 
 def _pause(lost: int) -> float:
-    """Return seconds to wait after so many lost runs; random, or two of them meet again."""
+    """Return the seconds to wait after this many lost runs; random, so that two runs do not collide
+    again.
+    """
     return random.uniform(0.001, 0.01 * 2**lost)
 
 
@@ -331,7 +333,7 @@ def _expired(phase: Phase, limit_seconds: float) -> Outcome:
     match phase:
         case Phase.OPENING:
             verdict = Verdict.OUTAGE
-        case Phase.ACCEPTING:  # it waits for a lock: of an earlier run that hangs, or of another
+        case Phase.ACCEPTING:  # it waits for a lock: of an earlier stuck run, or of another process
             verdict = Verdict.MISCONFIGURED
         case Phase.COMMITTING:
             verdict = Verdict.UNKNOWN
@@ -354,7 +356,7 @@ async def run_sync(
 ) -> Outcome:
     """Run a sync handler in a thread.
 
-    A thread cannot be stopped: one that is too late goes on, but it can no longer commit.
+    A thread cannot be stopped: one past its time limit goes on, but can no longer commit.
     """
     asked = None if factory is None else acceptance
     for lost in range(_CONFLICTS):
@@ -379,7 +381,7 @@ async def run_in_thread(
     threads: Threads,
     in_hand: Callable[[], str],
 ) -> Outcome:
-    """Do in a thread what `run_once` does; `in_hand` tells the event that its handler has now."""
+    """The same as `run_once`, in a thread; `in_hand` returns the event being handled."""
     race = Race()
     try:
         future = await threads.start(lambda: _work(run, work, factory, race), limit_seconds)
@@ -395,11 +397,11 @@ async def run_in_thread(
                 return _expired(Phase.COMMITTING, limit_seconds)
         return future.result()
     finally:
-        race.call_time()  # when this task was cancelled; otherwise it changes nothing any more
+        race.call_time()  # if this task was cancelled; otherwise it has no effect
 
 
 def _watch(phase: Phase, event: str, future: asyncio.Future[Outcome], threads: Threads) -> None:
-    """Keep an event from being run again while its run hangs; a connection has its own limit."""
+    """Keep an event from being run again while its run is stuck; a connection has its own limit."""
     if phase is not Phase.OPENING:
         threads.watch(event, future, phase.value, is_running=phase is Phase.RUNNING)
 
@@ -407,8 +409,8 @@ def _watch(phase: Phase, event: str, future: asyncio.Future[Outcome], threads: T
 def hanging(hang: Hang) -> Outcome:
     """Return the outcome of an event whose last run has not ended: it is not started again.
 
-    Its own handler hangs: an attempt is spent, so that the event is buried by the rules. A
-    statement of ours hangs: only the database can say what becomes of it.
+    If its handler is stuck, an attempt is spent, so that the event is eventually buried. If a
+    statement of postroom's own is stuck, the outcome depends on the database.
     """
     verdict = Verdict.FAILED if hang.is_running else Verdict.MISCONFIGURED
     return Outcome(
@@ -452,7 +454,7 @@ def effect_sync(
     tx: Any,
     prefix: str,
 ) -> None:
-    """Do in a thread what `effect` does."""
+    """The same as `effect`, in a thread."""
     run.is_repeat = False
     if acceptance is not None:
         run.phase = Phase.ACCEPTING

@@ -1,4 +1,4 @@
-"""What handlers share while they run: limiter, threads, and what is known of events."""
+"""State that handlers share while they run: limiter, threads, and facts about events."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _MOST_PARTED = 10_000
 
 
 class HandlerRuntime:
-    """Where handlers run: the limits that all twins of one Handlers share, on one event loop.
+    """Limits and state that all bound copies of one Handlers share, on one event loop.
 
-    parted      ids of events whose company failed: they are handled by themselves the next time
-    held        ids of events whose notes a thread holds that hangs past its limit
-    refused     what became of events, by id, whose handlers must not run again
+    parted      ids of events whose batch failed: they are handled individually next time
+    held        ids of events whose inbox rows are held by a thread stuck past its time limit
+    refused     outcomes, by id, of events whose handlers must not run again
     """
 
     def __init__(self, concurrency: int, name: str) -> None:
@@ -33,12 +33,12 @@ class HandlerRuntime:
         self._renew()
 
     def part(self, ids: Iterable[str]) -> None:
-        """Remember these; the oldest are forgotten when there are too many of them."""
+        """Remember these; the oldest are dropped beyond the limit."""
         self.run_alone |= dict.fromkeys(ids)
         _cut(self.run_alone)
 
     def witness(self, handler: str, id: str, outcome: Outcome) -> None:  # noqa: A002
-        """Log if a handler has failed and the event is done all the same.
+        """Log if a handler failed although its event is done.
 
         Then it committed before it failed, and the rest of its work is lost.
         """
@@ -51,7 +51,7 @@ class HandlerRuntime:
                 tell_committed([handler])
 
     def enter(self) -> None:
-        """Begin afresh on another event loop: what the last one left undone is gone with it."""
+        """Reset the state on another event loop: unfinished work of the last loop is gone."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self.threads.close()
@@ -67,6 +67,6 @@ class HandlerRuntime:
 
 
 def _cut(remembered: dict[Any, None]) -> None:
-    """Forget the oldest where there are too many of them."""
+    """Drop the oldest entries beyond the limit."""
     while len(remembered) > _MOST_PARTED:
         del remembered[next(iter(remembered))]

@@ -1,7 +1,7 @@
-"""The tables that handlers write to beside their effects: inbox, counters, outbox.
+"""The tables that handlers write to: inbox, counters, outbox.
 
-In a store's own transactions they are that store's, always. In transactions of the user's own they
-have the same names, unless the user gave others.
+In the store's own transactions they are always the store's. In transactions from the user they have
+the same names, unless the user gave others.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Box = TypeVar("Box", Outbox, SyncOutbox)
 
 
 class Given(NamedTuple):
-    """The names that a user gave to handlers; None: those of the store."""
+    """The table names given to handlers; None: those of the store."""
 
     prefix: str | None = None
     schema: str | None = None
 
     def over(self, tables: Tables) -> Tables:
-        """Return the store's names with these in their place. Raises ConfigError for a bad one."""
+        """Return the store's names, overridden by these. Raises ConfigError for an invalid one."""
         prefix = tables.prefix if self.prefix is None else self.prefix
         schema = tables.schema if self.schema is None else self.schema
         qualify(prefix, schema)
@@ -44,7 +44,7 @@ class HandlerTables(NamedTuple, Generic[Box]):
 def tables_for(
     given: Given, outbox: Box, tables: Tables, *, own_factory: bool
 ) -> HandlerTables[Box]:
-    """Return the scope of handlers that are bound to a store with these tables."""
+    """Return the tables of handlers that are bound to a store with these tables."""
     if not own_factory:
         return HandlerTables(tables, outbox.within(tables))
     chosen = given.over(tables)
@@ -52,7 +52,7 @@ def tables_for(
 
 
 def refuse_other_names(given: Given, tables: Tables) -> None:
-    """Raise ConfigError for names that the store's own transactions cannot have."""
+    """Raise ConfigError for names that the store's own transactions cannot use."""
     if given.over(tables) != tables:
         raise ConfigError(
             f"handlers have prefix={given.prefix!r}, schema={given.schema!r}, but run in the "

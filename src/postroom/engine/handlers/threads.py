@@ -1,4 +1,4 @@
-"""Threads for sync handlers: reused, bounded, and never in the way of the process' end."""
+"""Threads for sync handlers: reused, bounded, and never in the way of process exit."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ _Job = Callable[[], None]
 
 
 class NoThreadError(Exception):
-    """Every thread is taken, for longer than one is ready to wait."""
+    """No thread became free within the time to wait."""
 
 
 class Hang(NamedTuple):
-    """A run that goes on in its thread, past its time limit."""
+    """A run that continues in its thread past its time limit."""
 
     since: datetime
     doing: str
-    is_running: bool  # the handler itself; else a statement of ours waits
+    is_running: bool  # the handler itself; otherwise a statement of postroom's
 
 
 class Threads:
     """Up to `size` daemon threads.
 
-    concurrent.futures joins its threads when the interpreter ends, so that one hung handler would
-    keep the process alive for ever; these are abandoned. A thread that hangs keeps its place.
+    concurrent.futures joins its threads at interpreter exit, so one stuck handler would
+    keep the process alive; these threads are abandoned. A stuck thread keeps its slot.
 
-    hanging    events whose runs go on past their time limit, by id: they must not be run again
-               before that ends, or each try would cost one more thread
+    hanging    events whose runs continue past their time limit, by id: they are not run again
+               until then, or each attempt would take one more thread
     """
 
     def __init__(self, size: int, name: str) -> None:
@@ -52,7 +52,7 @@ class Threads:
     def watch(
         self, event: str, future: asyncio.Future[Any], doing: str, *, is_running: bool
     ) -> None:
-        """Remember that the run of an event hangs, until it ends."""
+        """Remember that the run of an event is stuck, until it ends."""
         if future.done():
             return
         self.hanging[event] = Hang(datetime.now(UTC), doing, is_running)
@@ -85,7 +85,7 @@ class Threads:
 
         def job() -> None:
             result = context.run(call)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+            with suppress(RuntimeError):  # the loop is closed: the result is not awaited any more
                 loop.call_soon_threadsafe(self._finish, future, result)
 
         self._hire()
@@ -93,10 +93,10 @@ class Threads:
         return future
 
     def close(self) -> None:
-        """Let idle threads end now, and busy ones when they are done; waits for none."""
+        """Let idle threads end now, and busy ones when they are done; does not wait."""
         for _ in range(self._started):
             self._jobs.put(None)
-        self._jobs = SimpleQueue()  # a thread that is hired later must not meet those farewells
+        self._jobs = SimpleQueue()  # a thread started later must not see these stop markers
         self._started = 0
 
     def _finish(self, future: asyncio.Future[T], result: T) -> None:

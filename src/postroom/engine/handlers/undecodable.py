@@ -1,4 +1,4 @@
-"""A handler that failed because the body of its event cannot be decoded: it never will be."""
+"""Recognizes a handler that failed because its event's body cannot be decoded, ever."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _MAX_DEPTH = 5
 
 
 def undecodable(record: Record, error: BaseException) -> Reject | None:
-    """Return what to raise instead, if the handler failed at a body that claims to be JSON.
+    """Return the error to raise instead, if the handler failed to decode a body declared as JSON.
 
-    Only its own failure to decode counts: a body whose media type was guessed may be no JSON, and a
-    handler that does not decode it may fail for any other reason, or ask for a retry.
+    Only its own failure to decode counts: a body whose media type was guessed may not be JSON, and
+    a handler that does not decode it may fail for other reasons, or ask for a retry.
     """
     if record.content_type != JSON or not _is_of_decoding(error):
         return None
@@ -25,7 +25,7 @@ def undecodable(record: Record, error: BaseException) -> Reject | None:
 
 
 def _is_of_decoding(error: BaseException | None) -> bool:
-    """Say whether the error, or one that it was raised from, is that of a decoder."""
+    """Return whether the error, or one of its causes, is a decoding error."""
     if isinstance(error, (Retry, Reject)):
         return False
     for _ in range(_MAX_DEPTH):

@@ -1,4 +1,4 @@
-"""The mender repairs blocks from state, beside the heartbeat: it may take long (B4)."""
+"""Repairs blocks from the stored state, beside the heartbeat, because it may take long (B4)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ _FIRST_PAUSE = 0.2
 
 
 class BlockRepair(Service):
-    """Mends the lanes that the tender asks for: those just taken, and all of them now and then.
+    """Repairs the lanes that the heartbeat asks for: those just taken, and all of them
+    periodically.
 
-    Until it has come to a lane, a key that could go on may wait there; nothing is sent too early.
+    Until a lane is repaired, a key that could go on may wait there; nothing is sent too early.
     """
 
     def __init__(self, context: RelayContext) -> None:
@@ -35,7 +36,7 @@ class BlockRepair(Service):
             context.wake()
 
     async def _repair_patiently(self, lanes: set[int]) -> None:
-        """Mend; after some errors in a row it is left to the next time."""
+        """Repair; after several errors in a row it is left to the next time."""
         context, pause = self._context, _FIRST_PAUSE
         for _ in range(_TRIES):
             try:

@@ -1,4 +1,4 @@
-"""What the parts of one relay share: its store, its destination, its lanes, and its counts."""
+"""State that the services of one relay share: store, destination, lanes, and counts."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from postroom.store import Store
 
 @dataclass(slots=True)
 class Counts:
-    """What a relay has done since it started."""
+    """Counters of a relay since its start."""
 
     done: int = 0
     failed: int = 0
     dead: int = 0
-    fenced: int = 0  # outcomes thrown away because the lane was lost
+    fenced: int = 0  # outcomes discarded because the lane was lost
     vanished: int = 0  # the database lost them after they were read
-    effects_lost: int = 0  # the database lost what their handlers had committed
-    repeated: int = 0  # confirmed but not settled: the destination will see them again
+    effects_lost: int = 0  # the database lost their handlers' commits
+    repeated: int = 0  # confirmed but not settled: the destination will receive them again
 
 
 class Vitals(NamedTuple):
-    """How a relay is at this moment; `silent_seconds` is the time since its last beat."""
+    """The current state of a relay; `silent_seconds` is the time since its last heartbeat."""
 
     in_flight: int
     lanes: int
@@ -46,7 +46,7 @@ class Vitals(NamedTuple):
 
 @dataclass(slots=True)
 class RelayContext:
-    """The shared reporter of a relay's services."""
+    """State shared by a relay's services."""
 
     store: Store
     broker: Broker
@@ -60,16 +60,16 @@ class RelayContext:
     flights: list[InFlight] = field(default_factory=list)
     wakers: list[Callable[[], None]] = field(default_factory=list)
     stopping: bool = False
-    events_seen: bool = False  # the stager saw something ready in our lanes
-    beat_at: float = 0.0  # when the last beat succeeded
+    events_seen: bool = False  # the stager saw ready events in our lanes
+    beat_at: float = 0.0  # when the last heartbeat succeeded
     allotment: LaneGroups = field(init=False)
     witnesses: Witnesses = field(init=False)
     given_up: dict[int, int] = field(default_factory=dict)  # lane → token: to be released
     lost_before: dict[str, None] = field(default_factory=dict)  # events whose effects were lost
-    to_repair: set[int] = field(default_factory=set)  # lanes whose blocks the mender should look at
-    repair_blocks: asyncio.Event = field(default_factory=asyncio.Event)  # the mender should begin
+    to_repair: set[int] = field(default_factory=set)  # lanes whose blocks need repair
+    repair_blocks: asyncio.Event = field(default_factory=asyncio.Event)  # wakes the block repair
     repairing: bool = False
-    beat_now: asyncio.Event = field(default_factory=asyncio.Event)  # the tender should beat now
+    beat_now: asyncio.Event = field(default_factory=asyncio.Event)  # the heartbeat should beat now
     look_soon: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
 
     def __post_init__(self) -> None:
@@ -100,13 +100,13 @@ class RelayContext:
         self.tell(StoreTrouble(self.stream, doing, short_error(error)))
 
     def ask_to_repair(self, lanes: Collection[int]) -> None:
-        """Let the mender look at the blocks of these lanes."""
+        """Ask for a repair of the blocks of these lanes."""
         if lanes:
             self.to_repair |= set(lanes)
             self.repair_blocks.set()
 
     def wake(self) -> None:
-        """Let the workers look for work."""
+        """Wake the workers."""
         for waker in self.wakers:
             waker()
 
@@ -114,7 +114,7 @@ class RelayContext:
         return self.keeper.may_publish(lane, self.clock.monotonic())
 
     def lose(self, lanes: Collection[int]) -> None:
-        """These lanes are not ours any more: nothing of them may be settled."""
+        """These lanes are no longer ours: nothing of them may be settled."""
         if not lanes:
             return
         self.keeper.drop(lanes)
@@ -128,7 +128,7 @@ class RelayContext:
         return set[int]().union(*(flight.busy_lanes() for flight in self.flights))
 
     async def release_drained(self) -> None:
-        """Hand over the lanes that are on their way out and have nothing in flight (L4)."""
+        """Hand over lanes that are being released and have nothing in flight (L4)."""
         drained = self.keeper.drained(self.busy_lanes)
         if drained:
             self.keeper.drop(drained)
@@ -137,9 +137,9 @@ class RelayContext:
             self.tell(LanesChanged(self.stream, self.owner, "released", tuple(sorted(drained))))
 
     async def release_given_up(self) -> None:
-        """Free the lanes that this relay has lost by its own judgement, for any relay to take.
+        """Release the lanes that this relay gave up itself, for any relay to take.
 
-        One that cannot be freed, as its row is locked, ends by itself: nobody renews it.
+        A lane that cannot be released because its row is locked expires, since it is not renewed.
         """
         lanes, self.given_up = self.given_up, {}
         if lanes:
@@ -162,7 +162,7 @@ class RelayContext:
             self.wake()
 
     async def destination_answers(self) -> bool:
-        """Ask the destination whether it is there."""
+        """Check whether the destination is reachable."""
         try:
             async with asyncio.timeout(self.settings.publish_seconds):
                 await self.broker.health()
@@ -182,5 +182,5 @@ class RelayContext:
         self.recount()
 
     def recount(self) -> None:
-        """Count what was thrown away with a lost lane, for which there is no settle."""
+        """Count outcomes that were discarded with a lost lane, which are never settled."""
         self.counts.repeated = sum(flight.repeats for flight in self.flights)

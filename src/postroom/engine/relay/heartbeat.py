@@ -1,4 +1,4 @@
-"""The tender keeps a relay's lanes: it beats, takes, renews, hands over (L1, L4, L6)."""
+"""The heartbeat keeps a relay's lanes: it beats, takes, renews and hands over (L1, L4, L6)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from postroom.model.clock import Clock
 from postroom.observer import Alarm, LanesChanged
 from postroom.store import Member, Membership
 
-_HUNG_LEASES = 3  # work that is older than so many leases is given to another relay
+_HUNG_LEASES = 3  # leases; work older than this is given to another relay
 _FIRST_PAUSE = 0.05
 _ORPHAN_LEASES = 3
 _MEND_EVERY = 20  # beats
 
 
 class Patience:
-    """Asks the store although it fails now and then; the error is raised after so many seconds."""
+    """Calls the store and tolerates failures; the error is raised after this many seconds."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
@@ -45,7 +45,7 @@ class Patience:
 
 
 class Heartbeat(Service):
-    """Beats at a third of the lease; sooner while it holds less than its share."""
+    """Beats at a third of the lease; sooner while the relay holds less than its share."""
 
     def __init__(self, context: RelayContext) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Heartbeat(Service):
         self._beats = 0
         self.settled_in = False  # has held its share at least once, or nothing was free
         context.beat_at = context.clock.monotonic()
-        self.error: StoreError | None = None  # of the last beat
+        self.error: StoreError | None = None  # of the last heartbeat
         self._stalled: list[int] = []
         self._orphans_since: float | None = None
 
@@ -69,26 +69,26 @@ class Heartbeat(Service):
                 await self.heartbeat()
                 context.beat_at, self.error = context.clock.monotonic(), None
                 pauses.reset()
-                # From beginning to beginning: a lease counts from when it was asked for.
+                # Measured from start to start: a lease counts from its request.
                 rest = lease / 3 - (context.beat_at - began)
                 pause = lease / 10 if context.keeper.below_share else max(rest, lease / 10)
             except StoreError as error:
                 self.error = error
                 context.trouble("renewing leases", error)
-                await asyncio.sleep(pauses.grow())  # nobody makes it fail more often by a hurry
+                await asyncio.sleep(pauses.grow())  # whatever sets beat_now
             else:
                 await wait_for(context.beat_now, pause)
 
     async def heartbeat(self) -> None:
-        """Show up, renew, look around, act."""
+        """Beat, renew, read the membership, take or release lanes."""
         context, keeper = self._context, self._context.keeper
         if not context.breaker.is_closed and not keeper.held:
             await self._ask_destination()
         stream, owner, lease = context.stream, context.owner, context.settings.lease_seconds
         asked_at = context.clock.monotonic()
         stuck = self._hung_lanes(asked_at)
-        # Work that hangs makes a relay unwell: else it would take back at once what it gives up.
-        # One who leaves is, too: what he gives back is not for him.
+        # A relay with stuck work, or one that is stopping, reports itself unhealthy, so that it
+        # does not re-take the lanes it gives up.
         healthy = context.breaker.is_closed and not stuck and not context.stopping
         member = Member(owner, healthy, context.settings.name)
         membership = await context.store.heartbeat(stream, member, lease, keeper.tokens())
@@ -111,7 +111,7 @@ class Heartbeat(Service):
         self.settled_in = True
 
     def _tell_stalled(self) -> None:
-        """Say once which lanes stand still because another transaction has locked them."""
+        """Log once which lanes make no progress because another transaction has locked them."""
         context = self._context
         stalled = context.keeper.stalled(context.clock.monotonic())
         if stalled and stalled != self._stalled:
@@ -133,14 +133,14 @@ class Heartbeat(Service):
         elif self._orphans_since is None:
             self._orphans_since = now
         elif now - self._orphans_since > _ORPHAN_LEASES * context.settings.lease_seconds:
-            self._orphans_since = inf  # said once
+            self._orphans_since = inf  # logged once
             lanes = ", ".join(map(str, orphans))
             about = f"lanes {lanes} are held by a relay that is no longer running"
             hint = "restart that relay, or free them: see PostroomLaneWithoutOwner in the runbook"
             context.tell(Alarm(context.stream, about, hint))
 
     def _hung_lanes(self, now: float) -> set[int]:
-        settings = self._context.settings  # what has a time limit of its own gets its chance first
+        settings = self._context.settings  # work with its own time limit gets its chance first
         lease, limit = settings.lease_seconds, settings.publish_seconds
         before = now - max(_HUNG_LEASES * lease, limit + lease)
         stuck = set[int]()
@@ -150,13 +150,15 @@ class Heartbeat(Service):
         return stuck
 
     async def _ask_destination(self) -> None:
-        """Without a lane there is no event to try with: ask, or this relay stays unwell."""
+        """Without a lane there is no event to try with: ask the destination, or this relay stays
+        unhealthy.
+        """
         context = self._context
-        lost_its_try = context.breaker.state == "trying"  # with the lane of what was tried
+        lost_its_try = context.breaker.state == "trying"  # with the event's lane
         if lost_its_try or context.clock.monotonic() >= context.breaker.retry_at:
             if await context.destination_answers():
                 context.answered()
-            elif not context.breaker.is_closed:  # what was tried may have told better meanwhile
+            elif not context.breaker.is_closed:  # no answer meanwhile
                 context.breaker.failed_again(context.clock.monotonic())
 
     async def _take(self, lanes: list[int]) -> None:

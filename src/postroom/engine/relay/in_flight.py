@@ -1,9 +1,9 @@
-"""What is in flight: the book-keeping between a read and its settle, without input or output.
+"""Events in flight: the bookkeeping between a read and its settle, without input or output.
 
-A key is *busy* from the moment one of its events is admitted until the settle that tells its end
-has been committed. Reads leave busy keys out, by the list as it was when the read started (R3, B5).
-Of each key only the unbroken run of confirmed events is settled; what was confirmed behind a failed
-event is sent again (B5).
+A key is *busy* from the moment one of its events is admitted until the settle of its outcome has
+been committed. Reads leave out busy keys, by the list as it was when the read started (R3, B5). Of
+each key only the unbroken run of confirmed events is settled; events confirmed behind a failed one
+are sent again (B5).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _PROCESSING = str(State.PROCESSING)
 
 
 class KeyRun:
-    """The events of one key that are under way, in order."""
+    """The events of one key that are in flight, in order."""
 
-    # Of the class, until something happens to the run: there is one for nearly every event.
-    seen = 0  # how far it had come when it was last looked at
+    # Class attributes until something happens to the run: nearly every event has a run.
+    seen = 0  # its progress at the last check
     next = 0  # index of the first record without an outcome
-    early: dict[int, Outcome] | None = None  # outcomes that came before their turn
+    early: dict[int, Outcome] | None = None  # outcomes that arrived before their turn
     failed: tuple[Record, Outcome] | None = None
-    alone = False  # a suspect: nothing else may share its fate
-    sent = True  # handed to the destination
+    alone = False  # a suspect: it is sent alone
+    sent = True  # passed to the destination
     closed = False  # all outcomes are known; waits for its settle
-    lost = False  # the lane is gone: outcomes no longer count
+    lost = False  # the lane is lost: outcomes no longer count
     aside = False  # its outcome cannot be written for now
 
     def __init__(self, record: Record, since: float) -> None:
         self.records = [record]
         self.lane = record.lane
-        self.since = since  # admitted then, or seen to have gone on since
+        self.since = since  # admitted then, or has made progress since
 
     @classmethod
     def of_suspect(cls, record: Record, since: float) -> KeyRun:
@@ -48,7 +48,7 @@ class KeyRun:
 
 
 class PendingSettle(NamedTuple):
-    """One settle: what to write, and what its commit sets free."""
+    """One settle: the outcomes to write, and the keys that its commit frees."""
 
     settlement: Settlement
     lanes: set[int]
@@ -57,7 +57,7 @@ class PendingSettle(NamedTuple):
     alarms: list[tuple[Record, str]]
 
     def part(self, wanted: Callable[[Record], bool]) -> tuple[PendingSettle, PendingSettle]:
-        """Split it in two: what is wanted, and the rest. Keys stay whole."""
+        """Split it in two: the selected part, and the rest. Keys stay whole."""
         return self._only(wanted), self._only(lambda record: not wanted(record))
 
     def without(self, record: Record) -> PendingSettle:
@@ -82,7 +82,7 @@ class PendingSettle(NamedTuple):
 
 
 class InFlight:
-    """The events under way of one group of lanes."""
+    """The events in flight of one group of lanes."""
 
     def __init__(
         self,
@@ -101,18 +101,18 @@ class InFlight:
         self._on_answer = on_answer
         self._on_attempt = on_attempt
         self._runs: dict[bytes, KeyRun] = {}
-        self._begun: set[str] = set()  # ids: a number may be given again after a fail-over
+        self._begun: set[str] = set()  # ids: a number may be assigned again after a failover
         self._open = 0  # records without an outcome
         self._closing: list[tuple[bytes, KeyRun]] = []
         self._starts: list[tuple[Record, asyncio.Future[bool]]] = []
         self._done: list[Record] = []
-        self._claims: list[Claim] = []  # effects of what is done
+        self._claims: list[Claim] = []  # effects of done events
         self._failed: list[FailedOutcome] = []
         self._dead: list[DeadOutcome] = []
         self._returned: list[Record] = []
         self._parked: list[Record] = []
         self._alarms: list[tuple[Record, str]] = []
-        self.repeats = 0  # confirmed, but not settled: they will be seen again
+        self.repeats = 0  # confirmed, but not settled: they will be sent again
 
     # -- questions ----------------------------------------------------------------------------
     @property
@@ -140,26 +140,26 @@ class InFlight:
         return {run.lane for run in self._runs.values() if not (run.aside and run.closed)}
 
     def set_aside(self, keys: Iterable[bytes]) -> None:
-        """The outcomes of these keys cannot be written for now: nobody waits for them."""
+        """The outcomes of these keys cannot be written for now; no stop waits for them."""
         for key in keys:
             if (run := self._runs.get(key)) is not None:
                 run.aside = True
 
     def is_idle(self, lane: int) -> bool:
-        """Say whether nothing of the lane is under way, or waits to be written."""
+        """Return whether nothing of the lane is in flight or waits to be written."""
         waiting = (*self._parked, *self._returned, *self._done, *(r for r, _ in self._starts))
         return lane not in self.busy_lanes() and all(record.lane != lane for record in waiting)
 
     def note_progress(self, now: float) -> None:
-        """See which runs have gone on since the last look: those do not hang."""
+        """Record which runs have made progress since the last call: those are not stuck."""
         for run in self._runs.values():
             seen = 2 * run.next + self._is_begun(run)
             if seen != run.seen:
                 run.seen, run.since = seen, now
 
     def stuck(self, before: float) -> list[KeyRun]:
-        """Return the runs that are under way and have not gone on since that moment."""
-        turns = self._policy.counts_at_start  # what has not begun only waits for its turn
+        """Return the runs in flight that have made no progress since that moment."""
+        turns = self._policy.counts_at_start  # a run that has not started only waits for its turn
         old = (r for r in self._runs.values() if r.since < before and not r.closed)
         return [run for run in old if run.alone or not turns or self._is_begun(run)]
 
@@ -167,7 +167,7 @@ class InFlight:
         return {run.lane for run in self.stuck(before) if run.sent}  # others wait for their turn
 
     def is_begun(self, record: Record) -> bool:
-        """Say whether its start was counted, and its lane has not been lost since."""
+        """Return whether its start was counted, and its lane has not been lost since."""
         run = self._runs.get(record.key_hash)
         return run is not None and not run.lost and record.id in self._begun
 
@@ -176,12 +176,12 @@ class InFlight:
 
     # -- in -----------------------------------------------------------------------------------
     def admit(self, records: Sequence[Record], lanes: Collection[int], now: float) -> list[Record]:
-        """Open the runs of what was read in these lanes; returns what to publish, in order.
+        """Open the runs of the events read in these lanes; returns the events to publish, in order.
 
-        Followers of a blocked key are set aside to be parked; what a dead relay left `processing`
-        becomes a suspect, and its key waits for it. As a follower it is first made pending again,
-        since what is processing cannot be parked, and would be read for ever. What cannot be sent
-        as it is stored is rejected at its turn.
+        Followers of a blocked key are set aside to be parked. Events that a dead relay left
+        `processing` become suspects, and their keys wait for them. Such a follower is first made
+        pending again, since a processing event cannot be parked, and would be read over and over.
+        Events that cannot be sent as stored are rejected at their turn.
         """
         batch: list[Record] = []
         runs, fresh = self._runs, set[bytes]()
@@ -222,7 +222,7 @@ class InFlight:
         return batch
 
     def _reject(self, record: Record, flaw: str, now: float) -> None:
-        """Reject what cannot be sent, without troubling the destination."""
+        """Reject an event that cannot be sent, without calling the destination."""
         self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
         self._open += 1
         self._note(record, Outcome(Verdict.REJECTED, flaw))
@@ -238,7 +238,7 @@ class InFlight:
             self._on_suspect(record)
 
     def send_alone(self, record: Record, now: float) -> KeyRun | None:
-        """Return the run of a suspect that is about to be tried, or None if it is over."""
+        """Return the run of a suspect that is about to be tried, or None if it has ended."""
         run = self._runs.get(record.key_hash)
         if run is None or run.sent or run.closed or run.records[0].seq != record.seq:
             return None
@@ -246,7 +246,7 @@ class InFlight:
         return run
 
     def withdraw(self, record: Record) -> None:
-        """A suspect cannot be tried now (its lane is on its way to another relay): let it be."""
+        """A suspect cannot be tried now (its lane is being handed over): drop it."""
         run = self._runs.get(record.key_hash)
         if run is not None and not run.sent and not run.closed and run.records[0].seq == record.seq:
             self._open -= 1
@@ -254,7 +254,7 @@ class InFlight:
             self._on_stir()
 
     def runs_of(self, batch: Iterable[Record]) -> list[tuple[bytes, KeyRun]]:
-        """Return the runs that a batch consists of."""
+        """Return the runs of a batch."""
         keys = dict.fromkeys(record.key_hash for record in batch)
         return [(key, self._runs[key]) for key in keys]
 
@@ -280,7 +280,7 @@ class InFlight:
             ):  # fmt: skip
                 self._note(record, CONFIRMED)
                 continue
-            # What nearly always happens, without further calls: the next of its run is confirmed.
+            # The common case, without further calls: the next event of its run is confirmed.
             done.append(record)
             run.next += 1
             self._open -= 1
@@ -296,7 +296,7 @@ class InFlight:
         self._on_stir()
 
     def ended(self, runs: Iterable[tuple[bytes, KeyRun]], error: str) -> None:
-        """The publish call is over: what was not reported is unknown."""
+        """The publish call has ended: unreported events are unknown."""
         unknown = Outcome(Verdict.UNKNOWN, error)
         for key, run in runs:
             if not run.closed and self._runs.get(key) is run:
@@ -366,7 +366,7 @@ class InFlight:
         self._close(key, run)
 
     def _suspect(self, key: bytes, run: KeyRun, record: Record) -> None:
-        if record.id in self._begun:  # its attempt is counted already
+        if record.id in self._begun:  # its attempt is already counted
             self._begun.discard(record.id)
             record = record._replace(attempts=record.attempts + 1)
         for earlier in run.records:
@@ -411,7 +411,7 @@ class InFlight:
     def settled(
         self, ticket: PendingSettle, lanes: Collection[int], may_start: Callable[[int], bool]
     ) -> int:
-        """The settle was committed for these lanes; returns how many outcomes were thrown away."""
+        """The settle was committed for these lanes; returns how many outcomes were discarded."""
         fenced = 0
         if not ticket.lanes <= set(lanes):
             settlement = ticket.settlement
@@ -438,10 +438,10 @@ class InFlight:
         return fenced
 
     def forget(self, lanes: Collection[int]) -> None:
-        """These lanes are lost: outcomes of what is under way there no longer count.
+        """These lanes are lost: outcomes of their events no longer count.
 
-        A key stays busy until its publish call has ended, so that nothing of it is sent twice at
-        the same time.
+        A key stays busy until its publish call has ended, so that none of its events is sent twice
+        at the same time.
         """
         if not lanes:
             return

@@ -1,12 +1,12 @@
-"""Which worker serves which lane, and which lanes are served apart, without input or output.
+"""Assigns lanes to workers, and slow lanes to a separate worker, without input or output.
 
-A read leaves out the keys that are in flight, and the store walks past every event of theirs.
-Behind a key with 200,000 events such a read takes a hundred times as long, and all other lanes of
-the group wait for it. So a lane whose reads are slow because of such a key is served by a worker of
-its own: the walk costs the other keys of that lane, and nobody else. While the key is in flight
-that worker walks past it for a tenth of the time at most, since the database serves others, too.
+A read leaves out the keys in flight, and the store walks past all of their events. Behind a key
+with 200,000 events such a read takes a hundred times as long, and all other lanes of the group wait
+for it. A lane whose reads are slow because of such a key is therefore served by a separate worker:
+the walk costs only the other keys of that lane. While the key is in flight, that worker spends at
+most a tenth of its time walking past it, since the database serves others, too.
 
-A lane changes hands only between two reads of the worker that has it, with nothing of it in flight.
+A lane moves only between two reads of its worker, with nothing of it in flight.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from postroom.record import Record
 from postroom.store import ReadRequest
 
 SLOW_SECONDS = 0.02
-_REST = 9  # times as long as a slow read took, no other one of that lane past its busy key
-_DEEP_ROWS = 16  # fewer rows of one key are no backlog
+_REST = 9  # times the duration of a slow read, before the lane is read again past its busy key
+_DEEP_ROWS = 16  # fewer rows of one key are not a backlog
 _lane = attrgetter("lane")
 _place = attrgetter("lane", "key_hash")
 
 
 class LaneGroups:
-    """The lanes of each worker: `groups` by their number, and one more for lanes set apart."""
+    """The lanes of each worker: `groups` by number, and one more for separated lanes."""
 
     def __init__(self, groups: int) -> None:
         self._groups = groups
@@ -41,19 +41,19 @@ class LaneGroups:
         return self._groups if lane in self._apart else lane % self._groups
 
     def of(self, worker: int, lanes: Iterable[int]) -> list[int]:
-        """Return those of the lanes that this worker serves."""
+        """Return the lanes that this worker serves, out of these."""
         return [lane for lane in lanes if self.worker_of(lane) == worker]
 
     def move(self, lane: int) -> None:
-        """Hand the lane to the other worker that may serve it."""
+        """Move the lane to the other worker that may serve it."""
         self._apart ^= {lane}
 
 
 class Depths:
-    """What one worker learns from its reads: which lanes hold a deep backlog of one key.
+    """Learns from one worker's reads which lanes hold a deep backlog of one key.
 
-    is_apart    the worker serves lanes that were set apart, and gives back those that need it no
-                more; the others set apart what makes their reads slow
+    is_apart    the worker serves separated lanes, and returns those that no longer need it;
+                other workers separate the lanes that make their reads slow
     """
 
     def __init__(self, *, is_apart: bool) -> None:
@@ -66,16 +66,16 @@ class Depths:
     def learn(
         self, request: ReadRequest, found: Sequence[Record], *, more: bool, took: float, now: float
     ) -> None:
-        """Note what a read brought, whether there was more, and how many seconds it took."""
+        """Record what a read returned, whether there was more, and how many seconds it took."""
         excluded, deep = frozenset(request.exclude), self._deep
         hidden = {lane for lane, key in deep.items() if key in excluded}.intersection(request.lanes)
         for lane in request.lanes:
-            if lane not in hidden:  # the backlog of a key that was left out cannot be seen
+            if lane not in hidden:  # the backlog of a key that was left out is not visible
                 deep.pop(lane, None)
         if more:
             rows = Counter(map(_lane, found))
             for (lane, key), of_key in Counter(map(_place, found)).items():
-                # The heads of other lanes come first: a deep lane may bring a few less.
+                # The heads of other lanes come first: a deep lane may return a few less.
                 full = rows[lane] >= request.per_lane or len(found) >= request.rows
                 if full and of_key >= _DEEP_ROWS and of_key * 4 >= rows[lane] * 3:
                     deep.setdefault(lane, key)
@@ -101,9 +101,10 @@ class Depths:
     ) -> tuple[list[int], list[int]]:
         """Divide the worker's lanes into those to read and those to hand over at once.
 
-        A lane that is to leave and has something in flight drains: it is read only now and then.
-        Never would be wrong: if that key hangs, the others of its lane must go on (P1). The same
-        holds for a lane that is served apart while its deep key is among those to leave out.
+        A lane that should move and has something in flight is drained: it is read only
+        occasionally. Not reading it at all would be wrong: if that key is stuck, the others of its
+        lane must go on (P1). The same holds for a separated lane while its deep key is among those
+        left out.
         """
         self._leaving &= set(lanes)
         moving = [lane for lane in self._leaving if is_idle(lane)]
@@ -120,5 +121,5 @@ class Depths:
 
     @property
     def look_at(self) -> float | None:
-        """When lanes that drain or rest are to be read again, if there are any."""
+        """When drained or resting lanes are to be read again, if there are any."""
         return self._look_at if self._leaving or self._resting else None

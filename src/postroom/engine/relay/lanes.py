@@ -1,7 +1,7 @@
-"""Who owns which lane: the decisions, without any input or output.
+"""Lane ownership: the decisions, without input or output.
 
-Give it what a beat saw and when the beat was asked; it answers with lanes to take, lanes that were
-lost, and lanes to hand over. It never looks at a clock by itself.
+The input is the result of a heartbeat and the time it was requested; the output are lanes to take,
+lanes that were lost, and lanes to hand over. No clock is read here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import NamedTuple
 from postroom.record import LANES
 from postroom.store import Membership
 
-_SAFE_PART = 0.9  # of a lease, counted from before it was asked for: the rest covers clock drift
+_SAFE_PART = 0.9  # of a lease, counted from before its request: the rest covers clock drift
 
 
 @dataclass(slots=True)
 class Held:
-    """A lane that is ours until `deadline` on the local clock, at least."""
+    """A lane that is ours at least until `deadline` on the local clock."""
 
     token: int
     deadline: float
@@ -26,18 +26,20 @@ class Held:
 
 
 class Plan(NamedTuple):
-    """What to do after a beat."""
+    """The actions after a heartbeat."""
 
-    take: list[int]  # ask for these
-    lost: list[int]  # these are no longer ours: nothing of theirs may be settled
-    abandon: dict[int, int]  # lane → token: give up now, work on it hangs and another relay is well
+    take: list[int]  # lanes to take
+    lost: list[int]  # no longer ours: nothing of them may be settled
+    abandon: dict[
+        int, int
+    ]  # lane → token: release now, work on it is stuck and another relay is healthy
 
 
 def fair_share(owner: str, healthy: bool, membership: Membership) -> int:
     """Return how many lanes this relay should hold.
 
-    Healthy members share all lanes; the first in the alphabet get the odd ones. A relay whose
-    destination is away gets none while another one is well; if nobody is, all share.
+    Healthy members share all lanes; the first in sort order get the remainder. A relay whose
+    destination is unreachable gets none while another is healthy; if none is, all share.
     """
     others = [m for m in membership.members if m.owner != owner]
     if not healthy and any(m.healthy for m in others):
@@ -54,11 +56,11 @@ class LaneKeeper:
         self.owner = owner
         self.lease_seconds = lease_seconds
         self.held: dict[int, Held] = {}
-        self.below_share = True  # holds less than its share: worth looking again soon
-        self.retaking: set[int] = set()  # lanes whose new token is on its way to us
+        self.below_share = True  # holds less than its share: worth another look soon
+        self.retaking: set[int] = set()  # lanes whose new token is about to arrive
 
     def tokens(self, lanes: Iterable[int] | None = None) -> dict[int, int]:
-        """Return lane → token of these lanes, or of all that are held."""
+        """Return lane → token of these lanes, or of all held lanes."""
         wanted = self.held if lanes is None else lanes
         return {lane: self.held[lane].token for lane in wanted if lane in self.held}
 
@@ -71,7 +73,7 @@ class LaneKeeper:
         leaving: bool = False,
         stuck: Collection[int] = (),
     ) -> Plan:
-        """Digest a beat that was asked for at `asked_at` and decide what to do."""
+        """Process a heartbeat that was requested at `asked_at` and decide what to do."""
         deadline = asked_at + self.lease_seconds * _SAFE_PART
         leases = {lease.lane: lease for lease in membership.leases}
         lost = []
@@ -79,12 +81,14 @@ class LaneKeeper:
             lease = leases[lane]
             saw_the_past = lease.token < held.token and deadline <= held.deadline
             if saw_the_past or lane in self.retaking:
-                continue  # taken again while this beat was under way
+                continue  # re-taken while this heartbeat was running
             if lease.owner == self.owner and lease.token == held.token and lease.live:
                 if lane in membership.renewed:
-                    held.deadline = max(held.deadline, deadline)  # else locked: it keeps its own
+                    held.deadline = max(
+                        held.deadline, deadline
+                    )  # otherwise locked: it keeps its token
             else:
-                del self.held[lane]  # a store that was set back has lower tokens, too
+                del self.held[lane]  # a restored store has lower tokens, too
                 lost.append(lane)
 
         abandon: dict[int, int] = {}
@@ -104,26 +108,28 @@ class LaneKeeper:
                     staying.append(lane)
             free = [n for n, seen in leases.items() if not seen.live and n not in self.held]
             rank = sum(m.owner < self.owner for m in membership.members)
-            free.sort(key=lambda lane: (lane - rank * share) % LANES)  # so that two do not race
+            free.sort(
+                key=lambda lane: (lane - rank * share) % LANES
+            )  # so that two relays do not race
             take = free[: share - len(staying)]
         self.below_share = len(staying) < share
         return Plan(take, lost, abandon)
 
     def taken(self, tokens: Mapping[int, int], asked_at: float) -> None:
-        """Lanes were taken (or taken again) with these tokens."""
+        """Lanes were taken (or re-taken) with these tokens."""
         deadline = asked_at + self.lease_seconds * _SAFE_PART
         for lane, token in tokens.items():
             draining = lane in self.held and self.held[lane].draining
             self.held[lane] = Held(token, deadline, draining)
 
     def drop(self, lanes: Iterable[int]) -> None:
-        """These lanes were lost or given back."""
+        """These lanes were lost or released."""
         for lane in lanes:
             self.held.pop(lane, None)
 
     def may_publish(self, lane: int, now: float, token: int | None = None) -> bool:
-        """Say whether work on the lane may start: held (by this token, if one is given), not on
-        its way to another relay, and not past the deadline.
+        """Return whether work on the lane may start: it is held (with this token, if one is given),
+        not being handed over, and not past its deadline.
         """
         held = self.held.get(lane)
         if held is None or held.draining or now >= held.deadline:
@@ -131,8 +137,8 @@ class LaneKeeper:
         return token is None or held.token == token
 
     def stalled(self, now: float) -> list[int]:
-        """Return the lanes that are ours but could not be renewed in time: nothing of them may be
-        sent until they are.
+        """Return the lanes that are ours but were not renewed in time: nothing of them may be sent
+        until they are.
         """
         return sorted(lane for lane, held in self.held.items() if now >= held.deadline)
 

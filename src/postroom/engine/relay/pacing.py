@@ -1,4 +1,4 @@
-"""How much a worker reads at a time, and when it pauses."""
+"""Decides how much a worker reads at a time, and when it pauses."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _lane = attrgetter("lane")
 _EVERYTHING = 1 << 62
 
 
-_DEPTH = 1.25  # times its fair part is looked at in each lane
+_DEPTH = 1.25  # times its fair share is fetched from each lane
 
 
 class BatchSize:
-    """How much to ask for: grows with a backlog, fair over the lanes that have work (R4, D1)."""
+    """The size of reads: grows with a backlog, fair over the lanes that have work (R4, D1)."""
 
     def __init__(self, smallest: int, largest: int) -> None:
         self._smallest = smallest
@@ -29,10 +29,10 @@ class BatchSize:
         self._first = 0
 
     def ask(self, lanes: Sequence[int], rows: int) -> tuple[list[int], int]:
-        """Return the lanes in a rotated order, and how many rows to take of each at most.
+        """Return the lanes in a rotated order, and the maximum number of rows per lane.
 
-        Each lane may bring more than its fair part, since the oldest go first and lanes are not
-        equally full; but not all, since every candidate is looked at.
+        Each lane may return more than its fair share, since the oldest go first and lanes are not
+        equally full; but not everything, since every candidate row is fetched.
         """
         self._first = (self._first + 7) % LANES
         ordered = sorted(lanes, key=lambda lane: (lane - self._first) % LANES)
@@ -40,7 +40,7 @@ class BatchSize:
         return ordered, min(rows, ceil(fair * _DEPTH))
 
     def learn(self, found: Sequence[Record], rows: int, per_lane: int) -> bool:
-        """Adapt to what a read found; True if there was more than it was allowed to bring."""
+        """Adapt to the result of a read; True if there was more than it was allowed to return."""
         by_lane = Counter(map(_lane, found))
         capped = sum(n >= per_lane for n in by_lane.values())
         full = len(found) >= rows
@@ -53,10 +53,10 @@ class BatchSize:
 
 
 class ReadPacer:
-    """Keeps a worker from asking the store again and again for little.
+    """Keeps a worker from reading too often for few events.
 
-    Handlers end one by one, and each outcome would lead to a read that finds the next event of one
-    key. While others are on their way, reads that bring little take a fifth of the time at most.
+    Handlers finish one by one, and each outcome would cause a read that finds the next event of one
+    key. While others are in flight, reads that return little take at most a fifth of the time.
     """
 
     def __init__(self) -> None:
@@ -64,10 +64,10 @@ class ReadPacer:
         self.until = 0.0
 
     def learn(self, found: int, rows: int, in_flight: int, took: float, now: float) -> None:
-        """Note what a read brought, and what is on its way now."""
+        """Record what a read returned, and what is in flight now."""
         self._few = in_flight // 2 if found * 4 < rows else _EVERYTHING
         self.until = now + 4 * took
 
     def holds(self, in_flight: int, now: float) -> bool:
-        """Say whether to wait `until` then, since not even half of those have come to an end."""
+        """Return whether to wait `until` then, because less than half of those have finished."""
         return in_flight > self._few and now < self.until

@@ -1,4 +1,4 @@
-"""The pruner removes done events that people no longer need to see, in small steps."""
+"""The pruner deletes old done events, in small steps."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Pruner(Service):
                 self._context.trouble("pruning done events", error)
 
     async def prune(self) -> int:
-        """Delete all that is old enough; returns how many events went."""
+        """Delete everything that is old enough; returns the number of events."""
         removed = 0
         while True:
             step = await self._context.store.prune(self._context.settings.keep_done_seconds, _STEP)

@@ -72,7 +72,7 @@ class Relay(Lifecycle[RelayContext]):
 
     @property
     def counts(self) -> Counts:
-        """What this relay has done since it was started."""
+        """Counters since the relay was started."""
         if self._context is not None:
             self._context.recount()
             return self._context.counts
@@ -80,7 +80,7 @@ class Relay(Lifecycle[RelayContext]):
 
     @property
     def vitals(self) -> Vitals | None:
-        """How it is at this moment; None if it does not run."""
+        """The current state; None if the relay does not run."""
         return self._context.vitals if self._context is not None else None
 
     @property
@@ -89,10 +89,12 @@ class Relay(Lifecycle[RelayContext]):
         return self._context.owner if self._context else None
 
     async def drain(self) -> Counts:
-        """Send what is due now, stop, return the counts; ends early if the destination is away.
+        """Send what is due now, stop, return the counts; ends early if the destination is
+        unreachable.
 
-        What lies in the lanes of another relay is left to it, also if it died within its lease.
-        Raises what broke the relay down, and StoreError if the store is away for a whole lease.
+        Events in the lanes of another relay are left to it, even if it died within its lease.
+        Raises the error of a crashed service, and StoreError if the store is unreachable for a
+        whole lease.
         """
         await self.start()
         context = self._context
@@ -170,7 +172,7 @@ class Relay(Lifecycle[RelayContext]):
             context.wake()
 
         def kicked_from_anywhere() -> None:
-            if not loop.is_closed():  # the relay went down with its loop, without a stop
+            if not loop.is_closed():  # the relay ended with its loop, without a stop
                 loop.call_soon_threadsafe(kicked)
 
         self._unsubscribe = notifier.subscribe(context.stream, kicked_from_anywhere)
@@ -233,13 +235,6 @@ class Relay(Lifecycle[RelayContext]):
         done = aside and all(worker.found_nothing for worker in self._workers)
         return (not staged.ready or done) and all(flight.is_empty for flight in context.flights)
 
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(pause):
-                        await asked.wait()
-                pause = min(pause * 2, 10.0)
-            else:
-                return
->>>>>>> a936c47 (Messages of the engines and of transactions in plain words)
 
 async def _nothing_in_flight(context: RelayContext) -> None:
     while not all(flight.is_empty for flight in context.flights):  # noqa: ASYNC110 - rare

@@ -1,19 +1,19 @@
-"""The settler writes what has become of events, and isolates what the store does not take.
+"""The settler writes outcomes, and isolates those that the store refuses.
 
-Mostly a settlement is one call of the store. If that fails, the error decides:
+Usually a settlement is one call of the store. If that fails, the error decides:
 
-- a conflict, or a store that cannot be reached: the same call again, with growing pauses;
-- rows that another transaction has locked: each lane by itself; a lane that is still locked is set
-  aside and tried in the background, while the others go on;
-- an outcome that nobody knows: the lanes are taken again, then the same call (L5);
-- values that the store refuses: halves of the keys, until the one event is found. It becomes a dead
+- a conflict, or an unreachable store: the same call again, with growing pauses;
+- rows that another transaction has locked: each lane separately; a lane that is still locked is
+  set aside and retried in the background, while the others go on;
+- an unknown outcome: the lanes are re-taken, then the same call (L5);
+- values that the store refuses: bisect the keys until the event is found. It becomes a dead
   letter. If even that is refused, an alarm names it, and its key is set aside.
 
-If the store has lost the effect of a handler that this relay remembers as done, it changes nothing
-in that lane. The event is given back with its attempt, and the lane is given up: the relay that
-takes it next reads what the database holds, in order, and handles it again.
+If the store has lost the effect of a handler that this relay remembers as done, the settler changes
+nothing in that lane. The event is released without an attempt, and the lane is given up: the relay
+that takes it next reads what the database holds, in order, and handles it again.
 
-Nothing is published again because of a failed settle.
+A failed settle never causes another publish.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from postroom.store import DeadOutcome, Settlement
 _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05
 _LONGEST_PAUSE = 1.0
-_DRIFT = 1.05  # of our clock against the store's
+_DRIFT = 1.05  # between the local clock and the store's
 _DOUBT_SECONDS = 1.0
 _MOST_REMEMBERED = 10_000
 
 
 class Settler:
-    """Writes the tickets of one flight."""
+    """Writes the settles of one group of events in flight."""
 
     def __init__(self, context: RelayContext, flight: InFlight) -> None:
         self._context = context
@@ -52,26 +52,26 @@ class Settler:
 
     @property
     def has_aside(self) -> bool:
-        """Say whether something was set aside and is tried in the background."""
+        """Return whether something was set aside and is retried in the background."""
         return bool(self._tasks)
 
     def is_locked(self, lane: int) -> bool:
-        """Say whether another transaction keeps the outcomes of this lane from being written."""
+        """Return whether another transaction keeps the outcomes of this lane from being written."""
         return self._lanes[lane] > 0
 
     def keys_aside(self) -> list[bytes]:
-        """Return the keys of what was set aside: read again, they would be set aside again."""
+        """Return the keys of events set aside: if read again, they would be set aside again."""
         return [key for key, tickets in self._keys.items() if tickets > 0]
 
     def hasten(self) -> None:
-        """Try what was set aside a last time: the relay stops."""
+        """Retry everything set aside a last time: the relay stops."""
         self._hasten.set()
 
     async def stop(self) -> None:
         await end(*self._tasks)
 
     async def settle(self, ticket: PendingSettle) -> None:
-        """Write a ticket; returns when all of it is written or set aside."""
+        """Write a settle; returns when all of it is written or set aside."""
         if self._tasks:
             aside, ticket = ticket.part(
                 lambda r: self._lanes[r.lane] > 0 or self._keys[r.key_hash] > 0
@@ -101,9 +101,9 @@ class Settler:
     async def _commit(self, settlement: Settlement) -> set[int]:
         """Write a settlement, however long it takes; returns the lanes that were held.
 
-        Raises StoreLockedError and StoreRefusedError. If nobody knows whether it was committed,
-        the lanes are taken again, which fences or awaits the lost transaction, and the same
-        settlement is written under the new tokens (L5).
+        Raises StoreLockedError and StoreRefusedError. If it is unknown whether it was committed,
+        the lanes are re-taken, which fences or awaits the lost transaction, and the same settlement
+        is written under the new tokens (L5).
         """
         context = self._context
         pause, began = _SHORTEST_PAUSE, context.clock.monotonic()
@@ -124,10 +124,10 @@ class Settler:
             pause = min(pause * 2, _LONGEST_PAUSE)
 
     async def _give_up_lost(self, settlement: Settlement) -> None:
-        """Give back the events whose effects the store has lost, and give up their lanes.
+        """Release the events whose effects the store has lost, and give up their lanes.
 
-        Whose effect is lost a second time keeps its attempt: if something deletes the notes of
-        handlers as soon as they are written, the event must not be handled for ever.
+        An event whose effect is lost a second time keeps its attempt: if something deletes inbox
+        rows as soon as they are written, the event must not be handled endlessly.
         """
         if not settlement.lost:
             return
@@ -178,7 +178,7 @@ class Settler:
 
     # -- isolating ----------------------------------------------------------------------------
     async def _each_lane(self, ticket: PendingSettle) -> None:
-        """Some row is locked: write lane by lane, and set aside what is locked still."""
+        """Some row is locked: write lane by lane, and set aside those still locked."""
         for lane in sorted(ticket.lanes):
             part, ticket = ticket.part(partial(_is_in, lane))
             try:
@@ -193,7 +193,7 @@ class Settler:
             self._written(ticket, _ALL_LANES, 0.0)
 
     async def _find_refused(self, ticket: PendingSettle) -> None:
-        """The store refuses some values: halve the keys until one is left."""
+        """The store refuses some values: bisect the keys until one is left."""
         keys = list(dict.fromkeys(record.key_hash for record in ticket.settlement.records()))
         if len(keys) <= 1:
             await self._apart(ticket)
@@ -203,7 +203,7 @@ class Settler:
             await self._write(part, tell=False)
 
     async def _apart(self, ticket: PendingSettle) -> None:
-        """Write the outcomes of one key event by event; what is refused becomes a dead letter."""
+        """Write the outcomes of one key event by event; a refused one becomes a dead letter."""
         held: set[int] | frozenset[int] = _ALL_LANES
         for single in list(ticket.settlement.apart()):
             (record,) = single.records()
@@ -225,9 +225,9 @@ class Settler:
         self._written(ticket, held, 0.0)
 
     async def _bury(self, single: Settlement, record: Record, error: StoreRefusedError) -> set[int]:
-        """Make a dead letter of an event whose outcome is refused, under the attempts it had.
+        """Make a dead letter of an event whose outcome is refused, with its previous attempts.
 
-        A strict event is never given up: consumers would wait for its number.
+        A strict event is never buried automatically: consumers would wait for its number.
         """
         if record.kseq is not None:
             raise error
@@ -243,7 +243,7 @@ class Settler:
 
     # -- aside --------------------------------------------------------------------------------
     def _set_aside(self, ticket: PendingSettle, lanes: set[int]) -> None:
-        """Leave a ticket to a task of its own; its keys stay busy until it is written, and these
+        """Leave a settle to a background task; its keys stay busy until it is written, and these
         lanes are neither read nor settled.
         """
         keys = {record.key_hash for record in ticket.settlement.records()}
@@ -264,7 +264,7 @@ class Settler:
         task.add_done_callback(ended)
 
     async def _later(self, ticket: PendingSettle) -> None:
-        """Try again with growing pauses, until it is written, the lane is lost or the end comes."""
+        """Retry with growing pauses until it is written, the lane is lost, or the relay stops."""
         context = self._context
         pause, held = _SHORTEST_PAUSE, set[int]()
         while True:
@@ -281,7 +281,7 @@ class Settler:
             break
         self._written(ticket, held, 0.0)
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- reporting -----------------------------------------------------------------------------
     def _written(
         self,
         ticket: PendingSettle,
@@ -290,7 +290,9 @@ class Settler:
         *,
         repeated: bool = False,
     ) -> None:
-        """A ticket was written for these lanes: set free what waited for it, and say so."""
+        """A settle was written for these lanes: free the keys that waited for it, and notify the
+        observers.
+        """
         context, settlement = self._context, ticket.settlement
         fenced = self._flight.settled(ticket, held, context.may_publish)
         tokens = context.keeper.tokens(ticket.lanes - held)
@@ -341,8 +343,8 @@ def _is_in(lane: int, record: Record) -> bool:
 def _vanished(settlement: Settlement, *, repeated: bool) -> dict[str, None]:
     """Return the ids of events that the database has lost, in order.
 
-    Where a settle is repeated because its reply was lost, a done event that is gone may have been
-    deleted by the first try. One whose number another event has by now was not.
+    When a settle is repeated because its reply was lost, a missing done event may have been deleted
+    by the first attempt; not so if another event has its number by now.
     """
     deleted = not settlement.keep_done and repeated
     done = {record.id for record in settlement.done} if deleted else set[str]()

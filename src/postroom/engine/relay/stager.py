@@ -1,4 +1,4 @@
-"""The stager brings what has become due, and asks the one question of an idle relay."""
+"""The stager makes due events ready, with the only query of an idle relay."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from postroom.observer import Alarm, Woken
 
 _STEP = 1_000
 _SHORTEST = 0.005
-_SLOWEST = 0.1  # looks that take long make it no slower than this
-_PART = 20  # one part in so many of the time may go into looking
+_SLOWEST = 0.1  # slow looks do not slow it down beyond this
+_PART = 20  # at most one part in this many of the time is spent looking
 
 
 class Stager(Service):
-    """Looks often while there is work, and ever less often, up to the poll interval, when not."""
+    """Looks often while there is work, otherwise less and less often, up to the poll interval."""
 
     def __init__(self, context: RelayContext) -> None:
         super().__init__()
@@ -39,15 +39,15 @@ class Stager(Service):
             else:
                 pause = min(pause * 2, longest)
             nap = min(pause if wait is None else min(pause, max(wait, _SHORTEST)), longest)
-            # With a backlog the workers find what to do by themselves: the database is for them.
+            # With a backlog the workers find work without the stager: leave the database to them.
             took = context.clock.monotonic() - began
             rest = max(min(nap, _SHORTEST), min((_PART - 1) * took, _SLOWEST, longest))
             await asyncio.sleep(rest)
-            if nap > rest:  # an event that failed just now may be due long before the poll
+            if nap > rest:  # an event that just failed may be due long before the poll
                 await wait_for(context.look_soon, nap - rest)
 
     async def _look(self) -> float | None:
-        """Move what is due; returns the seconds until the next one, if any."""
+        """Move due events; returns the seconds until the next one, if any."""
         context = self._context
         lanes = list(context.keeper.held)
         if not lanes or context.stopping:

@@ -1,8 +1,8 @@
 """Suspects are tried one at a time, in the order they were written (P3, H1).
 
-They are tried in rounds: one whose outcome is unknown again waits until every other suspect has had
-its try. So an event that hangs holds up the others for one try in each round, not for all of its
-own. No key has two suspects at a time, so rounds change the order of no key.
+They are tried in rounds: a suspect whose outcome is unknown again waits until every other suspect
+was tried. An event that is stuck thus holds up the others for one attempt in each round. No key has
+two suspects at a time, so rounds do not change the order of a key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from postroom.record import Record
 
 
 class Suspects(Service):
-    """A queue of events of unknown guilt."""
+    """A queue of events with an unknown outcome."""
 
     def __init__(self, try_alone: Callable[[Record], Awaitable[None]]) -> None:
         super().__init__()

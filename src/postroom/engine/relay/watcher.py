@@ -14,7 +14,7 @@ _WATCH_AGAIN, _WATCH_LATER = 1.0, 10.0  # after an error, and after many
 
 
 class Watcher(Service):
-    """Wakes the relay when the store says that something was committed."""
+    """Wakes the relay when the store reports a commit."""
 
     def __init__(self, context: RelayContext) -> None:
         super().__init__()

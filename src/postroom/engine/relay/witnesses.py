@@ -1,15 +1,16 @@
-"""Which effects a lane must still have before more of it is begun, without input or output.
+"""The effects that must still exist in a lane before more of it is started, without input or
+output.
 
 A relay has read the events e1 and e2 of a key, and settled e1 as done. The database fails over to a
-replica that has neither the effect of e1 nor its settle: there e1 is to be handled again. If the
-relay now began e2, by what it remembers, e2 would take effect first.
+replica that has neither the effect of e1 nor its settle: there e1 must be handled again. If the
+relay now started e2 from memory, e2 would take effect first.
 
-So each settle names, beside the effects that it ends itself, some that earlier settles of its lane
-have ended: the witnesses. A replica holds the transactions of its primary up to some point. If a
-witness is there, everything that was committed before it is there too.
+Each settle therefore names, besides the effects that it completes, some that earlier settles of its
+lane have completed: the witnesses. A replica holds the transactions of its primary up to some
+point. If a witness is there, everything committed before it is there too.
 
-A witness is replaced by an effect that was begun later: by one whose event was started in the same
-settle that ended the witness' event, or after it.
+A witness is replaced by an effect that started later: one whose event was started in the same
+settle that completed the witness' event, or after it.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from postroom.transaction import Claim
 
 
 class _Witness(NamedTuple):
-    settle: int  # the number of the settle that ended its event
+    settle: int  # the number of the settle that completed its event
     at: float
     claim: Claim
 
 
 class Witnesses:
-    """The witnesses of each lane of a relay; after `keep_seconds` their notes may be forgotten."""
+    """The witnesses of each lane; after `keep_seconds` their inbox rows may be pruned."""
 
     def __init__(self, keep_seconds: float) -> None:
         self._keep_seconds = keep_seconds
@@ -38,7 +39,7 @@ class Witnesses:
         self._lanes: defaultdict[int, list[_Witness]] = defaultdict(list)
 
     def of(self, lanes: Collection[int], now: float) -> list[Claim]:
-        """Return what must be there for a settle of these lanes."""
+        """Return the effects that must exist for a settle of these lanes."""
         if not self._lanes:
             return []
         young = now - self._keep_seconds
@@ -68,7 +69,7 @@ class Witnesses:
                 self._starts[record.id] = (record.lane, self._settles)
 
     def forget(self, lanes: Collection[int]) -> None:
-        """These lanes are not ours any more: who takes them begins with what is there."""
+        """These lanes are no longer ours: their next owner starts with what is there."""
         for lane in lanes:
             self._lanes.pop(lane, None)
         gone = [name for name, (lane, _) in self._starts.items() if lane in lanes]

@@ -26,12 +26,12 @@ from postroom.store import ReadRequest
 _SHORTEST_PAUSE = 0.05
 _SHORTEST_REST = 0.0005
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 2.0  # after reads that fail
-_STUCK_SECONDS = 1.0  # after which work that hangs no longer counts against what may be read
-_DOUBT_SECONDS = 1.0  # no sooner after a beat: what another group has in flight looks the same
+_STUCK_SECONDS = 1.0  # after which stuck work no longer counts against the read limit
+_DOUBT_SECONDS = 1.0  # no sooner after a heartbeat: events in flight in another group look the same
 
 
 class Worker(Service):
-    """One group of a relay's lanes. It is the reporter that the destination reports to."""
+    """One group of a relay's lanes, and the reporter that the destination reports to."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Worker(Service):
         return more or flight.wants_settle
 
     async def _rest(self) -> None:
-        """Wait until there is an outcome, a kick, the breaker lets one try, or a read is due."""
+        """Wait for an outcome, a kick, a try by the breaker, or the next read."""
         pause, now = None, self._context.clock.monotonic()
         if not self._context.breaker.is_closed:
             pause = max(self._context.breaker.retry_at - now, _SHORTEST_PAUSE)
@@ -125,7 +125,7 @@ class Worker(Service):
         await wait_for(self._stirred, pause)
 
     async def _linger(self) -> None:
-        """Give the rest of the batch a moment, so that one settle serves it all."""
+        """Wait a moment for the rest of the batch, so that one settle covers all of it."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._context.settings.linger_seconds
         while self.flight.waiting_for_outcomes and not self.flight.wants_start:
@@ -144,7 +144,7 @@ class Worker(Service):
             return False
         wanted = self._portion.rows
         room = wanted - flight.waiting_for_outcomes
-        if room < max(1, wanted // 4):  # what hangs must not stall the others (P1)
+        if room < max(1, wanted // 4):  # stuck events must not stall the others (P1)
             stuck = sum(len(r.records) - r.next for r in flight.stuck(now - _STUCK_SECONDS))
             room = min(room + min(stuck, settings.max_batch_size), wanted)
             if room < max(1, wanted // 4):
@@ -153,7 +153,7 @@ class Worker(Service):
         lanes = self._lanes(now, exclude)
         if self.settler.has_aside:
             lanes = [lane for lane in lanes if not self.settler.is_locked(lane)]
-        if not flight.waiting_for_outcomes:  # no suspect is left that might tell
+        if not flight.waiting_for_outcomes:  # no suspect is left that might give an answer
             context.breaker.untried(self._group)
         if not lanes:
             self.found_nothing = self._again_at is None
@@ -161,7 +161,9 @@ class Worker(Service):
         if not rows:
             return False
         ordered, per_lane = self._portion.ask(lanes, rows)
-        tokens = context.keeper.tokens(lanes)  # what is read belongs to these, and to no later ones
+        tokens = context.keeper.tokens(
+            lanes
+        )  # events read belong to these tokens, not to later ones
         request = ReadRequest(
             settings.stream,
             ordered,
@@ -179,7 +181,7 @@ class Worker(Service):
             raise
         self._pauses.reset()
         self.found_nothing = not found
-        if context.stopping:  # what is sent now might not be settled any more
+        if context.stopping:  # events sent now might not be settled in time
             return False
         more = self._portion.learn(found, rows, per_lane)
         took, now = context.clock.monotonic() - now, context.clock.monotonic()
@@ -198,11 +200,11 @@ class Worker(Service):
             if not found and context.events_seen and not request.exclude:
                 context.events_seen = False
                 if now - context.beat_at > _DOUBT_SECONDS:
-                    context.beat_now.set()  # there are events, but not for us: who has our lanes?
+                    context.beat_now.set()  # ready, but not for us: check the lanes
         return more and bool(batch or flight.wants_settle)
 
     def _lanes(self, now: float, exclude: Sequence[bytes]) -> list[int]:
-        """Return the lanes to read, after handing over those that another worker is to serve."""
+        """Return the lanes to read, after handing over those that another worker should serve."""
         allotment = self._context.allotment
         mine = allotment.of(self._group, self._context.keeper.readable(now))
         lanes, moving = self._depths.part(mine, self._is_idle, now, exclude)
@@ -224,10 +226,12 @@ class Worker(Service):
         finally:
             self.flight.ended(runs, error)
             if all(run.closed or run.lost for _, run in runs):  # nothing is in doubt: if this was a
-                self._context.breaker.untried(self._group)  # try that told nothing, the next may go
+                self._context.breaker.untried(
+                    self._group
+                )  # try without an answer, another worker may try
 
     async def publish_alone(self, record: Record) -> None:
-        """Try a suspect with nothing beside it (P3)."""
+        """Try a suspect alone (P3)."""
         context = self._context
         away = context.breaker.state == "open"
         if context.stopping or away or not context.may_publish(record.lane):
@@ -240,12 +244,12 @@ class Worker(Service):
         if not run.closed:
             if await context.destination_answers():
                 context.answered()
-            else:  # no answer to anything: it is away, and that is not this event's fault
+            else:  # no answer at all: it is unreachable, which is not this event's fault
                 self.report(record, Outcome(Verdict.OUTAGE, error))
         self.flight.ended([(record.key_hash, run)], error)
 
     async def _send(self, records: Sequence[Record], publishing: Awaitable[None]) -> str:
-        """Wait for a publish call to end; returns what to say of records it did not report."""
+        """Wait for a publish call to end; returns the outcome for records it did not report."""
         began = self._context.clock.monotonic()
         try:
             async with asyncio.timeout(self._publish_seconds):
@@ -275,7 +279,7 @@ class Worker(Service):
             ticket.settlement.claims += context.witnesses.of(ticket.lanes, now)
         await self.settler.settle(ticket)
 
-    # -- telling ------------------------------------------------------------------------------
+    # -- reporting -----------------------------------------------------------------------------
     def _tell_attempt(self, record: Record, outcome: Outcome, attempts: int) -> None:
         self._context.tell(
             Attempt(
