@@ -34,12 +34,12 @@ class Switch(NamedTuple):
 
 WORLDS = (
     World("quiet", LANES, RELAY, THREE),
-    World("leases run out", LANES, RELAY, (*THREE, "EXPIRIES=2", "FAILURES=1")),
+    World("leases expire", LANES, RELAY, (*THREE, "EXPIRIES=2", "FAILURES=1")),
     World("hand-over", LANES, RELAY, (*THREE, "HANDOVERS=2", "EXPIRIES=1")),
     World("deaths", LANES, RELAY, (*THREE, "CRASHES=2", "HANDOVERS=1")),
     World("failures", LANES, RELAY, (*THREE, "FAILURES=2", "EXPIRIES=1")),
     World("a long key", LANES, RELAY, (*LONG, "FAILURES=2", "HANDOVERS=1")),
-    World("a person replays", LANES, RELAY, (*ONE_KEY, "FAILURES=4", "REPLAYS=1", "LOSSES=1")),
+    World("an operator replays", LANES, RELAY, (*ONE_KEY, "FAILURES=4", "REPLAYS=1", "LOSSES=1")),
     World("lost confirms", LANES, RELAY, (*THREE, "UNKNOWNS=2", "EXPIRIES=1")),
     World("lost settles", LANES, RELAY, (*THREE, "LOSSES=1", "EXPIRIES=1", "FAILURES=1")),
     World("poison, buried", LANES, (*RELAY, "G7"), (*THREE, "POISON=2", "EXPIRIES=1")),
