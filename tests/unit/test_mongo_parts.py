@@ -35,11 +35,10 @@ from postroom.stores.mongo import MongoStore
 from postroom.stores.mongo.blocks import block_of
 from postroom.stores.mongo.collector import _found
 from postroom.stores.mongo.connection import UNKNOWN_COMMIT, commit
-from postroom.stores.mongo.documents import Place
 from postroom.stores.mongo.embedded import _BOUNDS, element_of, row_of
 from postroom.stores.mongo.errors import is_transient, translate
 from postroom.stores.mongo.settings import read_address
-from postroom.transactions.mongo.documents import document, place_numbers
+from postroom.transactions.mongo.documents import FIELDS, Place, document, place_numbers
 from tests.sim.loop import virtual_time
 
 URL = "mongodb://u:p%40ss@a:1,b:2/shop?replicaSet=rs0&prefix=billing_&w=majority"
@@ -194,6 +193,12 @@ def test_an_embedded_event_does_not_overtake_one_before_it_that_has_no_place_yet
     found = _found({"_id": 1, "events": [{**first, **place}, second, {**third, **place}]})
     assert [row.id for row, _ in found.placed] == ["a"]
     assert [row.id for row in found.unplaced] == ["b", "c"]
+
+
+def test_writer_and_reader_agree_on_the_fields_of_an_event():
+    for event in (Event("t"), Event("t", available_at=datetime(2030, 1, 1, tzinfo=UTC))):
+        fixed, decided = document(to_row(event, "topic"), None, 1)["$mergeObjects"]
+        assert {**fixed["$literal"], **decided}.keys() == {*FIELDS, "awaits"}
 
 
 @pytest.mark.promise("W7")

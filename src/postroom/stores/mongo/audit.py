@@ -9,8 +9,9 @@ from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES
 from postroom.store import AuditEntry, Details
 from postroom.stores.mongo.connection import Collection, Connection, Session
-from postroom.stores.mongo.documents import DEAD, Document, key_id, microseconds, seq_of, sound
 from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.records import date_microseconds, sound
+from postroom.transactions.mongo.documents import DEAD, Document, key_id, seq_of
 
 
 async def details(db: Connection, event_id: str) -> Details | None:
@@ -80,7 +81,9 @@ async def audit_log(db: Connection, limit: int) -> list[AuditEntry]:
     with translated(harmless=True):
         found = await _audit(db).find().sort({"at": -1, "_id": -1}).limit(limit).to_list()
     return [
-        AuditEntry(one["who"], one["what"], one["how_many"], one["about"], microseconds(one["at"]))
+        AuditEntry(
+            one["who"], one["what"], one["how_many"], one["about"], date_microseconds(one["at"])
+        )
         for one in found
     ]
 
@@ -90,4 +93,4 @@ def _audit(db: Connection) -> Collection:
 
 
 def _instant(date: DatetimeMS | None) -> int | None:
-    return None if date is None else microseconds(date)
+    return None if date is None else date_microseconds(date)

@@ -15,9 +15,8 @@ from pymongo import DeleteMany, UpdateMany, UpdateOne
 
 from postroom.record import Record
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.documents import Document, Place, key_id, seq_of
 from postroom.stores.mongo.errors import translated
-from postroom.transactions.mongo.documents import NEVER
+from postroom.transactions.mongo.documents import NEVER, Document, Place, key_id, seq_of
 
 Change = UpdateMany | UpdateOne | DeleteMany
 

@@ -21,8 +21,8 @@ from pymongo.errors import PyMongoError
 from postroom.engine.pauses import Pauses
 from postroom.engine.service import end
 from postroom.stores.mongo.connection import Connection
-from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.errors import translated
+from postroom.transactions.mongo.documents import Document
 
 _LONGEST_AWAIT = 2.0
 _SHORTEST_NAP = 0.01  # between two wakings

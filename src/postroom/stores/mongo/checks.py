@@ -12,8 +12,8 @@ from postroom.model.diagnostics import Finding
 from postroom.record import short_error
 from postroom.stores.mongo.collector import index_command
 from postroom.stores.mongo.connection import Connection
-from postroom.stores.mongo.documents import microseconds
 from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.records import date_microseconds
 from postroom.stores.mongo.schema import load_migrations
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ async def examine(store: MongoStore) -> list[Finding]:
             *check_kind(hello, transactions=db.transactions),
             *await _check_indexes(db, store.embedded),
             *await _check_documents(db),
-            *check_clock(microseconds(await _now(db)), host_microseconds()),
+            *check_clock(date_microseconds(await _now(db)), host_microseconds()),
         ]
 
 

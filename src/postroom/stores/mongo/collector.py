@@ -35,12 +35,17 @@ from pymongo.errors import BulkWriteError, OperationFailure
 from postroom.errors import SchemaError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.record import short_error
 from postroom.stores.mongo.connection import Collection, Connection
-from postroom.stores.mongo.documents import Document, Place, milliseconds
 from postroom.stores.mongo.embedded import field_of, row_of
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.postponed import Complaint, Postponed, shown
 from postroom.transaction import Row
-from postroom.transactions.mongo.documents import place_numbers, upsert_of
+from postroom.transactions.mongo.documents import (
+    Document,
+    Place,
+    milliseconds,
+    place_numbers,
+    upsert_of,
+)
 
 DOCUMENTS = 100  # looked at together
 EVENTS = 100  # of one document

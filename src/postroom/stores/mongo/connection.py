@@ -20,7 +20,6 @@ from pymongo.read_concern import ReadConcern
 
 from postroom.engine.pauses import Pauses
 from postroom.errors import StoreRetryableError, StoreUnknownError
-from postroom.stores.mongo.documents import CODEC, Document
 from postroom.stores.mongo.errors import (
     UNFIT,
     UNKNOWN_COMMIT,
@@ -29,7 +28,15 @@ from postroom.stores.mongo.errors import (
     translated,
     unfit,
 )
-from postroom.transactions.mongo.documents import CLOCK, CLUSTER_TIME, TICK, clock_of, place_numbers
+from postroom.stores.mongo.records import CODEC
+from postroom.transactions.mongo.documents import (
+    CLOCK,
+    CLUSTER_TIME,
+    TICK,
+    Document,
+    clock_of,
+    place_numbers,
+)
 from postroom.transactions.mongo.sessions import MAJORITY, has_cluster_time
 
 T = TypeVar("T")

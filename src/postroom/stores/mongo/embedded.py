@@ -18,8 +18,9 @@ from postroom.event import DEFAULT_TOPIC, Event
 from postroom.outbox import to_row
 from postroom.record import LANES
 from postroom.routes import Routes
-from postroom.stores.mongo.documents import FIRST_US, LAST_US, Document, is_encodable
+from postroom.stores.mongo.records import FIRST_US, LAST_US, is_encodable
 from postroom.transaction import Row
+from postroom.transactions.mongo.documents import Document
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 _KINDS: Mapping[str, tuple[type, ...]] = {

@@ -17,9 +17,9 @@ from pymongo.read_concern import ReadConcern
 from postroom.errors import StoreUnknownError, TransactionEndedError
 from postroom.stores.handler_transactions import guarded
 from postroom.stores.mongo.connection import Connection, commit
-from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.errors import UNKNOWN_COMMIT, translate, translated
 from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
+from postroom.transactions.mongo.documents import Document, inbox_id
 from postroom.transactions.mongo.sessions import MAJORITY, AsyncBareWrites, in_database
 
 _SNAPSHOT = ReadConcern("snapshot")
@@ -94,8 +94,9 @@ class DeferredWrites:
         return await self._writes.count_up(counters)
 
     async def accept(self, acceptance: Acceptance) -> bool:
-        ident = {"consumer": acceptance.consumer, "id": acceptance.id}
-        found = await self._inbox.find_one({"_id": ident}, {"status": 1})
+        found = await self._inbox.find_one(
+            {"_id": inbox_id(acceptance.consumer, acceptance.id)}, {"status": 1}
+        )
         if acceptance in self._acceptances or (found is not None and found["status"] == "done"):
             return False
         self._acceptances.append(acceptance)

@@ -24,8 +24,8 @@ from postroom.record import LANES
 from postroom.store import Lease, Member, Membership
 from postroom.stores.membership import make_membership
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.documents import Document, lane_id, milliseconds
 from postroom.stores.mongo.errors import DUPLICATE, TOO_LATE, translated
+from postroom.transactions.mongo.documents import Document, lane_id, milliseconds
 from postroom.transactions.mongo.sessions import MAJORITY
 
 _FORGOTTEN_AFTER_LEASES = 10

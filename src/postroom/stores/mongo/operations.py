@@ -19,22 +19,20 @@ from postroom.store import Filter, Standing, Stats, audit_entry
 from postroom.stores.mongo.audit import record_audit
 from postroom.stores.mongo.blocks import load_blocks, write
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.documents import (
-    DEAD,
-    FLAW,
-    Document,
-    Place,
-    is_encodable,
-    lane_id,
-    seq_of,
-    shown,
-    sound,
-)
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.leases import depose, tell_replayed
 from postroom.stores.mongo.read import lanes_with
+from postroom.stores.mongo.records import FLAW, is_encodable, shown, sound
 from postroom.stores.mongo.settle import NO_LEASE, UNFINISHED, dead
-from postroom.transactions.mongo.documents import NEVER
+from postroom.transactions.mongo.documents import (
+    DEAD,
+    NEVER,
+    Document,
+    Place,
+    counter_id,
+    lane_id,
+    seq_of,
+)
 
 _TRIES = 50  # a busy relay writes the same leases all the time
 _OPEN = ("ready", "waiting", "parked")
@@ -320,7 +318,7 @@ def _write_new(fresh: Document, decided: Document) -> UpdateOne:
 
 async def _count_up(db: Connection, session: Session, event: Document) -> Int64:
     found = await db.counter.find_one_and_update(
-        {"_id": {"topic": event["topic"], "key_hash": event["key_hash"]}},
+        {"_id": counter_id(event["topic"], event["key_hash"])},
         {"$inc": {"last": Int64(1)}},
         upsert=True,
         return_document=ReturnDocument.AFTER,

@@ -22,17 +22,10 @@ from bson.int64 import Int64
 from postroom.record import LANES, Record
 from postroom.store import ReadRequest, Staged
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.documents import (
-    Document,
-    key_id,
-    milliseconds,
-    record_of,
-    seq_of,
-    sound,
-)
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.read_past_keys import COVERED, entries_beside, fetch, head_beside
-from postroom.transactions.mongo.documents import NEVER
+from postroom.stores.mongo.records import record_of, sound
+from postroom.transactions.mongo.documents import NEVER, Document, key_id, milliseconds, seq_of
 
 _CHUNK = 25  # documents that are taken from an answer together
 _FEW_BLOCKS = 100

@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.documents import Document, seq_of, sound
+from postroom.stores.mongo.records import sound
+from postroom.transactions.mongo.documents import Document, seq_of
 
 _ORDER = {"ct": 1, "n": 1}
 COVERED = {"_id": 0, "lane": 1, "ct": 1, "n": 1, "key_hash": 1, "size": 1}

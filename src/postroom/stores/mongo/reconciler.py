@@ -28,11 +28,11 @@ from postroom.record import short_error
 from postroom.routes import Routes
 from postroom.settings import RelaySettings
 from postroom.stores.mongo.connection import Connection
-from postroom.stores.mongo.documents import Document, milliseconds
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.postponed import shown
 from postroom.stores.mongo.reconciler_rules import Due, Served, plain
 from postroom.stores.mongo.store import MongoStore
+from postroom.transactions.mongo.documents import Document, milliseconds
 from postroom.transactions.mongo.sessions import AsyncBareWrites
 
 _PAGE = 500

@@ -17,7 +17,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from postroom.errors import ConfigError
 from postroom.event import Event
 from postroom.stores.mongo.connection import Connection
-from postroom.stores.mongo.documents import Document, milliseconds
+from postroom.transactions.mongo.documents import Document, milliseconds
 
 
 class Due(NamedTuple):

@@ -14,8 +14,8 @@ from pymongo.errors import OperationFailure
 from postroom.errors import SchemaError
 from postroom.stores.mongo.collector import index_command
 from postroom.stores.mongo.connection import Connection
-from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.errors import EXISTS, translated
+from postroom.transactions.mongo.documents import Document
 from postroom.transactions.queries import DEFAULT_PREFIX
 
 _VERSION = "schema_version"

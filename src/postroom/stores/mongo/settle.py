@@ -20,9 +20,17 @@ from postroom.stores.mongo.blocks import (
     write,
 )
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.documents import DEAD, Document, Place, milliseconds, seq_of
 from postroom.stores.mongo.leases import fence
 from postroom.transaction import Proof, by_place
+from postroom.transactions.mongo.documents import (
+    DEAD,
+    Document,
+    Place,
+    counter_id,
+    inbox_id,
+    milliseconds,
+    seq_of,
+)
 
 NOT_OVER: Document = {"$in": ["pending", "processing", "failed"]}
 UNFINISHED: Document = {"stage": {"$ne": "over"}}
@@ -84,7 +92,7 @@ async def holds(db: Connection, session: Session, proofs: Sequence[Proof]) -> se
     there = set[int]()
     if acceptances:
         names = {(acceptance.consumer, acceptance.id) for acceptance in acceptances.values()}
-        wanted = {"_id": {"$in": [{"consumer": c, "id": i} for c, i in names]}, "status": "done"}
+        wanted = {"_id": {"$in": [inbox_id(*name) for name in names]}, "status": "done"}
         found = db.inbox.find(wanted, {"_id": 1}, session=session)
         done = {(one["_id"]["consumer"], one["_id"]["id"]) async for one in found}
         there |= {
@@ -94,7 +102,7 @@ async def holds(db: Connection, session: Session, proofs: Sequence[Proof]) -> se
         }
     if counters:
         keys = {(counter.topic, counter.key_hash) for counter in counters.values()}
-        wanted = {"_id": {"$in": [{"topic": t, "key_hash": k} for t, k in keys]}}
+        wanted = {"_id": {"$in": [counter_id(*key) for key in keys]}}
         found = db.counter.find(wanted, {"last": 1}, session=session)
         last = {(o["_id"]["topic"], bytes(o["_id"]["key_hash"])): o["last"] async for o in found}
         there |= {n for n, c in counters.items() if last.get((c.topic, c.key_hash), 0) >= c.step}

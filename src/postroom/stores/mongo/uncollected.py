@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from postroom.record import State
 from postroom.store import Stats
 from postroom.stores.mongo.connection import Connection
-from postroom.stores.mongo.documents import Document
 from postroom.stores.mongo.embedded import field_of
 from postroom.stores.mongo.errors import translated
+from postroom.transactions.mongo.documents import Document
 
 _DOCUMENTS = 1_000  # looked at: whoever has more of them waiting knows enough
 

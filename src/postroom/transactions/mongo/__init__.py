@@ -1,7 +1,7 @@
 """MongoDB: sessions with and without transactions.
 
 sessions    the adapters for pymongo's sessions, and for writes without a transaction
-documents   the documents of events and of the inbox that the adapters write
+documents   the format of events, inbox and counters; the store reads it from here too
 state       whether the transaction of a session is still the one that accepted a message
 """
 

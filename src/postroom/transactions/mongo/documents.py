@@ -1,44 +1,130 @@
-"""The documents of events and of the inbox in MongoDB: one place for their format."""
+"""The documents of the outbox, the inbox and the counters in MongoDB: one place for their format.
+
+Adapters write it, in the caller's transaction; the store reads and settles it.
+
+A place in the order is (`ct`, `n`), a BSON timestamp and a 64-bit number. The engine wants one
+number, which grows with the place and can be taken apart again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from threading import Lock
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple
 
+from bson.binary import Binary
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
 from bson.timestamp import Timestamp
 from pymongo import UpdateOne
 
 from postroom.model.clock import from_microseconds, host_microseconds
+from postroom.record import Stage, State
 from postroom.transaction import Acceptance, Row
 
+Document = dict[str, Any]
 Expression = Any
 
-
 CLUSTER_TIME = "$$CLUSTER_TIME"
-
-
 NEVER = 0  # `awaits` of an event that waits for nothing
-
+DEAD = "dead"  # `awaits` of a dead letter
+HASH_BYTES = 16
 
 _FRESH = {"$eq": [{"$type": "$ct"}, "missing"]}
-
-
 _LAST_MS = 253_402_300_799_999  # of the year 9999
-
-
 _EPOCH = 1_577_836_800_000_000  # 2020 in microseconds: 63 bits are enough until 2091
+
+_TEXT, _TEXT_OR_NULL, _NUMBER = (str,), (str, NoneType), (int, Int64)
+_DATE, _DATE_OR_NULL = (DatetimeMS,), (DatetimeMS, NoneType)
+_NEVER_WAS = DatetimeMS(0)
+FIELDS: Mapping[str, tuple[tuple[type, ...], Any]] = {
+    "_id": (_TEXT, ""),
+    "stream": (_TEXT, ""),
+    "lane": ((int,), 0),
+    "key_hash": ((bytes,), b""),
+    "event_type": (_TEXT, ""),
+    "topic": (_TEXT, ""),
+    "key": (_TEXT_OR_NULL, None),
+    "aggregate_type": (_TEXT_OR_NULL, None),
+    "aggregate_id": (_TEXT_OR_NULL, None),
+    "payload": ((str, bytes, Binary), ""),
+    "content_type": (_TEXT, ""),
+    "headers": (_TEXT_OR_NULL, None),
+    "correlation_id": (_TEXT_OR_NULL, None),
+    "causation_path": (_TEXT_OR_NULL, None),
+    "schema_version": (_NUMBER, 0),
+    "kseq": ((*_NUMBER, NoneType), None),
+    "size": ((int,), 0),
+    "occurred_at": (_DATE, _NEVER_WAS),
+    "occurred_us": (_NUMBER, 0),
+    "created_at": (_DATE, _NEVER_WAS),
+    "available_at": (_DATE_OR_NULL, None),
+    "status": (_TEXT, State.PENDING.value),
+    "stage": (_TEXT, Stage.READY.value),
+    "attempts": (_NUMBER, 0),
+    "next_attempt_at": (_DATE_OR_NULL, None),
+    "last_error": (_TEXT_OR_NULL, None),
+    "lease_owner": (_TEXT_OR_NULL, None),
+    "lease_until": (_DATE_OR_NULL, None),
+    "settled_at": (_DATE_OR_NULL, None),
+    "ct": ((Timestamp,), Timestamp(0, 0)),
+    "n": ((Int64,), Int64(0)),
+}
+"""The fields of an event: the types that a record can be made of, and a placeholder."""
+
+
+# -- ids -------------------------------------------------------------------------------------------
+def lane_id(stream: str, lane: int) -> Document:
+    """Return the `_id` of a lane's lease; the order of the fields is part of it."""
+    return {"stream": stream, "lane": lane}
+
+
+def key_id(stream: str, hashed: bytes) -> Document:
+    """Return the `_id` of a key's block."""
+    return {"stream": stream, "key_hash": hashed}
+
+
+def inbox_id(consumer: str, message_id: str) -> Document:
+    """Return the `_id` of a message in the inbox."""
+    return {"consumer": consumer, "id": message_id}
+
+
+def counter_id(topic: str, hashed: bytes) -> Document:
+    """Return the `_id` of a key's strict counter."""
+    return {"topic": topic, "key_hash": hashed}
+
+
+# -- places and the clock --------------------------------------------------------------------------
+class Place(NamedTuple):
+    """Where an event stands in the order."""
+
+    ct: Timestamp
+    n: int
+
+    @property
+    def seq(self) -> int:
+        return (self.ct.time << 32 | self.ct.inc) << 64 | self.n
+
+    @classmethod
+    def of(cls, seq: int) -> Place:
+        time = seq >> 64
+        return cls(Timestamp(time >> 32, time & 0xFFFF_FFFF), Int64(seq & 0xFFFF_FFFF_FFFF_FFFF))
+
+
+def seq_of(document: Mapping[str, Any]) -> int:
+    """Return the place of a document as a number; 0 if it has none."""
+    try:
+        ct: Timestamp = document["ct"]
+        return (ct.time << 32 | ct.inc) << 64 | int(document["n"])
+    except (KeyError, AttributeError, TypeError, ValueError):
+        return 0
 
 
 _lock = Lock()
-
-
 _last = 0
 
 
-# -- documents -------------------------------------------------------------------------------------
 def place_numbers(count: int, salt: bytes) -> list[Int64]:
     """Return the next values of `n` in this process.
 
@@ -55,14 +141,9 @@ def place_numbers(count: int, salt: bytes) -> list[Int64]:
 
 
 _SECONDS = {"$toLong": {"$floor": {"$divide": [{"$toLong": "$$NOW"}, 1000]}}}
-
-
 _BEFORE = {"$ifNull": ["$seconds", 0]}
 
-
 CLOCK = {"_id": "clock"}
-
-
 TICK = [
     {
         "$set": {
@@ -82,6 +163,12 @@ def clock_of(ticket: Mapping[str, Any]) -> Timestamp:
     return Timestamp(int(ticket["seconds"]), int(ticket["tick"]))
 
 
+def milliseconds(seconds: float) -> int:
+    """Return a span as MongoDB counts it."""
+    return round(seconds * 1000)
+
+
+# -- what is written -------------------------------------------------------------------------------
 def document(row: Row, ct: Expression, n: int) -> Expression:
     """Return an expression for the document of a new event.
 
@@ -147,7 +234,8 @@ def upsert_of(row: Row, ct: Expression, n: int) -> UpdateOne:
     return UpdateOne({"_id": row.id}, [{"$replaceWith": new}], upsert=True)
 
 
-def _accepted(acceptance: Acceptance) -> list[dict[str, Any]]:
+def accept_of(acceptance: Acceptance) -> list[dict[str, Any]]:
+    """Return the update that marks a message as done; a first acceptance is left as it is."""
     done = {"$eq": ["$status", "done"]}
     fields: dict[str, Expression] = {
         "event_type": {"$ifNull": ["$event_type", {"$literal": acceptance.type}]},

@@ -35,8 +35,10 @@ from postroom.transactions.mongo.documents import (
     CLUSTER_TIME,
     TICK,
     Expression,
-    _accepted,
+    accept_of,
     clock_of,
+    counter_id,
+    inbox_id,
     place_numbers,
     upsert_of,
 )
@@ -113,7 +115,7 @@ class _Writes:
         values: list[int] = []
         for counter in counters:
             found = yield collection.find_one_and_update(
-                {"_id": {"topic": counter.topic, "key_hash": counter.key_hash}},
+                {"_id": counter_id(counter.topic, counter.key_hash)},
                 {"$inc": {"last": Int64(counter.step)}},
                 upsert=True,
                 return_document=ReturnDocument.AFTER,
@@ -126,8 +128,8 @@ class _Writes:
         self.check()
         yield from self._known()
         before = yield self._collection("inbox").find_one_and_update(
-            {"_id": {"consumer": acceptance.consumer, "id": acceptance.id}},
-            _accepted(acceptance),
+            {"_id": inbox_id(acceptance.consumer, acceptance.id)},
+            accept_of(acceptance),
             upsert=True,
             return_document=ReturnDocument.BEFORE,
             session=self.session,
@@ -135,7 +137,7 @@ class _Writes:
         return before is None or before["status"] != "done"
 
     def _count_done(self, acceptances: Sequence[Acceptance]) -> Steps[int]:
-        ids = [{"consumer": acceptance.consumer, "id": acceptance.id} for acceptance in acceptances]
+        ids = [inbox_id(each.consumer, each.id) for each in acceptances]
         done = {"_id": {"$in": ids}, "status": "done"}
         found: int = yield self._collection("inbox").count_documents(done, session=self.session)
         return found
@@ -159,7 +161,7 @@ class _Writes:
 
     def _forget(self, consumer: str, ids: Sequence[str]) -> Steps[int]:
         self.check()
-        acceptances = [{"consumer": consumer, "id": each} for each in ids]
+        acceptances = [inbox_id(consumer, each) for each in ids]
         result = yield self._collection("inbox").delete_many(
             {"_id": {"$in": acceptances}, "status": "done"}, session=self.session
         )

@@ -8,6 +8,7 @@ from typing import Any
 from bson.int64 import Int64
 
 from postroom.transaction import Acceptance, Counter, Proof, Standing
+from postroom.transactions.mongo.documents import counter_id, inbox_id
 from postroom.transactions.steps import Steps
 
 
@@ -41,14 +42,16 @@ def _are_there(
 ) -> Steps[bool]:
     acceptances = [proof for proof in proofs if isinstance(proof, Acceptance)]
     if acceptances:
-        ids = [{"consumer": acceptance.consumer, "id": acceptance.id} for acceptance in acceptances]
+        ids = [inbox_id(each.consumer, each.id) for each in acceptances]
         done = {"_id": {"$in": ids}, "status": "done"}
         if (yield collection("inbox").count_documents(done, session=session)) < len(acceptances):
             return False
     for counter in proofs:
         if isinstance(counter, Counter):
-            ident = {"topic": counter.topic, "key_hash": counter.key_hash}
-            wanted = {"_id": ident, "last": {"$gte": Int64(counter.step)}}
+            wanted = {
+                "_id": counter_id(counter.topic, counter.key_hash),
+                "last": {"$gte": Int64(counter.step)},
+            }
             if (yield collection("counter").find_one(wanted, session=session)) is None:
                 return False
     return True
