@@ -1,7 +1,7 @@
-"""The port to a destination: a broker, or functions in this process.
+"""Broker: the port to a destination, which is a message broker or handlers in this process.
 
 An exception means *unknown*, never *not sent*. A destination therefore reports an outcome for each
-record; what it does not report by the time `publish` ends counts as unknown.
+record; a record without a report when `publish` returns counts as unknown.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from postroom.transaction import Proof
 
 
 class Verdict(Enum):
-    """What became of one record at the destination (P2)."""
+    """The outcome of one record at the destination (P2)."""
 
-    CONFIRMED = "confirmed"  # it is there, durably
-    REJECTED = "rejected"  # this message can never go
+    CONFIRMED = "confirmed"  # stored durably at the destination
+    REJECTED = "rejected"  # this message can never be delivered
     MISCONFIGURED = "misconfigured"  # no such topic, no route, no handler, no permission
     FAILED = "failed"  # an attempt was made and failed
-    UNKNOWN = "unknown"  # it may be there or not
-    OUTAGE = "outage"  # the destination is away: not this event's fault
-    UNSENT = "unsent"  # never left: held back behind an earlier event of its key
+    UNKNOWN = "unknown"  # it may have been delivered or not
+    OUTAGE = "outage"  # the destination is unreachable: does not count as an attempt
+    UNSENT = "unsent"  # not sent: held back behind an earlier event of its key
 
 
 class Outcome(NamedTuple):
-    """A verdict, why, and optionally when the destination wants the next attempt (seconds).
+    """A verdict, the error, and optionally the delay before the next attempt (seconds).
 
-    proofs      of a confirmed effect in the store's own database: what its transaction wrote there.
-                A settle finds it, or the database has lost that transaction since
+    proofs      rows that the transaction of a confirmed effect wrote to the store's own database.
+                If a settle does not find them, the database has lost that transaction
     """
 
     verdict: Verdict
@@ -50,39 +50,42 @@ UNSENT = Outcome(Verdict.UNSENT)
 
 @dataclass(frozen=True, slots=True)
 class BrokerCapabilities:
-    """What a destination can do."""
+    """The capabilities of a destination."""
 
-    marks_start: bool = False  # asks `begin` before each record: attempts are counted at the start
-    max_bytes: int | None = None  # no larger payload can go
-    transactional: bool = False  # a batch goes whole or not at all
-    keeps_inbox: bool = False  # remembers what it has handled: `forget_accepted` prunes that
+    marks_start: bool = False  # calls `begin` before each record, which counts the attempt
+    max_bytes: int | None = None  # maximum payload
+    transactional: bool = False  # a batch is delivered atomically
+    keeps_inbox: bool = False  # keeps inbox rows, which `forget_accepted` prunes
 
 
 class Reporter(Protocol):
-    """Where a destination reports to. All calls are made on the relay's event loop."""
+    """Receives the reports of a destination. All calls are made on the relay's event loop."""
 
     @property
     def outbox_id(self) -> str:
-        """The id of the outbox that the records come from; goes beside strict numbers (W9)."""
+        """The id of the records' outbox; sent with strict numbers (W9)."""
 
     def confirm(self, records: Sequence[Record]) -> None:
-        """Report that these are there, durably."""
+        """Report that these records are stored durably."""
 
     def report(self, record: Record, outcome: Outcome) -> None:
-        """Report what became of one record; the first report of a record counts."""
+        """Report the outcome of one record; the first report of a record counts."""
 
     async def begin(self, record: Record) -> bool:
-        """Count an attempt, durably, before an effect starts. False: the lane is lost, do not."""
+        """Durably count an attempt before the handler starts.
+
+        False: the lane was lost and the handler must not run.
+        """
 
     def may_go_on(self, record: Record) -> bool:
-        """Say whether what was begun, and waited for others, may start now. From any thread."""
+        """Return whether a record that was begun and then queued may still start. Thread-safe."""
 
 
 class Broker(Protocol):
     """A destination for records.
 
-    A broker inherits from this class and writes the abstract methods. The others have a default
-    that suits a destination which needs nothing of the store and remembers nothing.
+    A broker inherits from this class and implements the abstract methods. The defaults of the other
+    methods suit a destination without access to the store and without an inbox.
     """
 
     @property
@@ -101,19 +104,19 @@ class Broker(Protocol):
     async def open(self) -> None:
         """Get ready. A broker that is unreachable is not an error; publishing reports the outage.
 
-        ConfigError is raised for what waiting does not mend.
+        Raises ConfigError for problems that waiting does not solve.
         """
 
     @abstractmethod
     async def close(self) -> None:
-        """Release everything; twice is safe."""
+        """Release all resources; safe to call twice."""
 
     @abstractmethod
     async def health(self) -> None:
-        """Return if the destination answers; raise an OSError otherwise (S4.4)."""
+        """Return if the destination answers; raise an OSError otherwise."""
 
     async def check(self, topics: Collection[str]) -> list[Finding]:  # noqa: ARG002
-        """Return what `postroom doctor` should report; changes nothing at the destination.
+        """Return the findings of `postroom doctor`; changes nothing at the destination.
 
         `topics` are topics of events in the outbox. The broker is not open yet; the caller closes
         it afterwards. Raises if the destination is unreachable. By default only that is checked.
@@ -124,20 +127,20 @@ class Broker(Protocol):
 
     @abstractmethod
     async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
-        """Send a batch. Each key's run goes in order and stops at its first event that is not
-        confirmed; the rest of that run is reported unsent (or unknown, if it may have left).
-        Keys do not wait for each other. Several calls may be under way at once, never with the
-        same key.
+        """Send a batch. The events of a key are sent in order and stop at the first that is not
+        confirmed; the rest of the key is reported unsent (or unknown, if it may have been sent).
+        Keys do not wait for each other. Several calls can run concurrently, never with the same
+        key.
         """
 
     @abstractmethod
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
-        """Send one suspect so that nothing else can share its fate: no common batch, no common
-        channel, no other handler running.
+        """Send one suspect in isolation from other records: no shared batch, no shared channel, no
+        other handler running.
         """
 
     async def forget_accepted(self, older_than_seconds: float) -> int:  # noqa: ARG002
-        """Forget messages that were handled longer ago than that; returns how many.
+        """Delete inbox rows older than that; returns how many.
 
         Only called with the capability `keeps_inbox`.
         """

@@ -1,10 +1,10 @@
-"""Modules in one process that tell each other what happened, each with tables of its own (S3).
+"""Bus: events between the modules of one process, each module with its own tables.
 
-A module publishes by its outbox and is told by its inbox. What it publishes is kept for every
-module that has a handler for the type, in that module's own tables, and only then counts as sent;
-each module works through what was kept for it in its own time, with its own retries and dead
-letters. At least once, in the order of keys, effects once. A module that is broken holds up nobody
-else; one whose database is away holds up those who have something to tell it.
+A module publishes through its outbox. An event is stored in the tables of every module that has a
+handler for its type, and only then counts as sent; each module handles its stored events
+independently, with its own retries and dead letters. Delivery is at least once and in order per
+key; effects are applied once. A failing module does not delay the others; a module whose database
+is unreachable delays the modules that publish to it.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Module:
-    """One module: its tables, the outbox it publishes by, and the handlers it is told by.
+    """A module: its tables, its outbox, and its handlers.
 
     outbox, sync_outbox   for the module's own transactions, in its own database
-    handlers              `@module.on(type)` registers with them
+    handlers              the functions registered with `@module.on(type)`
     """
 
     def __init__(self, name: str, store: Store, **options: Unpack[ModuleOptions]) -> None:
@@ -69,14 +69,14 @@ class Module:
 
 
 class Bus(Lifecycle[tuple[Relay, ...]]):
-    """Modules, and what carries events between them.
+    """Modules, and the relays that deliver events between them.
 
-    store       a URL for modules that name none of their own: they share the database, and have
-                tables of their own in it
-    settings    of the relays, as for Relay: `retry`, `lease_seconds`, `poll_seconds` …
+    store       default URL for modules without a store: they share the database, each with its own
+                tables
+    settings    settings of the relays: `retry`, `lease_seconds`, `poll_seconds` …
 
-    A relay that breaks down stops the bus: the others finish what is in flight, `is_running` turns
-    False, `on_breakdown` is called and `wait` raises the error. `start` starts it again.
+    A relay that crashes stops the bus: the other relays finish their events in flight, `is_running`
+    becomes False, `on_breakdown` is called and `wait` raises the error. `start` restarts the bus.
     """
 
     _noun = "bus"
@@ -108,16 +108,16 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
         prefix: str | None = None,
         **options: Unpack[ModuleOptions],
     ) -> Module:
-        """Add a module; asked for again by its name alone, it is the same one.
+        """Add a module; a later call with the name alone returns the same module.
 
-        Its tables begin with `prefix`, `<name>_` if left out. Options are those of Handlers.
+        Its tables have the prefix `prefix`, by default `<name>_`. Options are those of Handlers.
         """
         if name in self._modules and store is None and prefix is None and not options:
             return self._modules[name]
         if name in self._modules:
-            raise ConfigError(f"there is a module {name!r} already")
+            raise ConfigError(f"module {name!r} already exists; use another name")
         if self._relays:
-            raise ConfigError("modules are added before the bus is started")
+            raise ConfigError("add modules before the bus is started")
         check_setting("module", name, MAX_STREAM_BYTES - len(INBOX_STREAM_PREFIX))
         where = store if store is not None else self._store
         if where is None:
@@ -125,7 +125,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
         if isinstance(where, str):
             where = load_store(where, prefix=check_prefix(prefix or f"{name}_"))
         elif prefix is not None:
-            raise ConfigError("a store that is given as an object has its prefix already")
+            raise ConfigError("prefix: set it on the store object, not on the module")
         made = self._modules[name] = Module(name, where, **options)
         return made
 
@@ -136,12 +136,12 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
             await module.store.migrate()
 
     async def drain(self) -> int:
-        """Carry and handle what is due, and what comes of it, until nothing moves any more.
+        """Deliver and handle due events, and events that they cause, until none is left.
 
-        For tests and scripts; not while the bus runs. Returns how many events were handled.
+        For tests and scripts, while the bus does not run. Returns the number of handled events.
         """
         if self._relays:
-            raise ConfigError("drain() is for a bus that does not run")
+            raise ConfigError("drain() cannot be called while the bus runs; stop it first")
         handled = 0
         while True:
             moved = 0
@@ -187,7 +187,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
 
     def _build(self) -> list[Relay]:
         if not self._modules:
-            raise ConfigError("the bus has no modules: bus.module('orders')")
+            raise ConfigError("the bus has no modules; add one with bus.module('orders')")
         outboxes = {id(module.store): module.store for module in self.modules}
         post = _Post(self.modules)
         relays = [self._relay(store, post) for store in outboxes.values()]
@@ -201,7 +201,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
 
 
 class _Post(Broker):
-    """The destination of every module's outbox: the backlogs of those who want the event."""
+    """The destination of every module's outbox: the backlogs of the modules with a handler."""
 
     capabilities = BrokerCapabilities()
 
@@ -215,7 +215,7 @@ class _Post(Broker):
         ]
 
     async def open(self) -> None:
-        """The stores are opened by the relays that serve them."""
+        """Nothing to open: the relays open the stores they serve."""
 
     async def close(self) -> None: ...
 
@@ -232,7 +232,7 @@ class _Post(Broker):
             ]
             try:
                 await _keep(backlog, wanted, stops)
-            except Exception as error:  # kept by some: the others' turn comes again
+            except Exception as error:  # stored by some modules: the batch is retried for the rest
                 if not is_passing(error):
                     raise
                 problem = f"module {backlog.consumer}: {short_error(error)}"
@@ -250,7 +250,7 @@ _Kept = tuple[Incoming, Record]
 
 
 class _Stops:
-    """Where keys stopped: at an event that a module cannot keep. Those behind it wait."""
+    """Keys stopped at an event that a module cannot store; later events of the key wait."""
 
     def __init__(self) -> None:
         self._at: dict[bytes, tuple[int, Outcome]] = {}
@@ -259,7 +259,7 @@ class _Stops:
         self._at[record.key_hash] = record.seq, outcome
 
     def passes(self, record: Record) -> bool:
-        """Say whether it comes before what stopped its key."""
+        """Return whether the record precedes the event that stopped its key."""
         at = self._at.get(record.key_hash)
         return at is None or record.seq < at[0]
 
@@ -271,10 +271,10 @@ class _Stops:
 
 
 def _wanted(stored: _Kept, handlers: Handlers) -> _Kept | None:
-    """Return what a module is told of an event; None: nothing.
+    """Return the form of an event that a module stores; None: not stored.
 
-    Strict handlers wait for every number of a key: of an event without a handler they get the
-    number, to step over.
+    Strict handlers wait for every number of a key: for an event without a handler they get a
+    marker with its number, to be skipped.
     """
     message, record = stored
     if handlers.handles(record.type):
@@ -287,7 +287,7 @@ def _wanted(stored: _Kept, handlers: Handlers) -> _Kept | None:
 async def _keep(
     backlog: DurableInbox, wanted: Sequence[tuple[Record, _Kept]], stops: _Stops
 ) -> None:
-    """Keep events for a module; one that cannot be kept stops its key, and no other."""
+    """Store events for a module; an event that cannot be stored stops only its key."""
     if not wanted:
         return
     try:
@@ -300,7 +300,7 @@ async def _keep(
                 if stops.passes(one[0]):
                     await _keep(backlog, [one], stops)
         else:
-            problem = f"module {backlog.consumer} cannot keep it: {short_error(error)}"
+            problem = f"module {backlog.consumer} cannot store the event: {short_error(error)}"
             stops.add(wanted[0][0], Outcome(Verdict.FAILED, problem))
 
 

@@ -1,7 +1,7 @@
-"""Waking the relays of this process: a registry from stream to the callbacks of who serves it.
+"""Notifier: wakes relays after a commit. Relays of this process subscribe to their streams.
 
-A kick is a hint that something was committed. It may be lost or come too often; correctness never
-rests on it, only the delay does.
+A kick is a hint that an event was committed. It may be lost or duplicated: only latency depends on
+it, never correctness.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _subscribers: dict[str, list[Callable[[], None]]] = {}
 
 
 class Notifier(Protocol):
-    """Carries a kick to other processes; it must neither block nor use the caller's transaction."""
+    """Sends kicks to other processes; must neither block nor use the caller's transaction."""
 
     def notify(self, streams: Collection[str] | None) -> None:
-        """Tell that events of these streams were committed; None: of any stream."""
+        """Notify that events of these streams were committed; None: of any stream."""
 
 
 def subscribe(stream: str, callback: Callable[[], None]) -> Callable[[], None]:
-    """Have `callback` called at every kick of the stream; returns what ends that (twice is safe).
+    """Call `callback` at every kick of the stream; returns a function that unsubscribes.
 
-    It is called in the thread that kicks, so an event loop is reached with `call_soon_threadsafe`.
+    The callback runs in the thread that kicks; use `call_soon_threadsafe` to reach an event loop.
     """
     with _lock:
         _subscribers.setdefault(stream, []).append(callback)
@@ -45,7 +45,7 @@ def subscribe(stream: str, callback: Callable[[], None]) -> Callable[[], None]:
 
 
 def kick(streams: Collection[str] | None = None) -> None:
-    """Call those who serve these streams, or all of them. Never raises: the commit has happened."""
+    """Call the subscribers of these streams, or all. Never raises: the commit has happened."""
     with _lock:
         wanted = _subscribers.keys() if streams is None else dict.fromkeys(streams)
         callbacks = [callback for stream in wanted for callback in _subscribers.get(stream, ())]
@@ -53,4 +53,4 @@ def kick(streams: Collection[str] | None = None) -> None:
         try:
             callback()
         except Exception:
-            _log.exception("a relay could not be woken; it will find the events by polling")
+            _log.exception("cannot wake a relay; it finds the events by polling")

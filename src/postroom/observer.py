@@ -1,4 +1,4 @@
-"""The port for watching: what happened, told after the write that made it true."""
+"""Observer: the port for telemetry; facts are reported after the write that makes them true."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Settled(NamedTuple):
     done: int
     failed: int
     dead: int
-    fenced: int  # outcomes that were thrown away because their lane was lost: they will be repeated
+    fenced: int  # outcomes discarded because their lane was lost: the events are sent again
     parked: int
 
 
 class Attempt(NamedTuple):
-    """One event was not confirmed (S4.9)."""
+    """One event was not confirmed."""
 
     stream: str
     id: str
@@ -35,7 +35,7 @@ class Attempt(NamedTuple):
 
 
 class LanesChanged(NamedTuple):
-    """Lanes changed hands. `change` is taken, released or lost."""
+    """Lanes changed their owner. `change` is taken, released or lost."""
 
     stream: str
     owner: str
@@ -44,7 +44,7 @@ class LanesChanged(NamedTuple):
 
 
 class BreakerChanged(NamedTuple):
-    """The destination of a stream went away, or came back."""
+    """The destination of a stream became unreachable, or reachable again."""
 
     stream: str
     state: str
@@ -52,7 +52,7 @@ class BreakerChanged(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """Something needs a person: an exhausted event that blocks its key, a wrong configuration."""
+    """An operator is needed: an exhausted event blocks its key, or the configuration is wrong."""
 
     stream: str
     about: str
@@ -60,7 +60,7 @@ class Alarm(NamedTuple):
 
 
 class StoreTrouble(NamedTuple):
-    """A call to the store failed; the relay goes on (S1.8)."""
+    """A call to the store failed; the relay retries."""
 
     stream: str
     doing: str
@@ -68,14 +68,14 @@ class StoreTrouble(NamedTuple):
 
 
 class Woken(NamedTuple):
-    """What ended a wait for work: kick, change, poll or busy."""
+    """A wait for work ended, by kick, change, poll or busy."""
 
     stream: str
     by: str
 
 
 class Sent(NamedTuple):
-    """A publish call has ended, whatever the outcomes; how long it took."""
+    """A publish call ended, whatever the outcomes; with its duration."""
 
     stream: str
     records: Sequence[Record]
@@ -83,7 +83,7 @@ class Sent(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """These events were settled as done; how long the settle took."""
+    """These events were settled as done; with the duration of the settle."""
 
     stream: str
     records: Sequence[Record]
@@ -91,10 +91,10 @@ class Delivered(NamedTuple):
 
 
 class Vanished(NamedTuple):
-    """Events that this relay has read are not in the store any more.
+    """Events that this relay had read are no longer in the store.
 
-    The database has lost their transactions: a fail-over to a replica that lagged, a restored
-    backup, a crash with commits that did not wait for the disk. Most of them were sent.
+    The database lost their transactions: a fail-over to a lagging replica, a restored backup, or a
+    crash with asynchronous commits. Most of the events were sent.
     """
 
     stream: str
@@ -102,9 +102,9 @@ class Vanished(NamedTuple):
 
 
 class EffectsLost(NamedTuple):
-    """Handlers of these events had committed their effects, and the store has lost them since.
+    """The store lost effects that handlers of these events had committed.
 
-    As with `Vanished`, but here the events themselves are in the store: they are handled again.
+    As with `Vanished`, but the events themselves are still in the store: they are handled again.
     """
 
     stream: str
@@ -112,7 +112,7 @@ class EffectsLost(NamedTuple):
 
 
 class Handled(NamedTuple):
-    """A consumer has tried a message, whatever the verdict; how long it took, from its turn on."""
+    """A consumer processed a message, whatever the verdict; duration without queueing."""
 
     stream: str
     type: str
@@ -137,7 +137,7 @@ Fact = (
 
 
 class Observer(Protocol):
-    """Is told every fact. It must not block and must not raise."""
+    """Receives every fact. It must not block and must not raise."""
 
     def observe(self, fact: Fact) -> None: ...
 

@@ -1,4 +1,4 @@
-"""From URLs to stores and brokers; a driver is imported when its scheme is asked for."""
+"""Registry of URL schemes: loads stores, brokers and sources; imports drivers on first use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from postroom.store import Store
 
 
 class Entry(NamedTuple):
-    """Where the class of a scheme is, and which extra brings its driver (none: it needs none)."""
+    """The class of a scheme, and the extra that installs its driver (None: no driver needed)."""
 
     module: str
     name: str
@@ -56,27 +56,27 @@ _NO_OPTIONS: Mapping[str, Any] = {}
 
 
 def load_store(url: str | Url, **options: Any) -> Store:
-    """Return the store that a URL names, not yet opened; options may stand beside the URL."""
+    """Return the store of a URL, not yet opened; options can also be passed by name."""
     return cast("Store", _load(Url.parse(url), STORES, STORE_GROUP, "store", options))
 
 
 def load_broker(url: str | Url) -> Broker:
-    """Return the broker that a URL names, not yet opened.
+    """Return the broker of a URL, not yet opened.
 
-    `handlers:package.module:attribute` imports handlers from the user's own code.
+    `handlers:package.module:attribute` imports handlers from the application's code.
     """
     return cast("Broker", _load(Url.parse(url), BROKERS, BROKER_GROUP, "broker"))
 
 
 def load_source(url: str | Url) -> Source:
-    """Return the queue or topics that a URL names, not yet opened."""
+    """Return the source (queue or topics) of a URL, not yet opened."""
     return cast("Source", _load(Url.parse(url), SOURCES, SOURCE_GROUP, "source"))
 
 
 async def migrate(url: str) -> int:
-    """Create or update the tables of the store that a URL names (S4.1); returns their version.
+    """Create or update the tables of the store of a URL; returns their version.
 
-    Safe when many processes do it at once.
+    Idempotent, and safe in several processes at once.
     """
     store = load_store(url)
     try:

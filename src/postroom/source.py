@@ -1,7 +1,7 @@
-"""The port to where messages come from: a queue or topics of a broker.
+"""Source: the port to a queue or topics of a broker.
 
-A source hands over deliveries and learns of each one when it may be forgotten. It never decides by
-itself: what is not acknowledged comes again, here or at another consumer.
+A source returns deliveries, and the consumer acknowledges each one. A message that is not
+acknowledged is redelivered, to this consumer or another one.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from postroom.model.incoming import Incoming
 
 @dataclass(frozen=True, slots=True)
 class SourceCapabilities:
-    """What a source can do."""
+    """The capabilities of a source."""
 
-    offsets: bool = False  # every message has a place in a log, which can serve as its id
+    offsets: bool = False  # every message has a position in a log, which can serve as its id
     max_unacked: int | None = None
-    """So many messages are delivered before one must be acknowledged; None: any number."""
+    """Maximum unacknowledged messages; None: no maximum."""
     redelivers_seconds: float | None = None
-    """For how long the broker may deliver a message again; None: nobody can tell."""
+    """Time in which the broker can redeliver a message; None: unknown."""
 
 
 @dataclass(slots=True)
 class Connection:
     """The state of a source's connection to its broker. One thread writes it, any may read it.
 
-    trouble     why the broker cannot be reached; empty while the source is connected or closed
-    losses      how often the broker became unreachable since the source was made
-    refusal     why the broker refuses acknowledgements; empty while it takes them
-    refusals    how many acknowledgements it refused since the source was made
+    trouble     why the broker is unreachable; empty while the source is connected or closed
+    losses      number of times that the broker became unreachable
+    refusal     why the broker refuses acknowledgements; empty while it accepts them
+    refusals    number of refused acknowledgements
     """
 
     trouble: str = ""
@@ -41,45 +41,45 @@ class Connection:
     refusals: int = 0
 
     def lost(self, why: str) -> bool:
-        """Note that the broker cannot be reached; True if that is new."""
+        """Record that the broker is unreachable; True if that is new."""
         is_new = not self.trouble
         self.trouble = why or "the connection was lost"
         self.losses += is_new
         return is_new
 
     def restored(self) -> bool:
-        """Note that the broker answers, or is not wanted any more; True if that is new."""
+        """Record that the broker is reachable, or no longer needed; True if that is new."""
         was_lost, self.trouble = bool(self.trouble), ""
         return was_lost
 
     def refused(self, why: str) -> bool:
-        """Note that the broker refused an acknowledgement; True if that is new."""
-        is_new, self.refusal = not self.refusal, why or "it does not say why"
+        """Record that the broker refused an acknowledgement; True if that is new."""
+        is_new, self.refusal = not self.refusal, why or "no reason given"
         self.refusals += 1
         return is_new
 
     def accepted(self) -> bool:
-        """Note that the broker takes acknowledgements, or none are due; True if that is new."""
+        """Record that the broker accepts acknowledgements, or none are due; True if new."""
         was_refused, self.refusal = bool(self.refusal), ""
         return was_refused
 
 
 class Delivery(Protocol):
-    """One message in hand."""
+    """A received message that is not acknowledged yet."""
 
     @property
     def message(self) -> Incoming: ...
 
     @property
     def is_lost(self) -> bool:
-        """True once the message is another consumer's: do not begin with it any more."""
+        """True once the message belongs to another consumer: do not start handling it."""
 
     def ack(self) -> None:
-        """Say that it is done with, durably. Never blocks; nothing happens if it is lost."""
+        """Acknowledge a message that was handled durably. Never blocks; no-op if it is lost."""
 
 
 class Source(Protocol):
-    """Where messages come from. Used on one event loop."""
+    """A queue or topics to receive messages from. Used on one event loop."""
 
     @property
     def capabilities(self) -> SourceCapabilities: ...
@@ -90,38 +90,38 @@ class Source(Protocol):
 
     @property
     def name(self) -> str | None:
-        """What the broker knows the receiving service by: a queue, a consumer group.
+        """The queue or consumer group; None if there is none.
 
-        The same in all its processes and after each deployment; None: there is none.
+        Must be the same in all processes of a service, and stable across deployments.
         """
 
     async def open(self) -> None:
-        """Begin to receive. A broker that is away is no error; it is waited for.
+        """Start receiving. An unreachable broker is not an error: the source keeps reconnecting.
 
-        Raises ConfigError for what waiting does not mend: no such queue, no permission.
+        Raises ConfigError for problems that waiting does not solve: no such queue, no permission.
         """
 
     async def receive(self) -> Sequence[Delivery]:
-        """Wait for messages and return them: those of one key in their order.
+        """Wait for messages and return them, the messages of one key in order.
 
-        Not to be called while the consumer has enough to do: that is how the broker is held back.
+        The consumer does not call it while it has enough work; this is the back-pressure.
         """
 
     async def pause(self) -> None:
-        """Ask for no further messages; those in hand can still be acknowledged."""
+        """Stop fetching messages; received messages can still be acknowledged."""
 
     async def close(self) -> None:
-        """Tell the broker of all acknowledgements and let go; what is left comes again.
+        """Flush all acknowledgements and disconnect; unacknowledged messages are redelivered.
 
-        Twice is safe.
+        Safe to call twice.
         """
 
     async def health(self) -> None:
-        """Return if the broker answers; raise what is wrong otherwise."""
+        """Return if the broker answers; raise an error otherwise."""
 
     async def check(self) -> list[Finding]:
-        """Return what `postroom doctor` should report; consumes nothing and changes nothing.
+        """Return the findings of `postroom doctor`; consumes and changes nothing.
 
-        The source is not open. Raises if the broker is unreachable. A source that can tell sets
-        `capabilities.redelivers_seconds`: the doctor compares it with how long an inbox remembers.
+        The source is not open. Raises if the broker is unreachable. If known, the source sets
+        `capabilities.redelivers_seconds`: the doctor compares it with the inbox's dedup window.
         """

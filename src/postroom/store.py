@@ -1,12 +1,12 @@
-"""The port to a database: what the relay and the operators ask of a store.
+"""Store: the port to a database, for relays and operators.
 
 A store keeps three things for each stream: events (records), leases (one per lane) and blocks (one
-per key that is held by a failed head). Every decision about time is made on the store's own clock.
+per key with a failed head). All decisions about time use the store's clock.
 
-A call that changes something either happens whole or not at all. `StoreRetryableError` means that
-nothing happened and the same call may be repeated (`StoreLockedError`: because another transaction
-has locked rows); `StoreRefusedError` that nothing happened and a repeat would be refused again;
-`StoreUnknownError` that nobody knows.
+Every change is atomic. `StoreRetryableError` means that nothing was changed and the call can be
+retried (`StoreLockedError`: another transaction holds the locks); `StoreRefusedError` means that
+nothing was changed and a retry would fail again; `StoreUnknownError` means that the outcome is
+unknown.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ MAX_WHO_CHARS = 255
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What a store can do. Tests ask these questions; they never ask for a store's name."""
+    """The capabilities of a store. Callers and tests ask for these, never for a store's name."""
 
-    transactions: bool = True  # a settle is atomic and fenced (G5)
-    concurrent_writers: bool = True  # several transactions may be writing at the same time
-    server_clock: bool = True  # leases are judged by a clock that all relays share
-    notify: bool = True  # `wait_for_change` hears of commits in other processes
+    transactions: bool = True  # settles are atomic and fenced
+    concurrent_writers: bool = True  # several transactions can write at the same time
+    server_clock: bool = True  # leases use one clock that all relays share
+    notify: bool = True  # `wait_for_change` detects commits of other processes
     shared: bool = True  # several processes can open it
     adopts: bool = False  # takes over the tables of other programs: it is an AdoptingStore
 
 
 class Tables(NamedTuple):
-    """What a store's tables are called: `prefix` before each name, in `schema`.
+    """The names of a store's tables: `prefix` before each name, in `schema`.
 
-    schema    PostgreSQL's; None: the connection finds the tables, by its search_path or because
-              the database has no schemas
+    schema    PostgreSQL only; None: the tables are found by the connection's search_path, or the
+              database has no schemas
     """
 
     prefix: str = "postroom_"
@@ -49,12 +49,12 @@ class Tables(NamedTuple):
 
     @property
     def qualified(self) -> str:
-        """Both in one text, `schema.prefix`, as adapters take it."""
+        """Schema and prefix in one text, `schema.prefix`, as adapters expect it."""
         return self.prefix if self.schema is None else f"{self.schema}.{self.prefix}"
 
 
 class Member(NamedTuple):
-    """A relay that serves a stream: seen by the others from its first beat on."""
+    """A relay that serves a stream, visible to other relays from its first heartbeat."""
 
     owner: str
     healthy: bool
@@ -62,8 +62,8 @@ class Member(NamedTuple):
 
 
 class Lease(NamedTuple):
-    """The state of a lane. `live`: the store's clock has not passed its end, and has not been set
-    back since by more than the length of the lease.
+    """The lease of a lane. `live`: by the store's clock it has not expired, and the clock was not
+    set back by more than the length of the lease.
     """
 
     lane: int
@@ -73,10 +73,10 @@ class Lease(NamedTuple):
 
 
 class Membership(NamedTuple):
-    """What a beat sees: the members whose row is alive, and all lanes of the stream.
+    """The result of a heartbeat: the live members, and all lanes of the stream.
 
-    renewed     the held lanes that this beat has renewed; a live lane that is not among them was
-                locked by another transaction, and ends when its last renewal said
+    renewed     the held lanes that this heartbeat renewed; a live lane that is missing here was
+                locked by another transaction and expires at the end of its last renewal
     """
 
     members: tuple[Member, ...]
@@ -85,18 +85,18 @@ class Membership(NamedTuple):
 
 
 class ReadRequest(NamedTuple):
-    """A question for what may be sent now.
+    """A request for events that are due.
 
-    lanes       where to look; the first in this list go first when there is not room for all
-    per_lane    at most so many rows of one lane
-    rows        at most so many rows in all: the oldest of each lane, then the oldest of the rest,
-                so that no lane starves and what was written together is settled together
-    size        at most so many bytes: the answer is cut at the first row that does not fit, but
-                there is always at least one
-    exclude     keys (hashes) to leave out: those in flight at the moment the read starts
-    owner, tokens   who asks, and the tokens by which it holds these lanes. A lane that is not held
-                so, in the snapshot of the read, brings nothing: what a person has just taken away
-                is not sent once more. Without an owner nothing is asked
+    lanes       lanes to read; earlier ones take precedence if `rows` is too small for all
+    per_lane    maximum rows per lane
+    rows        maximum rows in total: the oldest of each lane, then the oldest of the rest, so
+                that no lane starves and events written together are settled together
+    size        maximum bytes: the result ends before the first row that exceeds it, but contains
+                at least one row
+    exclude     hashes of keys to leave out: those in flight when the read starts
+    owner, tokens   the owner and its tokens of these lanes. Lanes not held with these tokens return
+                no rows, so that an event that an operator just replayed is not sent twice. With
+                owner=None the lease is not checked
     """
 
     stream: str
@@ -110,7 +110,7 @@ class ReadRequest(NamedTuple):
 
 
 class FailedOutcome(NamedTuple):
-    """This event failed and will be tried again. A keyed one blocks its key until then."""
+    """The event failed and will be retried. If it has a key, it blocks the key until then."""
 
     record: Record
     attempts: int
@@ -119,7 +119,7 @@ class FailedOutcome(NamedTuple):
 
 
 class DeadOutcome(NamedTuple):
-    """This event becomes a dead letter; its key goes on."""
+    """The event becomes a dead letter; later events of its key continue."""
 
     record: Record
     attempts: int
@@ -127,10 +127,10 @@ class DeadOutcome(NamedTuple):
 
 
 class Missing(NamedTuple):
-    """A settlement named this event, but the store does not hold it under its number any more.
+    """An event of a settlement that the store no longer holds under its number.
 
-    replaced    another event has its number. After a fail-over to a replica that lagged, or a crash
-                that lost committed transactions, numbers are given a second time
+    replaced    another event has its number: after a fail-over to a lagging replica, or a crash
+                that lost committed transactions, numbers are assigned again
     """
 
     record: Record
@@ -139,24 +139,24 @@ class Missing(NamedTuple):
 
 @dataclass(slots=True)
 class Settlement:
-    """What has become of events, to be written in one fenced transaction.
+    """Outcomes of events, to be written in one fenced transaction.
 
-    An event is named by its number and its id: a row that has only one of them is another event
-    and is left as it is.
+    An event is identified by number and id: a row that matches only one of them is another event
+    and is not changed.
 
-    leases      lane → token: only lanes that are still held with this token are changed
-    starts      their handlers start now: processing, owner, lease end, attempts + 1 (H1)
-    returned    were started but never ran: pending again, the attempt is given back
-    parked      ready followers of a blocked key, to be moved out of the index; only if the key
-                is still blocked below them, since nothing would ever bring them back otherwise
-    keep_done   keep done rows for people, or delete them at once
-    claims      effects of handlers in this database, those of `done` among them. In a lane with a
-                claim whose proof is not there nothing is changed, as if it were not held: the
-                database has lost the effect, in a fail-over or a restore
-    missing     set by the store: events of lanes that were held (parked ones left out) whose row
-                was not found. In a settlement that is repeated after a lost reply, with keep_done
-                off, it includes those that the first try has deleted
-    lost        set by the store: the claims of lanes that were held whose proof is not there
+    leases      lane → token: only lanes still held with this token are changed
+    starts      events whose handlers start now: processing, owner, lease end, attempts + 1 (H1)
+    returned    events that were started but never ran: pending again, without the attempt
+    parked      ready followers of a blocked key, to be moved out of the index; only if the key is
+                still blocked below them, because nothing would move them back otherwise
+    keep_done   keep done rows, or delete them immediately
+    claims      committed effects of handlers in this database, including those of `done`. A lane
+                with a claim whose proof is missing is not changed, as if it were not held: the
+                database lost the effect in a fail-over or a restore
+    missing     set by the store: events of held lanes (without parked ones) whose row was not
+                found. In a settlement retried after a lost reply, with keep_done off, it includes
+                the events that the first attempt deleted
+    lost        set by the store: claims of held lanes whose proof is missing
     """
 
     stream: str
@@ -175,13 +175,13 @@ class Settlement:
     lost: list[Claim] = field(default_factory=list)
 
     def freed(self, lanes: Collection[int]) -> list[Record]:
-        """Return the events in these lanes whose end opens the way for their blocked key."""
+        """Return the finished events in these lanes that unblock their key."""
         ended = chain(self.done, (buried.record for buried in self.dead))
         blocked = [record for record in ended if record.barrier is not None]
         return [r for r in blocked if r.seq >= (r.barrier or 0) and r.lane in lanes]
 
     def part(self, wanted: Callable[[Record], bool]) -> Settlement:
-        """Return the part that speaks of the wanted records."""
+        """Return the part for the selected records."""
         part = self.instead(
             starts=[record for record in self.starts if wanted(record)],
             done=[record for record in self.done if wanted(record)],
@@ -196,12 +196,12 @@ class Settlement:
         return part
 
     def apart(self) -> Iterator[Settlement]:
-        """Yield a settlement for each record, in the order of `seq`."""
+        """Yield one settlement per record, in `seq` order."""
         for seq in sorted({record.seq for record in self.records()}):
             yield self.part(lambda record, seq=seq: record.seq == seq)  # type: ignore[misc]
 
     def instead(self, **outcomes: Any) -> Settlement:
-        """Return one for the same lanes with only these outcomes."""
+        """Return a settlement of the same lanes with only these outcomes."""
         part = Settlement(
             self.stream, self.owner, self.lease_seconds, self.leases, self.keep_done, **outcomes
         )
@@ -209,12 +209,12 @@ class Settlement:
         return part
 
     def records(self) -> Iterator[Record]:
-        """Yield every record that is spoken of."""
+        """Yield every record of the settlement."""
         yield from self.parked
         yield from self.named()
 
     def named(self) -> Iterator[Record]:
-        """Yield every record whose row must be there: all but the parked ones."""
+        """Yield every record whose row must exist: all but the parked ones."""
         for records in (self.starts, self.done, self.returned):
             yield from records
         for failure in self.failed:
@@ -225,7 +225,7 @@ class Settlement:
     def find_missing(
         self, lanes: Collection[int], there: Collection[tuple[int, str]]
     ) -> list[Missing]:
-        """Return what is missing in these lanes, given the numbers and ids that are there."""
+        """Return the missing events of these lanes, given the existing numbers and ids."""
         numbers, found = {seq for seq, _ in there}, set(there)
         named = {(r.seq, r.id): r for r in self.named() if r.lane in lanes}
         return [
@@ -235,11 +235,11 @@ class Settlement:
         ]
 
     def proofs(self) -> list[Proof]:
-        """Return what must be there, in the order of `claims`."""
+        """Return the proofs that must exist, in the order of `claims`."""
         return [claim.proof for claim in self.claims]
 
     def weigh(self, lanes: Collection[int], there: Collection[int]) -> set[int]:
-        """Return the lanes whose claims are all there, given the places of those; sets `lost`."""
+        """Return the lanes whose proofs all exist, given their positions; sets `lost`."""
         self.lost = [
             claim
             for place, claim in enumerate(self.claims)
@@ -254,8 +254,8 @@ class Settlement:
 
 
 class Staged(NamedTuple):
-    """What the Stager found: how many events it moved, when the next waiting one is due (seconds,
-    None if there is none), and whether any event is ready now.
+    """The result of `stage`: the number of moved events, the seconds until the next waiting event
+    is due (None if there is none), and whether any event is ready now.
     """
 
     moved: int
@@ -264,7 +264,7 @@ class Staged(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Counts by state (S4.9), and the age in seconds of the oldest event that could go (S2.7)."""
+    """Counts by state, the age in seconds of the oldest event due, and the blocked keys."""
 
     counts: Mapping[str, int]
     lag_seconds: float
@@ -272,14 +272,14 @@ class Stats(NamedTuple):
 
 
 class Schema(NamedTuple):
-    """The version of the tables that are there (0: none), and the newest that this code knows."""
+    """The version of the tables (0: no tables), and the newest version that this code knows."""
 
     current: int
     newest: int
 
 
 class Filter(NamedTuple):
-    """Which records to look at; what is None does not matter."""
+    """A filter of records; None matches everything."""
 
     stream: str | None = None
     state: State | None = None
@@ -288,22 +288,22 @@ class Filter(NamedTuple):
     key: str | None = None
     after_seq: int = 0
     limit: int = 100
-    error: str | None = None  # a part of the last error, letter by letter
-    from_us: int | None = None  # created then or later …
-    before_us: int | None = None  # … and before this
+    error: str | None = None  # a literal substring of the last error
+    from_us: int | None = None  # created at or after
+    before_us: int | None = None  # created before
 
 
 class Standing(NamedTuple):
-    """Where an event stands."""
+    """The stream and state of an event."""
 
     stream: str
     state: str
 
 
 class Details(NamedTuple):
-    """What else is known of one event: where it stands, its times, who works on it.
+    """Stage, lease and timestamps of one event.
 
-    barrier     its key is blocked: events of the key after this `seq` wait
+    barrier     set if the key is blocked: events of the key after this `seq` wait
     """
 
     stage: str
@@ -318,7 +318,7 @@ MAX_CAUSES = 10_000
 
 
 class AuditEntry(NamedTuple):
-    """What a person did with the outbox: `what` is replay, bury, skip or prune."""
+    """An operator's change to the outbox: `what` is replay, bury, skip or prune."""
 
     who: str
     what: str
@@ -330,7 +330,7 @@ class AuditEntry(NamedTuple):
 def audit_entry(
     by: str, what: str, how_many: int, ids: Sequence[str], reason: str = ""
 ) -> AuditEntry:
-    """Describe what a person did to these events, within the bounds of what is stored."""
+    """Return an audit entry for these events, truncated to the limits of the table."""
     about = ", ".join(ids) + (f": {reason}" if reason else "")
     return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
 
@@ -343,54 +343,54 @@ class Store(Protocol):
 
     @property
     def tables(self) -> Tables:
-        """The names of its tables: what is written beside it, inbox and counters, goes there."""
+        """The names of the store's tables, including inbox and counters."""
 
     @property
     def url(self) -> str:
-        """Where the store is, without secrets: for messages."""
+        """The store's URL with secrets masked, for messages."""
 
     # -- life ---------------------------------------------------------------------------------
     async def open(self) -> None:
         """Connect. Raises SchemaError when the tables are missing or newer than this code."""
 
     async def close(self) -> None:
-        """Let go of everything; twice is safe."""
+        """Close all connections; safe to call twice."""
 
     async def migrate(self) -> int:
-        """Bring the tables up to date; safe in many processes at once. Returns the version.
+        """Create or update the tables; returns the version.
 
-        May be called before `open`.
+        Idempotent, safe in several processes at once; can be called before `open`.
         """
 
     async def schema(self) -> Schema:
-        """Look at the version of the tables, without changing anything; before or after `open`."""
+        """Return the version of the tables without changing them; before or after `open`."""
 
     def migration_sql(self, after: int = 0) -> str:
-        """Return what `migrate` would run from that version on, for people with a DBA."""
+        """Return the statements that `migrate` runs after that version, to be run by hand."""
 
     async def identity(self) -> str:
-        """Return the outbox' own id, made once with its tables (W9)."""
+        """Return the outbox's id, created once with its tables (W9)."""
 
     async def check(self) -> list[Finding]:
-        """Return what `postroom doctor` should report about the open store; changes nothing."""
+        """Return the findings of `postroom doctor` about the open store; changes nothing."""
 
     # -- lanes (L) ----------------------------------------------------------------------------
     async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Membership:
-        """Show the member as alive, renew the held lanes (lane → token), and look around.
+        """Record the member as alive, renew held lanes (lane → token), return the membership.
 
-        A lane is renewed only if owner and token are still these; a lane that has run out but that
-        nobody took may be renewed. A lane that another transaction has locked is left out of
-        `renewed`: it must not keep the others from being renewed.
+        A lane is renewed only if owner and token match; an expired lane that no other relay took
+        may be renewed. A lane locked by another transaction is left out of `renewed` and must not
+        delay the others.
         """
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        """Take those of the lanes that are free or expired; returns lane → new token.
+        """Take the free or expired ones of these lanes; returns lane → new token.
 
-        A lane that another transaction has locked is left out, and taken later.
+        Lanes locked by another transaction are left out.
         """
 
     async def retake(
@@ -401,62 +401,61 @@ class Store(Protocol):
         lease_seconds: float,
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
-        """Take lanes again that are still held with these tokens: each gets a new token.
+        """Give a new token to lanes that are still held with these tokens.
 
-        A lane in which an event was replayed within the last `doubt_seconds` is not taken: the
-        settlement that is to be repeated may have ended that event before.
-
-        After it, no earlier transaction under the old token can commit any more (L5). A lane that
-        such a transaction keeps locked for long is left out.
+        Afterwards no earlier transaction under the old token can commit (L5). A lane that such a
+        transaction keeps locked for long is left out. A lane in which an event was replayed within
+        the last `doubt_seconds` is left out too: the settlement to be retried may already have
+        finished that event before the replay.
         """
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        """Give lanes back, at once free for others."""
+        """Release lanes; they are free for other relays immediately."""
 
     async def leave(self, stream: str, owner: str) -> None:
-        """Remove the member and free whatever it still holds."""
+        """Remove the member and release all lanes it still holds."""
 
     # -- events (R, B, P) ---------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:
-        """Return what may be sent now, from the lowest `seq` of each lane, in one snapshot.
+        """Return events that are due, from the lowest `seq` of each lane, in one snapshot.
 
-        The answer is in the order of `seq`. Rows of a blocked key carry its `barrier`. A row that
-        cannot become a record (a field is missing, or of another type) does not raise: it comes
-        with placeholders, in the state UNREADABLE, and `settle` can bury it and delay it.
+        The result is in `seq` order. Rows of a blocked key carry its `barrier`. A row that cannot
+        be converted to a record (missing field, wrong type) does not raise: it is returned with
+        placeholders in the state UNREADABLE, and `settle` can bury or delay it.
         """
 
     async def settle(self, settlement: Settlement) -> set[int]:
-        """Write what has become of events; returns the lanes that were still held.
+        """Write outcomes of events; returns the lanes that were still held.
 
-        From the check of a lane's token to the commit nobody else can own the lane (L2). What lies
-        in other lanes is left as it is, and so is a row whose id, stream or lane is another one's.
-        Sets `settlement.missing` and `settlement.lost`.
+        From the check of a lane's token to the commit no other relay can own the lane (L2). Events
+        of other lanes are not changed, nor are rows whose id, stream or lane differs. Sets
+        `settlement.missing` and `settlement.lost`.
         """
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
-        """Return the places of those proofs that are in this store: committed, in its tables."""
+        """Return the positions of the proofs that are committed in this store's tables."""
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-        """Move due waiting events of these lanes into the index of ready ones, and say whether
-        there is anything to read. This is the one question that an idle relay asks.
+        """Move due waiting events of these lanes into the index of ready events, and return whether
+        there is anything to read. An idle relay runs only this query.
         """
 
     async def repair_blocks(
         self, stream: str, owner: str, leases: Mapping[int, int], limit: int
     ) -> int:
-        """Repair blocks of held lanes from state (B4); returns how many were changed."""
+        """Recompute blocks of held lanes from event states (B4); returns how many changed."""
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        """Delete done events settled longer ago than that, oldest first; returns how many."""
+        """Delete done events older than that, oldest first; returns how many."""
 
-    # -- people (L7, B6) ----------------------------------------------------------------------
+    # -- operators (L7, B6) -------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None: ...
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        """Return where the events with these ids stand; those that are not there are left out."""
+        """Return stream and state of the events with these ids; unknown ids are left out."""
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        """Return the key hashes of unfinished events of a stream, one for each, in no order."""
+        """Return distinct key hashes of a stream's unfinished events, in any order."""
 
     async def find(self, wanted: Filter) -> list[Record]:
         """Return records in `seq` order."""
@@ -464,82 +463,82 @@ class Store(Protocol):
     async def stats(self, stream: str | None = None) -> Stats: ...
 
     async def leases(self, stream: str) -> Membership:
-        """Look at members and lanes without changing anything."""
+        """Return members and lanes without changing anything."""
 
     async def streams(self) -> list[str]:
         """Return the streams that have events or leases."""
 
     async def details(self, event_id: str) -> Details | None:
-        """Return what `get` leaves out, for the eyes of a person."""
+        """Return stage, lease and timestamps, which `get` omits."""
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
-        """Return why dead letters died, the most frequent first, at most so many; no payloads."""
+        """Return the causes of dead letters, most frequent first, at most `limit`; no payloads."""
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
-        """Send dead or done events again, from attempt 0; returns how many.
+        """Send dead or done events again, starting at attempt 0; returns how many.
 
-        With `new_id` copies under fresh ids, which no inbox has seen. What is over is in nobody's
-        flight: unlike `bury` and `skip` (L7) it leaves the lanes to their owners, and notes in
-        their leases that something was replayed. `by` is the person: the deed is written down in
-        the same transaction.
+        With `new_id`, sends copies with new ids, which are unknown to every inbox. Finished events
+        are not in flight: unlike `bury` and `skip` (L7), a replay leaves the lanes to their owners
+        and records in their leases that an event was replayed. `by` is the operator: an audit entry
+        is written in the same transaction.
         """
 
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
-        """Make unfinished events dead letters; returns how many."""
+        """Turn unfinished events into dead letters; returns how many."""
 
     async def record_audit(self, audit_entry: AuditEntry) -> None:
-        """Write down a deed by itself, with the store's time."""
+        """Write an audit entry in its own transaction, with the store's time."""
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
-        """Return what people did, the last first."""
+        """Return audit entries, newest first."""
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        """Bury an event and put a `postroom.skipped` marker in its place.
+        """Bury an event and insert a `postroom.skipped` marker in its place.
 
-        A strict event leaves its number to the marker: the dead letter has `kseq` 0, and a replay
-        gives it a new number and a place at the end.
+        The marker takes the number of a strict event: the dead letter has `kseq` 0, and a replay
+        appends it with a new number.
         """
 
     def complaints(self) -> Sequence[tuple[str, str]]:
-        """Return what the store set aside since the last call, each with the reason.
+        """Return the items that the store set aside since the last call, each with its reason.
 
-        The relay raises an alarm for each. A store that sets nothing aside returns nothing.
+        The relay raises an alarm for each.
         """
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
-        """Return True as soon as something may have been committed, False after the time."""
+        """Return True as soon as another commit is possible, False after the timeout."""
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """Open a transaction of the store's own driver for a handler; commits on exit (H3)."""
+        """Open a transaction of the store's driver for a handler; commits on exit (H3)."""
 
     def sync_transaction(self) -> AbstractContextManager[Any]:
-        """Open the same for a handler that runs in a thread."""
+        """Open a transaction for a handler that runs in a thread."""
 
     async def forget_accepted(
         self, consumer: str, older_than_seconds: float, kept_by: Sequence[str]
     ) -> int:
         """Delete inbox rows of this consumer that are older than that; returns how many.
 
-        Rows of messages that are unfinished or dead in this store stay, also of those that the
-        consumers `kept_by` keep in their durable inboxes: they may come again.
+        Rows of messages that are unfinished or dead in this store are kept, including those in the
+        durable inboxes of the consumers `kept_by`: they may be handled again.
         `postroom.transactions.acceptances.forget_old` does it for any store.
         """
 
 
 class Adopted(NamedTuple):
-    """How many rows of a table were moved, and how many are left in it."""
+    """The number of rows moved from a table, and the number left in it."""
 
     moved: int
     left: int
 
 
 class AdoptingStore(Store, Protocol):
-    """A store with the capability `adopts`: `postroom migrate adopt` asks for it."""
+    """A store with the capability `adopts`, for `postroom migrate adopt`."""
 
     async def adopt(
         self, table: str, *, on_moved: Callable[[int], object], **options: Any
@@ -547,6 +546,6 @@ class AdoptingStore(Store, Protocol):
         """Move the rows of another program's outbox table into this outbox.
 
         The options of the command line are `topic`, `statuses` and `force`. `on_moved` is called
-        after each step with the number of rows that it moved; what it raises ends the work between
-        two steps. Raises StoreError, with nothing lost, for a row that does not fit.
+        after each step with the number of moved rows; an exception from it stops between two steps.
+        Raises StoreError, without losing a row, for a row that cannot be converted.
         """

@@ -1,7 +1,7 @@
-"""The port to the caller's transaction: run our statement on what the caller already has.
+"""Transaction: the port to the caller's open transaction.
 
-An adapter never commits, never opens and never closes anything (W1). It is made for one call, from
-the object that the caller gave.
+An adapter never commits, opens or closes anything (W1). It is created for one call, from the
+caller's connection or session.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 
 class Row(NamedTuple):
-    """An event as it is written: the columns of the outbox that the writer fills."""
+    """The columns of the outbox that the writer fills."""
 
     id: str
     stream: str
@@ -23,7 +23,7 @@ class Row(NamedTuple):
     key: str | None
     aggregate_type: str | None
     aggregate_id: str | None
-    payload: str | None  # JSON, as text that a person can read
+    payload: str | None  # JSON as text
     payload_bytes: bytes | None  # anything else
     content_type: str
     headers: str | None
@@ -37,7 +37,7 @@ class Row(NamedTuple):
 
 
 class Acceptance(NamedTuple):
-    """A message as the inbox remembers it (S3.3, S5.4)."""
+    """An inbox row: a message accepted by a consumer."""
 
     consumer: str
     id: str
@@ -46,20 +46,20 @@ class Acceptance(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """The strict counter of a key (W9): `step` further numbers are wanted."""
+    """The strict counter of a key (W9), to be advanced by `step` numbers."""
 
     topic: str
     key_hash: bytes
-    step: int  # negative: numbers that were not used go back
+    step: int  # negative: returns unused numbers
 
 
 class Standing(Enum):
-    """What the database says of the transaction in which messages were accepted (H2).
+    """The state, according to the database, of the transaction that accepted messages (H2).
 
-    HELD        it is open, and what was accepted is in it: commit it
-    COMMITTED   it has been committed; what came after that is in another transaction, or in none
+    HELD        it is open and contains the accepted messages: commit it
+    COMMITTED   it was committed; later statements are in another transaction, or in none
     LOST        it was rolled back, and another one is open: roll that back too
-    LOOSE       it was rolled back, and no other is open: what came after may be committed already
+    LOOSE       it was rolled back, and no other is open: later statements may be committed
     """
 
     HELD = "held"
@@ -69,11 +69,11 @@ class Standing(Enum):
 
 
 Proof = Acceptance | Counter
-"""What a run has written: the message as done, or the counter at its number (`step`) or above."""
+"""A row that a handler's run wrote: the accepted message, or the counter at `step` or above."""
 
 
 class Claim(NamedTuple):
-    """A relay was told that a handler's transaction is committed: the proof must be in the store.
+    """A handler reported its transaction as committed: the proof must exist in the store.
 
     lane, id    of the event
     """
@@ -84,7 +84,7 @@ class Claim(NamedTuple):
 
 
 def by_place(proofs: Sequence[Proof]) -> tuple[dict[int, Acceptance], dict[int, Counter]]:
-    """Return the messages and the counters among the proofs, each by its place."""
+    """Return the messages and the counters among the proofs, each by position."""
     placed = list(enumerate(proofs))
     return (
         {place: proof for place, proof in placed if isinstance(proof, Acceptance)},
@@ -98,15 +98,15 @@ class SyncTransaction(Protocol):
     def check(self) -> None:
         """Raise AutocommitError if the next statement is known to commit by itself (W1, W2).
 
-        Asks nobody but the driver. Every method below that writes refuses this by itself; nothing
-        has to be checked before it.
+        Checks the driver's state only. The writing methods below check it too, so that callers
+        need not call this first.
         """
 
     def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
-        """Write the rows in order; returns how many were new. An id that exists is left alone (W5).
+        """Insert rows in order; returns how many were new. Existing ids are not changed (W5).
 
-        Whole: all of them, or none. 0 then says that an id exists, or that this database does not
-        write several rows as one: they can still be written one by one.
+        With `whole`, all rows are inserted or none. 0 then means that an id exists, or that the
+        database does not support atomic multi-row inserts: insert the rows one by one.
         """
 
     def count_up(self, counters: Sequence[Counter]) -> list[int]:
@@ -119,32 +119,32 @@ class SyncTransaction(Protocol):
         """Return how many of these messages are done, as this transaction sees it."""
 
     def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
-        """Return messages that this consumer did longer ago than that, oldest first.
+        """Return ids of messages that this consumer handled longer ago than that, oldest first.
 
-        `skip` of them are passed over.
+        The first `skip` of them are left out.
         """
 
     def forget(self, consumer: str, ids: Sequence[str]) -> int:
-        """Forget that this consumer did these messages: after it a repeat is new."""
+        """Delete these inbox rows of a consumer; a redelivered message is then new."""
 
     def hold(self) -> None:
-        """Remember which transaction this is, after the first `accept`; ask `standing` at the end.
+        """Record the identity of this transaction, after the first `accept`, for `standing`.
 
-        The adapter is then kept for as long as the transaction lasts.
+        The adapter is then kept until the transaction ends.
         """
 
     def is_open(self) -> bool:
-        """Say whether a transaction is open at this moment, as far as the driver knows."""
+        """Return whether a transaction is open, as far as the driver knows."""
 
     def standing(self, proofs: Sequence[Proof]) -> Standing:
-        """Say whether the transaction of `hold` is still open and has all of this in it.
+        """Return whether the transaction of `hold` is still open and contains these proofs.
 
-        To be asked right before the commit. Raises if the database has aborted the transaction:
-        the COMMIT of such a transaction may be a rollback that nobody is told of.
+        Call it right before the commit. Raises if the database has aborted the transaction: its
+        COMMIT may be a silent rollback.
         """
 
     def after_commit(self, call: Callable[[], None]) -> bool:
-        """Call back after the outermost commit, if the driver can; say whether it can."""
+        """Call back after the outermost commit; returns False if the driver cannot."""
 
 
 class AsyncTransaction(Protocol):

@@ -174,7 +174,7 @@ async def test_what_a_bus_cannot_be_made_of(path):
         await bus.start()
     orders = bus.module("orders")
     assert bus.module("orders") is orders
-    with pytest.raises(ConfigError, match="there is a module 'orders' already"):
+    with pytest.raises(ConfigError, match="module 'orders' already exists"):
         bus.module("orders", prefix="other_")
     with pytest.raises(ConfigError, match="needs a store"):
         Bus().module("orders")
@@ -188,7 +188,7 @@ async def test_what_a_bus_cannot_be_made_of(path):
         await bus.start()
         with pytest.raises(ConfigError, match="before the bus is started"):
             bus.module("late")
-        with pytest.raises(ConfigError, match="does not run"):
+        with pytest.raises(ConfigError, match="while the bus runs"):
             await bus.drain()
     await bus.stop()
     assert not bus.is_running
@@ -344,4 +344,4 @@ async def test_one_event_that_a_module_cannot_keep_costs_one_event(path):
     assert effects(path) == [("billing", "o-1"), ("billing", "o-3"), ("billing", "o-4")]
     dead = rows(path, "SELECT id, attempts, last_error FROM orders_outbox WHERE state = 'dead'")
     assert [(event_id, attempts) for event_id, attempts, _ in dead] == [("o-2", 3)]
-    assert "module billing cannot keep it" in dead[0][2]
+    assert "module billing cannot store the event" in dead[0][2]
