@@ -3,6 +3,7 @@
 Packages: memory, sqlite, postgres, mysql, mongo. One role has the same file name in each of them:
 
 store                 the class; each method of the port, in a line or two
+settings              its options, from a URL or by name
 schema                creates, migrates and checks the tables
 leases                heartbeat, take, renew and release lanes; the fence of a settle
 events, read, settle  read what may be sent, write outcomes, make due events readable, prune
@@ -12,7 +13,6 @@ errors                what an error of the driver means: retryable, refused, or 
 checks                what `postroom doctor` asks of the server
 
 `opening` is `open_store`, and makes every store an async context manager. SQL is in `queries/` and
-`migrations/`, one statement a file; `sql_files` loads it. `membership`
-reads members and leases from rows; `lock_pauses` waits for locked rows. Every store passes
-`postroom.testing.store`.
+`migrations/`, one statement a file; `sql_files` loads it. `membership` reads members and leases
+from rows; `lock_pauses` waits for locked rows. Every store passes `postroom.testing.store`.
 """

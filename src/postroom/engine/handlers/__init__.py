@@ -12,7 +12,7 @@ commit_check  asks the database, before the commit, whether the inbox row is sti
 undecodable   recognizes a handler that failed because the payload cannot be decoded
 inbox_proofs  tells the relay which inbox rows its settle must find
 
-`tables` holds the table names that handlers write to.
+`tables` holds the table names that handlers write to; `options` types the options of a bus module.
 """
 
 from postroom.engine.handlers.handlers import Handlers

@@ -2,7 +2,7 @@
 
 A message passes the modules in this order:
 
-source    the port; `options` are its settings
+source    the port; `settings` are its options
 poller    the thread that polls, pauses partitions when enough is in hand, and commits offsets
 cluster   what the poller asks the cluster: committed offsets, ends of partitions, ids of topics
 message   a Kafka record as the message that every source returns

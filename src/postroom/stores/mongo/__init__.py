@@ -1,6 +1,6 @@
 """MongoDB as a store: replica sets and, with fewer promises, standalone servers.
 
-store           the port; `options` reads its URL, `connection` holds client and transactions
+store           the port; `settings` reads its URL, `connection` holds client and transactions
 schema          creates, migrates and checks the collections; `records` reads events from them
 collector       moves events that `embedded` wrote into the caller's documents to the outbox.
                 `postponed` skips documents that fail for a while, `uncollected` counts what waits

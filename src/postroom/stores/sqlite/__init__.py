@@ -1,6 +1,7 @@
 """SQLite: one file, several processes, nothing to install.
 
-store         the port; each method runs one function of the modules below in a database thread
+store         the port; each method runs one function of the modules below in a database thread.
+              `settings` are its options
 thread        a connection and the only thread that uses it; `errors` translates its errors
 schema        creates, migrates and checks the tables
 leases        heartbeat, take and release lanes
