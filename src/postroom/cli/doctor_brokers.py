@@ -113,7 +113,7 @@ def judge_memory(where: str, redelivers: float | None, keeps: float) -> Iterator
             "warning",
             f"{where} keeps messages {kept}; the inbox keeps ids for {keeps / _DAY:,.1f} days",
             "a message redelivered after that, as after an offset reset, is handled twice",
-            "do not reset offsets beyond that age, or lower the topic's retention.ms"
+            "do not reset offsets beyond that age, or lower the retention (Kafka: retention.ms)"
             if for_ever
             else f"set dedup_seconds = {redelivers + _DAY:.0f} in its [[consumer]] section",
         )

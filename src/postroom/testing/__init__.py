@@ -1,7 +1,8 @@
 """Public: the contract suites that every store, broker, source and adapter passes.
 
 store          StoreContract, for a store
-broker         BrokerContract, for a broker; `broker_tools` are its reporter and records
+broker         BrokerContract, for a broker; `broker_port` what a broker may
+               inherit, `broker_tools` its reporter and records
 consumer       ConsumerContract, for a source behind a whole consumer
 transactions   TransactionContract, for an adapter; `transaction_tools` drives it, and
                `transaction_content` checks that all content is stored unchanged

@@ -21,6 +21,7 @@ import pytest
 
 from postroom.broker import Broker, Verdict
 from postroom.record import Record
+from postroom.testing.broker_port import BrokerPortContract
 from postroom.testing.broker_tools import (
     HOSTILE,
     PATIENCE_SECONDS,
@@ -50,7 +51,7 @@ Hold = Callable[[Record], Held]
 Outage = tuple[Callable[[], Any], Callable[[], Any]]
 
 
-class BrokerContract:
+class BrokerContract(BrokerPortContract):
     """Inherit, answer the questions, give the fixtures. See the module for how.
 
     abilities   of: `refuse` (it can be made not to confirm a given record), `hold` (a record can be

@@ -22,6 +22,7 @@ import pytest
 
 from postroom.errors import Reject, Retry
 from postroom.event import Event
+from postroom.model.diagnostics import Finding
 from postroom.record import Record
 from postroom.retry import Constant, RetryPolicy
 from postroom.testing.consumer.batches import ConsumerBatches
@@ -68,6 +69,15 @@ class ConsumerContract(ConsumerBatches):
         assert sorted(room.effects()) == ["m-1", "m-2"]
         assert (consumer.counts.received, consumer.counts.repeats) == (2, 0)
         assert await room.wire.left() == 0
+
+    @pytest.mark.usefixtures("named")
+    async def test_a_check_of_the_source_consumes_nothing(self, room: Room) -> None:
+        await room.wire.send(Sent("m-1", key="a"))
+        found = await room.wire.source().check()
+        assert all(isinstance(one, Finding) and one.what and one.fix for one in found)
+        async with room.consuming() as consumer:
+            await room.until(lambda: consumer.counts.done == 1)
+        assert room.effects() == ["m-1"]
 
     @pytest.mark.req("S5.4")
     @pytest.mark.promise("G6")

@@ -37,6 +37,7 @@ from postroom.testing.store.blocks import BlockContract
 from postroom.testing.store.claims import ClaimContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
 from postroom.testing.store.operations import HandlerContract, LookingContract, OperatorContract
+from postroom.testing.store.port import PortContract
 from postroom.testing.store.read import (
     FairStagingContract,
     ReadingContract,
@@ -100,6 +101,7 @@ class StoreContract(
     OperatorContract,
     OversightContract,
     HandlerContract,
+    PortContract,
 ):
     """Everything that the engine relies on. Inherit it and give the four fixtures."""
 

@@ -1,0 +1,1 @@
+"""A plug-in that lives outside of postroom; see `postroom_shelf`."""
