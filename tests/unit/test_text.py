@@ -21,7 +21,7 @@ REFUSED = [
     (lambda: RelaySettings(name="x" * 256), "name has 256 bytes in UTF-8; the limit is 255"),
     (lambda: Routes({"a": ""}), "route: topic is empty; give it a value"),
     (lambda: Bus().module(""), "module is empty; give it a value"),
-    (lambda: KafkaBroker("k:9092", topic=""), "Kafka: topic is empty; give it a value"),
+    (lambda: KafkaBroker("kafka://k:9092", topic=""), "Kafka: topic is empty; give it a value"),
     (
         lambda: Consumer(MemorySource(), MemoryStore(), Handlers(), name="a\ud800"),
         "consumer: name contains a lone surrogate at position 1 and is not valid Unicode",
