@@ -127,7 +127,7 @@ async def test_a_marker_steps_over_its_number(stores):
 
 
 @pytest.mark.promise("B6", "I4", "G7")
-@pytest.mark.parametrize("start", ["first", "here"])
+@pytest.mark.parametrize("start", ["first", "current"])
 async def test_a_kept_message_can_be_skipped(stores, start):
     room = Room(stores, start)
     room.poison.add("one-a-2")
@@ -141,7 +141,7 @@ async def test_a_kept_message_can_be_skipped(stores, start):
 
 @pytest.mark.promise("I4")
 async def test_a_consumer_may_join_in_the_middle(stores):
-    room = Room(stores, "here")
+    room = Room(stores, "current")
     room.queue.send(numbered(7), numbered(6), numbered(8))
     async with room.consumer:
         await room.until(["one-a-7", "one-a-8"])
@@ -174,9 +174,9 @@ async def test_a_key_waits_for_the_handler_of_a_number_and_goes_on_with_it(store
 
 
 def test_what_strict_handlers_cannot_be_made_of():
-    with pytest.raises(ConfigError, match="strict is 'here', 'first' or None"):
+    with pytest.raises(ConfigError, match="strict is 'current', 'first' or None"):
         Handlers(strict="there")
-    handlers = Handlers(name="shop", strict="here")
+    handlers = Handlers(name="shop", strict="current")
     handlers.on("t", name="one")(print_it)
     with pytest.raises(ConfigError, match="one per type"):
         handlers.on("t", name="two")(print_it)

@@ -54,7 +54,7 @@ def operators_way():
 async def test_an_outbox_with_a_new_id_is_heard_after_its_numbers_went_back(postgres_url):
     """E: strict numbers after a fail-over."""
     queue, inbox, effects = MemoryQueue(), MemoryStore(), []
-    handlers = Handlers(name="payments", strict="here")
+    handlers = Handlers(name="payments", strict="current")
 
     @handlers.on("tested")
     async def note(event, tx):

@@ -123,6 +123,6 @@ def test_who_has_company(database):
     unbound.on("of.loop")(here)
     assert unbound.transaction_kind("of.loop") is None
     assert unbound.transaction_kind("unknown") is None
-    strict = made(database, strict="here")
+    strict = made(database, strict="current")
     strict.on("of.loop")(here)
     assert strict.transaction_kind("of.loop") is None

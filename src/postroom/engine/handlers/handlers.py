@@ -86,8 +86,8 @@ class Handlers(Broker):
                         another database: the store's own have no others
     strict              for events that a strict outbox has numbered: the last number of each key is
                         kept instead of every id, so that a repeat is known however old it is.
-                        "here": a key begins with the first event that comes; "first": with number
-                        1. A gap makes its key wait. One function for each type
+                        "current": a key starts with the first event that arrives; "first": with
+                        number 1. A gap blocks its key. One function for each type
     outbox              what `context.add` adds with; its tables are those of the inbox, unless it
                         names others
     sync_outbox         the same for sync handlers
@@ -129,8 +129,8 @@ class Handlers(Broker):
         self.time_limit_seconds = time_limit_seconds
         self._transaction = transaction
         self._sync_transaction = sync_transaction
-        if strict not in (None, "here", "first"):
-            raise ConfigError(f"handlers: strict is 'here', 'first' or None, not {strict!r}")
+        if strict not in (None, "current", "first"):
+            raise ConfigError(f"handlers: strict is 'current', 'first' or None, not {strict!r}")
         self.strict = strict
         self._given = Given(prefix, schema)
         self._outbox = outbox or Outbox()

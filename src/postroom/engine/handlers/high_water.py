@@ -16,7 +16,7 @@ from postroom.record import Record
 from postroom.transaction import AsyncTransaction, Counter, SyncTransaction
 from postroom.transactions.steps import Steps
 
-Start = Literal["here", "first"]
+Start = Literal["current", "first"]
 
 
 class Gate(NamedTuple):
@@ -58,7 +58,7 @@ def admit(tx: AsyncTransaction | SyncTransaction, gate: Gate) -> Steps[bool]:
     if value > number:
         yield tx.count_up([Counter(name, key_hash, -1)])
         return False
-    if value == 1 and start == "here":  # the first event of the key that this consumer receives
+    if value == 1 and start == "current":  # the first event of the key that this consumer receives
         yield tx.count_up([Counter(name, key_hash, number - 1)])
         return True
     raise GapError(
