@@ -56,7 +56,7 @@ class SimStore:
 
     def __getattr__(self, name):
         call = getattr(self._inner, name)
-        if name in ("transaction", "sync_transaction"):
+        if name in ("transaction", "sync_transaction", "complaints"):
             return call
         if name == "settle":
             call = self._world.noting_starts(call)
@@ -123,10 +123,11 @@ class SimStore:
 class SimBroker(Broker):
     """The broker as one relay reaches it; all arrivals go into the world's one log."""
 
+    capabilities = BrokerCapabilities()
+
     def __init__(self, world, process):
         self._world = world
         self._process = process
-        self.capabilities = BrokerCapabilities()
 
     async def open(self):
         pass

@@ -7,7 +7,8 @@ heartbeat     renews the relay's leases and takes free lanes; `lanes` decides wh
 stager        makes due events readable; `watcher` wakes the relay after a commit elsewhere
 worker        reads a batch, publishes it, and settles the outcomes. `lane_groups` assigns lanes to
               workers, `pacing` decides how much is read and when
-in_flight     tracks each key between read and settle; decides what is settled and what is retried
+in_flight     tracks each key between read and settle (`key_run`); decides what is settled
+              and what is retried
 suspects      publishes events of unknown outcome one at a time
 settler       writes the outcomes; isolates a locked lane, or an event whose outcome is refused
 witnesses     earlier effects that a settle checks, to notice that the database has lost commits

@@ -14,37 +14,12 @@ from typing import NamedTuple
 
 from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.failure_policy import Action, FailurePolicy
+from postroom.engine.relay.key_run import KeyRun
 from postroom.record import UNREADABLE, Record, State
 from postroom.store import DeadOutcome, FailedOutcome, Settlement
 from postroom.transaction import Claim
 
 _PROCESSING = str(State.PROCESSING)
-
-
-class KeyRun:
-    """The events of one key that are in flight, in order."""
-
-    # Class attributes until something happens to the run: nearly every event has a run.
-    seen = 0  # its progress at the last check
-    next = 0  # index of the first record without an outcome
-    early: dict[int, Outcome] | None = None  # outcomes that arrived before their turn
-    failed: tuple[Record, Outcome] | None = None
-    alone = False  # a suspect: it is sent alone
-    sent = True  # passed to the destination
-    closed = False  # all outcomes are known; waits for its settle
-    lost = False  # the lane is lost: outcomes no longer count
-    aside = False  # its outcome cannot be written for now
-
-    def __init__(self, record: Record, since: float) -> None:
-        self.records = [record]
-        self.lane = record.lane
-        self.since = since  # admitted then, or has made progress since
-
-    @classmethod
-    def of_suspect(cls, record: Record, since: float) -> KeyRun:
-        run = cls(record, since)
-        run.alone, run.sent = True, False
-        return run
 
 
 class PendingSettle(NamedTuple):
@@ -163,6 +138,10 @@ class InFlight:
         old = (r for r in self._runs.values() if r.since < before and not r.closed)
         return [run for run in old if run.alone or not turns or self._is_begun(run)]
 
+    def stuck_records(self, before: float) -> int:
+        """Return how many records wait for an outcome in runs that are stuck since that moment."""
+        return sum(run.unanswered for run in self.stuck(before))
+
     def hung_lanes(self, before: float) -> set[int]:
         return {run.lane for run in self.stuck(before) if run.sent}  # others wait for their turn
 
@@ -257,6 +236,11 @@ class InFlight:
         """Return the runs of a batch."""
         keys = dict.fromkeys(record.key_hash for record in batch)
         return [(key, self._runs[key]) for key in keys]
+
+    @staticmethod
+    def nothing_in_doubt(runs: Iterable[tuple[bytes, KeyRun]]) -> bool:
+        """Say whether no outcome of these runs is awaited any more."""
+        return all(run.closed or run.lost for _, run in runs)
 
     def start(self, record: Record) -> asyncio.Future[bool]:
         """Ask for an attempt to be counted with the next settle (H1)."""
@@ -448,7 +432,7 @@ class InFlight:
         for key, run in list(self._runs.items()):
             if run.lane in lanes:
                 if run.closed or not run.sent:
-                    self._open -= len(run.records) - run.next
+                    self._open -= run.unanswered
                     self._drop(key, run)
                 run.lost = True
         for record, granted in self._starts:

@@ -6,7 +6,8 @@ lanes that were lost, and lanes to hand over. No clock is read here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,7 +58,7 @@ class LaneKeeper:
         self.lease_seconds = lease_seconds
         self.held: dict[int, Held] = {}
         self.below_share = True  # holds less than its share: worth another look soon
-        self.retaking: set[int] = set()  # lanes whose new token is about to arrive
+        self._retaking: set[int] = set()  # lanes whose new token is about to arrive
 
     def tokens(self, lanes: Iterable[int] | None = None) -> dict[int, int]:
         """Return lane → token of these lanes, or of all held lanes."""
@@ -80,7 +81,7 @@ class LaneKeeper:
         for lane, held in list(self.held.items()):
             lease = leases[lane]
             saw_the_past = lease.token < held.token and deadline <= held.deadline
-            if saw_the_past or lane in self.retaking:
+            if saw_the_past or lane in self._retaking:
                 continue  # re-taken while this heartbeat was running
             if lease.owner == self.owner and lease.token == held.token and lease.live:
                 if lane in membership.renewed:
@@ -121,6 +122,15 @@ class LaneKeeper:
         for lane, token in tokens.items():
             draining = lane in self.held and self.held[lane].draining
             self.held[lane] = Held(token, deadline, draining)
+
+    @contextmanager
+    def retaking(self, lanes: Collection[int]) -> Iterator[None]:
+        """While new tokens are asked for, no heartbeat decides that these lanes are lost."""
+        self._retaking |= set(lanes)
+        try:
+            yield
+        finally:
+            self._retaking -= set(lanes)
 
     def drop(self, lanes: Iterable[int]) -> None:
         """These lanes were lost or released."""

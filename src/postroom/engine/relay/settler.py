@@ -153,28 +153,25 @@ class Settler:
     async def _retake(self, settlement: Settlement, began: float) -> None:
         context = self._context
         pause = _SHORTEST_PAUSE
-        while True:
-            asked_at = context.clock.monotonic()
-            wanted = frozenset(settlement.leases)
-            context.keeper.retaking |= wanted
-            try:
-                tokens = await context.store.retake(
-                    context.stream,
-                    context.owner,
-                    settlement.leases,
-                    context.settings.lease_seconds,
-                    (asked_at - began) * _DRIFT + _DOUBT_SECONDS,
-                )
-            except StoreError as error:
-                context.trouble("re-taking lanes", error)
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
-            else:
-                context.keeper.taken(tokens, asked_at)
-                settlement.leases = tokens
-                return
-            finally:
-                context.keeper.retaking -= wanted
+        with context.keeper.retaking(frozenset(settlement.leases)):
+            while True:
+                asked_at = context.clock.monotonic()
+                try:
+                    tokens = await context.store.retake(
+                        context.stream,
+                        context.owner,
+                        settlement.leases,
+                        context.settings.lease_seconds,
+                        (asked_at - began) * _DRIFT + _DOUBT_SECONDS,
+                    )
+                except StoreError as error:
+                    context.trouble("re-taking lanes", error)
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 2, _LONGEST_PAUSE)
+                else:
+                    context.keeper.taken(tokens, asked_at)
+                    settlement.leases = tokens
+                    return
 
     # -- isolating ----------------------------------------------------------------------------
     async def _each_lane(self, ticket: PendingSettle) -> None:

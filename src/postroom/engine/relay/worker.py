@@ -145,7 +145,7 @@ class Worker(Service):
         wanted = self._portion.rows
         room = wanted - flight.waiting_for_outcomes
         if room < max(1, wanted // 4):  # stuck events must not stall the others (P1)
-            stuck = sum(len(r.records) - r.next for r in flight.stuck(now - _STUCK_SECONDS))
+            stuck = flight.stuck_records(now - _STUCK_SECONDS)
             room = min(room + min(stuck, settings.max_batch_size), wanted)
             if room < max(1, wanted // 4):
                 return False
@@ -225,10 +225,8 @@ class Worker(Service):
             error = await self._send(batch, self._context.broker.publish(batch, self))
         finally:
             self.flight.ended(runs, error)
-            if all(run.closed or run.lost for _, run in runs):  # nothing is in doubt: if this was a
-                self._context.breaker.untried(
-                    self._group
-                )  # try without an answer, another worker may try
+            if self.flight.nothing_in_doubt(runs):  # after a try without an answer, another may try
+                self._context.breaker.untried(self._group)
 
     async def publish_alone(self, record: Record) -> None:
         """Try a suspect alone (P3)."""
@@ -241,7 +239,7 @@ class Worker(Service):
         if run is None:
             return
         error = await self._send([record], context.broker.publish_alone(record, self))
-        if not run.closed:
+        if run.is_open:
             if await context.destination_answers():
                 context.answered()
             else:  # no answer at all: it is unreachable, which is not this event's fault
