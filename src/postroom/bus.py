@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, TypeVar, Unpack
+from typing import Any, Unpack
 
 from postroom.broker import (
     CONFIRMED,
@@ -26,6 +26,7 @@ from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
 from postroom.engine.consumer.messages import to_message, to_record
 from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
 from postroom.engine.handlers.options import ModuleOptions
+from postroom.engine.handlers.signatures import Function
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError
@@ -42,8 +43,6 @@ from postroom.settings import RelaySettings
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 from postroom.transactions.queries import check_prefix
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Module:

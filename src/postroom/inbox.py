@@ -6,10 +6,12 @@ and is skipped. Acknowledge the message to its broker after the commit.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
+from postroom.connection import Connection, SyncConnection
 from postroom.errors import EventError
 from postroom.event import MAX_NAME_BYTES, check_field
+from postroom.model.durations import Seconds, to_seconds
 from postroom.model.text import check_setting
 from postroom.transaction import Acceptance
 from postroom.transactions import resolve, resolve_sync
@@ -53,7 +55,7 @@ class _Reader:
 class Inbox(_Reader):
     """The inbox of one consumer. Consumers with different names each handle every message."""
 
-    async def accept(self, conn: Any, message: Message) -> bool:
+    async def accept(self, conn: Connection, message: Message) -> bool:
         """Record the message in the transaction that is open on `conn`; never commits.
 
         True: the message is new, or was received but never handled, and the caller must do the
@@ -63,30 +65,34 @@ class Inbox(_Reader):
         tx = resolve(conn, self._prefix)
         return await tx.accept(acceptance)
 
-    async def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
+    async def forget(
+        self, conn: Connection, *, older_than_seconds: Seconds, limit: int = 1_000
+    ) -> int:
         """Delete inbox rows older than that, oldest first; returns how many. Never commits.
 
         A message redelivered afterwards counts as new. Relays and consumers prune the rows of
         their handlers automatically; applications that call `accept` call this regularly.
         """
         tx = resolve(conn, self._prefix)
-        found = await tx.done_before(self.consumer, older_than_seconds, limit, 0)
+        found = await tx.done_before(self.consumer, to_seconds(older_than_seconds), limit, 0)
         return await tx.forget(self.consumer, found) if found else 0
 
 
 class SyncInbox(_Reader):
     """`Inbox` for callers without an event loop; the same guarantees."""
 
-    def accept(self, conn: Any, message: Message) -> bool:
+    def accept(self, conn: SyncConnection, message: Message) -> bool:
         """Record the message in the transaction that is open on `conn`; see `Inbox.accept`."""
         acceptance = self._acceptance(message)
         tx = resolve_sync(conn, self._prefix)
         return tx.accept(acceptance)
 
-    def forget(self, conn: Any, *, older_than_seconds: float, limit: int = 1_000) -> int:
+    def forget(
+        self, conn: SyncConnection, *, older_than_seconds: Seconds, limit: int = 1_000
+    ) -> int:
         """Delete inbox rows older than that; see `Inbox.forget`."""
         tx = resolve_sync(conn, self._prefix)
-        found = tx.done_before(self.consumer, older_than_seconds, limit, 0)
+        found = tx.done_before(self.consumer, to_seconds(older_than_seconds), limit, 0)
         return tx.forget(self.consumer, found) if found else 0
 
 

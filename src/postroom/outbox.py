@@ -17,9 +17,10 @@ from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar
 
 from postroom import notifier as notifier_module
+from postroom.connection import Connection, SyncConnection
 from postroom.errors import (
     ConfigError,
     DuplicateEventError,
@@ -47,7 +48,8 @@ from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 from postroom.transactions.steps import Steps, run, run_async
 
 Ordering = Literal["keyed", "strict"]
-C = TypeVar("C")
+AnyConn = TypeVar("AnyConn", bound=Connection)
+SyncConn = TypeVar("SyncConn", bound=SyncConnection)
 
 _log = logging.getLogger(__name__)
 _to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -315,7 +317,7 @@ class Outbox(_Writer):
     mysqlclient or asyncmy, a connection or session of SQLAlchemy, or Django's connection.
     """
 
-    async def add(self, conn: Any, event: Event) -> Event:
+    async def add(self, conn: Connection, event: Event) -> Event:
         """Write an event into the transaction that is open on `conn`; never commits.
 
         Raises AutocommitError in autocommit mode, UnsupportedConnectionError (a TypeError) for an
@@ -334,7 +336,7 @@ class Outbox(_Writer):
                 await run_async(_refuse(tx, [row.id]))
         return event
 
-    async def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
+    async def add_many(self, conn: Connection, events: Iterable[Event]) -> list[Event]:
         """Write several events in their order, like `add`.
 
         All events are validated before the first is written. DuplicateEventError is raised after
@@ -348,7 +350,7 @@ class Outbox(_Writer):
         return listed
 
     @asynccontextmanager
-    async def transaction(self, conn: C) -> AsyncIterator[C]:
+    async def transaction(self, conn: AnyConn) -> AsyncIterator[AnyConn]:
         """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
         tx = resolve(conn, self._prefix)
         with self._scope(target_of(tx, conn)):
@@ -359,7 +361,7 @@ class Outbox(_Writer):
 class SyncOutbox(_Writer):
     """`Outbox` for callers without an event loop; the same guarantees."""
 
-    def add(self, conn: Any, event: Event) -> Event:
+    def add(self, conn: SyncConnection, event: Event) -> Event:
         """Write an event into the transaction that is open on `conn`; see `Outbox.add`."""
         row = self._row(event)
         tx = resolve_sync(conn, self._prefix)
@@ -372,7 +374,7 @@ class SyncOutbox(_Writer):
                 run(_refuse(tx, [row.id]))
         return event
 
-    def add_many(self, conn: Any, events: Iterable[Event]) -> list[Event]:
+    def add_many(self, conn: SyncConnection, events: Iterable[Event]) -> list[Event]:
         """Write events in their order; see `Outbox.add_many`."""
         listed = _listed(events)
         rows = self._rows(listed)
@@ -382,7 +384,7 @@ class SyncOutbox(_Writer):
         return listed
 
     @contextmanager
-    def transaction(self, conn: C) -> Iterator[C]:
+    def transaction(self, conn: SyncConn) -> Iterator[SyncConn]:
         """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
         tx = resolve_sync(conn, self._prefix)
         with self._scope(target_of(tx, conn)), open_transaction_sync(tx):

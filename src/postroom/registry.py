@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from postroom.broker import Broker
 from postroom.errors import ConfigError, MissingExtraError
@@ -13,6 +12,9 @@ from postroom.model.suggest import unknown
 from postroom.model.url import Url
 from postroom.source import Source
 from postroom.store import Store
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 
 class Entry(NamedTuple):
@@ -111,7 +113,7 @@ def _build(maker: Any, url: Url, options: Mapping[str, Any]) -> object:
 
 
 def _plugin(scheme: str, table: Mapping[str, Entry], group: str, what: str) -> Any:
-    plugins: dict[str, EntryPoint] = {point.name: point for point in entry_points(group=group)}
+    plugins = {point.name: point for point in entry_points(group=group)}
     point = plugins.get(scheme)
     if point is None:
         raise ConfigError(unknown(f"{what} scheme", scheme, {*table, *plugins}))
@@ -121,3 +123,10 @@ def _plugin(scheme: str, table: Mapping[str, Entry], group: str, what: str) -> A
         raise ConfigError(
             f"the plug-in for {scheme!r} ({point.value}) cannot be loaded: {error}"
         ) from error
+
+
+def entry_points(*, group: str) -> Iterable[EntryPoint]:
+    """Return the plug-ins. They are looked for on first use: importing postroom must be quick."""
+    from importlib import metadata
+
+    return metadata.entry_points(group=group)

@@ -490,7 +490,7 @@ class Store(Protocol):
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
         """Turn unfinished events into dead letters; returns how many."""
 
-    async def record_audit(self, audit_entry: AuditEntry) -> None:
+    async def record_audit(self, entry: AuditEntry) -> None:
         """Write an audit entry in its own transaction, with the store's time."""
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from itertools import chain
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from postroom.broker import (
     CONFIRMED,
@@ -36,6 +36,7 @@ from postroom.engine.handlers.runs import (
     worst_of,
 )
 from postroom.engine.handlers.runtime import HandlerRuntime
+from postroom.engine.handlers.signatures import Function
 from postroom.engine.handlers.tables import Given, refuse_other_names, tables_for
 from postroom.errors import ConfigError
 from postroom.model.durations import Seconds, to_seconds
@@ -46,8 +47,6 @@ from postroom.transaction import Acceptance, Proof
 from postroom.transactions.acceptances import Acceptances, forget_old
 
 SKIPPED_TYPE = "postroom.skipped"
-
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Handlers(Broker):

@@ -92,9 +92,9 @@ class Oversight:
     ) -> list[DeadCause]:
         return heapq.nlargest(limit, self.data.dead_causes(stream), key=lambda one: one.how_many)
 
-    async def record_audit(self, audit_entry: AuditEntry) -> None:
-        if audit_entry.how_many:
-            self.data.audit_log.append(audit_entry._replace(at_us=self.now_us()))
+    async def record_audit(self, entry: AuditEntry) -> None:
+        if entry.how_many:
+            self.data.audit_log.append(entry._replace(at_us=self.now_us()))
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         return self.data.audit_log[::-1][:limit]

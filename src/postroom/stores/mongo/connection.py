@@ -7,7 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from bson.binary import Binary
 from bson.int64 import Int64
@@ -40,7 +40,7 @@ from postroom.transactions.mongo.documents import (
 from postroom.transactions.mongo.sessions import MAJORITY, has_cluster_time
 
 T = TypeVar("T")
-P = ParamSpec("P")
+Call = TypeVar("Call", bound=Callable[..., Coroutine[Any, Any, Any]])
 Session = AsyncClientSession | None
 Collection = AsyncCollection[Document]
 
@@ -55,7 +55,7 @@ _SNAPSHOT = ReadConcern("snapshot")
 _MAJORITY_READ = ReadConcern("majority")
 
 
-def faithful(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
+def faithful(call: Call) -> Call:
     """Raise CancelledError if the caller was cancelled, even if the driver has swallowed it.
 
     pymongo connects by `asyncio.wait_for`, which before Python 3.12 drops a cancellation that comes
@@ -63,7 +63,7 @@ def faithful(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine
     """
 
     @wraps(call)
-    async def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+    async def checked(*args: Any, **kwargs: Any) -> Any:
         task = asyncio.current_task()
         before = task.cancelling() if task is not None else 0
         result = await call(*args, **kwargs)
@@ -71,7 +71,7 @@ def faithful(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine
             raise asyncio.CancelledError
         return result
 
-    return checked
+    return cast("Call", checked)
 
 
 class Connection:

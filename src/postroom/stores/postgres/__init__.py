@@ -1,6 +1,6 @@
 """PostgreSQL: any number of relays and writers; needs `postroom[postgres]`.
 
-store       the port; `settings` reads its URL or conninfo
+store       the port; `settings` reads its URL
 connector   opens connections with time limits; `database` runs named statements on a pool of them
 schema      creates, migrates and checks the tables; `statements` loads `queries/`, `migrations/`
 leases      heartbeat, take and release lanes
