@@ -1,4 +1,4 @@
-"""An event as a CloudEvent 1.0, by the official SDK; each broker has the SDK's own binding."""
+"""An event as a CloudEvent 1.0, using the official SDK; each broker uses the SDK's own binding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def need_sdk() -> None:
-    """Raise MissingExtraError unless the SDK is there."""
+    """Raise MissingExtraError unless the SDK is installed."""
     try:
         import cloudevents.core.v1.event  # noqa: F401
     except ImportError as error:
@@ -21,10 +21,10 @@ def need_sdk() -> None:
 
 
 def to_cloudevent(record: Record, source: str) -> CloudEvent:
-    """Return the attributes of an event, without its data: the payload goes as it is.
+    """Return the attributes of an event, without its data: the payload is sent unchanged.
 
-    Extension names have lowercase letters and digits only, as the specification wants it. What has
-    no place here is in the headers of postroom, which stand beside these.
+    Extension names consist of lowercase letters and digits, as the specification requires. Other
+    fields are in postroom's own headers, which are sent besides these.
     """
     from cloudevents.core.v1.event import CloudEvent
 

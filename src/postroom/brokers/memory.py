@@ -1,4 +1,6 @@
-"""Destinations without a server: a topic log in memory with faults on demand, and a void."""
+"""Destinations without a server: an in-memory topic log with faults on demand, and a null
+broker.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ Match = Callable[[Record], bool]
 
 
 class Message(NamedTuple):
-    """What arrived, and where."""
+    """A message that arrived, and its topic."""
 
     topic: str
     record: Record
@@ -37,7 +39,7 @@ class Hold:
         self._match = match
         self._released = asyncio.Event()
         self.reached = asyncio.Event()
-        """Set as soon as a record has come to this hold."""
+        """Set as soon as a record has reached this hold."""
 
     def release(self) -> None:
         self._released.set()
@@ -51,10 +53,10 @@ class Hold:
 class MemoryBroker(Broker):
     """A log of topics in memory, for tests and examples.
 
-    messages    all that arrived, in order of arrival; repeats are there as often as they came
+    messages    everything that arrived, in order of arrival, including repeats
 
-    It confirms everything until told otherwise: `script` decides record by record, `go_down` takes
-    it away, `lose_replies` lets messages arrive without a confirm, `hold` stops them on the way.
+    It confirms everything by default: `script` decides record by record, `go_down` makes
+    it unreachable, `lose_replies` drops confirms of messages that arrive, `hold` delays messages.
     """
 
     def __init__(self, *, max_bytes: int | None = None) -> None:
@@ -70,13 +72,13 @@ class MemoryBroker(Broker):
 
     @classmethod
     def from_url(cls, url: Url) -> MemoryBroker:
-        """Make one from `memory:?max_bytes=…`."""
+        """Create one from `memory:?max_bytes=…`."""
         return cls(**url.options({"max_bytes": whole_number}))
 
     # -- what arrived -------------------------------------------------------------------------
     @property
     def topics(self) -> dict[str, list[Record]]:
-        """What arrived, topic by topic."""
+        """The arrived messages, topic by topic."""
         found: dict[str, list[Record]] = {}
         for topic, record in self.messages:
             found.setdefault(topic, []).append(record)
@@ -105,7 +107,7 @@ class MemoryBroker(Broker):
         self._losing = None
 
     def hold(self, match: Match = lambda _: True) -> Hold:
-        """Stop matching records before they arrive; `reached` tells when one has come."""
+        """Stop matching records before they arrive; `reached` is set when one has come."""
         hold = Hold(match)
         self._holds.append(hold)
         return hold
@@ -180,14 +182,14 @@ class MemoryBroker(Broker):
 
 
 class NullBroker(Broker):
-    """Confirms everything and keeps nothing: what is left is the cost of the relay itself."""
+    """Confirms everything and keeps nothing, to measure the cost of the relay itself."""
 
     def __init__(self) -> None:
         self.confirmed = 0
 
     @classmethod
     def from_url(cls, url: Url) -> NullBroker:
-        """Make one from `null:`, which has no options."""
+        """Create one from `null:`, which has no options."""
         url.options({})
         return cls()
 

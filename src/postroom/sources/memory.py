@@ -1,4 +1,4 @@
-"""A queue in this process, for tests and examples: what was not acknowledged comes again."""
+"""A queue in this process, for tests and examples; unacknowledged messages are delivered again."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 100
 
 
 class MemoryQueue:
-    """Messages that outlive their consumers. Several sources may share one; each has its turn."""
+    """Messages that outlive their consumers. Several sources may share one; only one is active."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[int, Incoming]] = deque()
@@ -29,14 +29,14 @@ class MemoryQueue:
         self._news = asyncio.Event()
 
     def send(self, *messages: Incoming) -> None:
-        """Put messages at the end."""
+        """Append messages."""
         for message in messages:
             self.waiting.append((self._next, translate(message)))
             self._next += 1
         self._news.set()
 
     def put_back(self, numbers: Iterable[int]) -> None:
-        """Return what was not acknowledged, in its old place."""
+        """Return unacknowledged messages to their old place."""
         back = [(n, self.unacked.pop(n)) for n in sorted(numbers) if n in self.unacked]
         self.waiting.extendleft(reversed(back))
         self._news.set()
@@ -55,7 +55,7 @@ class MemoryQueue:
 
 
 class QueueBroker(Broker):
-    """A destination for a relay: what it sends is in the queue."""
+    """A destination for a relay that sends to the queue."""
 
     capabilities = BrokerCapabilities()
 
@@ -90,7 +90,7 @@ class MemorySource:
 
     @classmethod
     def from_url(cls, url: Url) -> MemorySource:
-        """Make one with an empty queue from `memory:`, which has no options."""
+        """Create one with an empty queue from `memory:`, which has no options."""
         url.options({})
         return cls()
 
@@ -110,13 +110,13 @@ class MemorySource:
         self.lose_all()
 
     async def health(self) -> None:
-        """Return: it is always there."""
+        """Return: it is always available."""
 
     async def check(self) -> list[Finding]:
         return []
 
     def lose_all(self) -> None:
-        """Behave as a broker whose connection was cut: all that is in hand comes again."""
+        """Simulate a lost connection: all messages in flight are delivered again."""
         held, self._held = self._held, {}
         for delivery in held.values():
             delivery.is_lost = True

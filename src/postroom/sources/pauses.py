@@ -1,4 +1,4 @@
-"""How long a source waits before it connects again: longer after each loss."""
+"""The pause of a source before it reconnects: longer after each loss."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 
 class Pauses:
-    """Pauses between attempts to connect. All times are seconds.
+    """Pauses between connection attempts, in seconds.
 
     The first pause is `first`; each further one is twice as long, up to `longest`. A new connection
-    alone does not reset it: what it brings may end it, over and over. One that lasts for `steady`
-    does.
+    alone does not reset it: a message may end it over and over. A connection that lasts for
+    `steady` does.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class Pauses:
         self._connected_at: float | None = None
 
     def connected(self) -> None:
-        """Note that a connection was made."""
+        """Record that a connection was opened."""
         self._connected_at = self._clock()
 
     def after_loss(self) -> float:

@@ -1,4 +1,4 @@
-"""Kafka as a destination: publishing that survives anything, and says honestly what it knows."""
+"""Kafka as a destination: idempotent publishing, with an outcome for every event."""
 
 from __future__ import annotations
 
@@ -101,7 +101,9 @@ class KafkaBroker(Broker):
         reporter: Reporter,
         refusal: Refusal | None,
     ) -> None:
-        """Send records in the session for batches of this size; no other has any of their keys."""
+        """Send records in the session for batches of this size; no other session has any of their
+        keys.
+        """
         try:
             session = await cluster.sessions.ready("batch", size)
         except UnreachableError as unreachable:
@@ -194,7 +196,9 @@ class KafkaBroker(Broker):
     def _refusal(
         self, batch: Sequence[Record], known: Mapping[str, TopicState], outbox_id: str
     ) -> Refusal | None:
-        """Return what says why a record cannot go with the others; None if all of them can."""
+        """Return a function that returns why a record cannot be sent with the others; None
+        if all can.
+        """
         limits = [standing.max_bytes for standing in known.values() if standing.max_bytes]
         smallest = min(limits, default=None)
         fits = smallest is None or max(len(r.payload) for r in batch) + MOST_BESIDES <= smallest
@@ -214,7 +218,7 @@ class KafkaBroker(Broker):
                 return verdicts.in_a_batch(verdicts.unwritable(error))
             if size <= limit:
                 return None
-            # Compressed it may still fit: the broker decides, and nobody shares its batch (K2).
+            # Compressed it may still fit: the broker decides, and it is sent in its own batch (K2).
             return Outcome(
                 Verdict.UNKNOWN, f"{size} bytes before compression; max.message.bytes is {limit}"
             )
@@ -223,7 +227,7 @@ class KafkaBroker(Broker):
 
 
 class _Cluster:
-    """All that is open towards the cluster."""
+    """The open connections to the cluster."""
 
     def __init__(self, settings: KafkaSettings, write: Writer) -> None:
         lines = LogLines(settings)
@@ -244,12 +248,12 @@ class _Cluster:
         await self.topics.close()
 
     async def answers(self) -> None:
-        """Return if the cluster is there, as far as is known. Raises AwayError."""
+        """Return if the cluster is reachable, as far as known. Raises UnreachableError."""
         if self.topics.is_unreachable:
             await self.topics.ask()
 
     async def reason(self, losses: Sequence[Loss]) -> str:
-        """Return why nothing can be sent at all, if that is so."""
+        """Return why nothing can be sent at all, if so."""
         others = [loss for loss in losses if loss.verdict is None]
         if others and not others[0].left:
             return f"cannot begin a transaction: {others[0].error}"
@@ -269,7 +273,7 @@ class _Cluster:
 
 
 def report_outage(batch: Sequence[Record], reporter: Reporter, error: str) -> None:
-    """Nothing has left. The first of each key says why; the others stay behind it."""
+    """Nothing was sent. The first of each key reports why; the others stay behind it."""
     outage = Outcome(Verdict.OUTAGE, error)
     told: set[bytes] = set()
     for record in batch:

@@ -1,7 +1,6 @@
-"""What a doctor asks of a Kafka cluster before people rely on it. No topic is created.
+"""Checks of a Kafka cluster for `postroom doctor`. No topic is created.
 
-The producer always asks for `acks=all` and cannot be told otherwise; how much that means is for the
-topic's own settings to say.
+The producer always uses `acks=all`; the topic's settings decide what that guarantees.
 """
 
 from __future__ import annotations
@@ -22,10 +21,10 @@ _OVERHEAD = 100_000  # bytes for headers and for the frame of a batch
 
 
 class Topic(NamedTuple):
-    """What is known of a topic.
+    """The state of a topic.
 
-    trouble     why nothing can be sent to it; empty if all is well
-    config      its settings; empty if we are not allowed to see them
+    trouble     why nothing can be sent to it; empty if it can
+    config      its settings; empty without permission to read them
     """
 
     trouble: str = ""
@@ -34,7 +33,7 @@ class Topic(NamedTuple):
 
 
 async def examine(settings: KafkaSettings, topics: Collection[str]) -> list[Finding]:
-    """Look at the topics that events go to. Raises UnreachableError without an answer."""
+    """Check the topics that events go to. Raises UnreachableError if there is no answer."""
     looking = replace(settings, create_topics=False, partitions=None, replication=None)
     names = sorted({settings.topic} if settings.topic else set(topics))
     cluster = Topics(looking, LogLines(looking))
@@ -65,7 +64,7 @@ async def _look(cluster: Topics, names: list[str]) -> dict[str, Topic]:
 
 
 def judge_keys(key: str) -> Iterator[Finding]:
-    """A key that is the event's id spreads an aggregate over all partitions (K7)."""
+    """With the event's id as the key, an aggregate is spread over all partitions (K7)."""
     if key == "id":
         yield Finding(
             "info", "the message key is the event's id (key=id)",
@@ -75,7 +74,7 @@ def judge_keys(key: str) -> Iterator[Finding]:
 
 
 def judge_topic(name: str, topic: Topic, *, creates: bool = False) -> Iterator[Finding]:
-    """Say what is odd about a topic (G2, K2)."""
+    """Return the problems of a topic (G2, K2)."""
     if topic.trouble:
         if not creates:
             yield Finding(

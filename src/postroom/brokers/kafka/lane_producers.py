@@ -1,7 +1,7 @@
-"""Transactions: each lane has a producer with a transactional id of its own (K6).
+"""Transactions: each lane has its own producer and transactional id (K6).
 
-Whoever takes a lane over and sends gets the id's next epoch: the producer of a relay that lost the
-lane without noticing is fenced by the broker, and what it had under way is aborted.
+A relay that takes over a lane and sends gets the id's next epoch: the broker fences the producer of
+a relay that lost the lane without noticing, and aborts its open transaction.
 """
 
 from __future__ import annotations
@@ -28,46 +28,46 @@ MOST_AT_ONCE = 16
 MOST_LANES = 64
 ABORT_SECONDS = 5.0
 SMALL_SECONDS = 60.0
-_GRAVE = 2  # of librdkafka's log: nobody listens to a lane that has nothing to send
+_GRAVE = 2  # of librdkafka's log: lanes without events are polled as well
 _ROOM_SECONDS = 0.1
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 2.0
 _TELLING = REFUSED | WRONG_TOPIC
 
 
 class LaneProducer:
-    """Sends batches of one lane, each in a transaction. All calls block; one at a time goes on."""
+    """Sends batches of one lane, each in a transaction. All calls block; one runs at a time."""
 
     def __init__(self, config: dict[str, Any]) -> None:
         self._config = config
         self._producer: Producer | None = None
         self._batch_bytes = 0
-        self._needed_at = 0.0  # batches of that size
+        self._needed_at = 0.0  # maximum batch size
         self._using = threading.Lock()
 
     def send(
         self, messages: Sequence[Message], batch_bytes: int, within_seconds: float
     ) -> list[Loss] | None:
-        """Send all or nothing. None: it is committed. Else why not, for each message."""
+        """Send all or nothing. None: it is committed. Otherwise the reason, for each message."""
         deadline = monotonic() + within_seconds
         if not self._using.acquire(timeout=within_seconds):
             return _all(messages, Loss(KafkaError._TIMED_OUT, "the lane is in use", left=False))
         try:
-            if batch_bytes < self._batch_bytes:  # a topic with a smaller limit has come (K2)
+            if batch_bytes < self._batch_bytes:  # a topic with a smaller limit was added (K2)
                 self._producer = None
             elif batch_bytes == self._batch_bytes:
                 self._needed_at = monotonic()
-            elif monotonic() > self._needed_at + SMALL_SECONDS:  # and has not come again
+            elif monotonic() > self._needed_at + SMALL_SECONDS:  # and has not repeated
                 self._producer = None
             return self._send(messages, batch_bytes, deadline)
         finally:
             self._using.release()
 
     def close(self) -> None:
-        """Let go of the producer, unless it is in use; then whoever uses it does."""
+        """Close the producer, unless it is in use; then its user closes it."""
         self._producer = None
 
     def listen(self) -> None:
-        """Take what has come up since the last transaction, so that it does not pile up."""
+        """Process events since the last transaction, so that they do not pile up."""
         producer = self._producer
         if producer is not None and not self.in_use:
             with suppress(KafkaException):
@@ -96,7 +96,7 @@ class LaneProducer:
                     try:
                         producer.produce(topic, value, key, on_delivery=report, headers=headers)
                         break
-                    except BufferError:  # its queue is full: reports make room
+                    except BufferError:  # its queue is full: reports free it
                         if not len(producer):
                             problems[i] = outgrows_queue(messages[i].size)
                             raise
@@ -105,7 +105,7 @@ class LaneProducer:
                         producer.poll(_ROOM_SECONDS)
             _repeat(producer.commit_transaction, deadline)
         except Exception as error:
-            # Even after an abort its sequence has a gap; the next life of this id starts afresh.
+            # Even after an abort its sequence has a gap; the next producer of this id starts anew.
             self._producer = None
             _abort(producer, error)
             return [problems.get(i, _loss(error)) for i in range(len(messages))]
@@ -129,7 +129,7 @@ class LaneProducers:
     async def send(
         self, outbox_id: str, stream: str, lane: int, messages: Sequence[Message], batch_bytes: int
     ) -> list[Loss] | None:
-        """Send messages of a lane, all or nothing; no batch may be larger than that."""
+        """Send messages of a lane, all or nothing, in batches of at most this size."""
         producer = self._producer(
             f"{self._settings.transactional_prefix}-{outbox_id}-{stream}-{lane}"
         )
@@ -138,7 +138,7 @@ class LaneProducers:
         )
 
     def listen(self) -> None:
-        """Take what the producers have to say."""
+        """Process the producers' events."""
         for producer in list(self._producers.values()):
             producer.listen()
 
@@ -168,9 +168,11 @@ class LaneProducers:
 
 
 def _abort(producer: Producer, error: Exception) -> None:
-    """Undo what was begun, so that nobody waits for it to run out. Without an answer it will."""
+    """Abort the transaction, so that nothing waits for its timeout. Without an answer it
+    times out.
+    """
     if isinstance(error, KafkaException) and error.args[0].fatal():
-        return  # the broker has done so already
+        return  # the broker has already aborted it
     with suppress(KafkaException):
         producer.purge(blocking=False)
         producer.abort_transaction(ABORT_SECONDS)
@@ -178,10 +180,9 @@ def _abort(producer: Producer, error: Exception) -> None:
 
 
 def _repeat(step: Callable[[float], None], deadline: float) -> None:
-    """Take a step of a transaction; as long as there is time, again if it may be repeated.
+    """Run a step of a transaction, and repeat it in time if it is retriable.
 
-    The pauses in between grow. The last one ends before the deadline, so that the step is tried
-    once more.
+    The pauses grow. The last one ends before the deadline, so that the step is tried once more.
     """
     pause = _FIRST_PAUSE
     while True:

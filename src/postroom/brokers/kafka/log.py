@@ -1,4 +1,4 @@
-"""Lines of librdkafka's own log, without secrets, where Python's logging expects them."""
+"""librdkafka's log lines, without secrets, passed to Python's logging."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _log = logging.getLogger("postroom.brokers.kafka")
 
 
 class LogLines:
-    """Takes lines in the form that confluent-kafka hands them over.
+    """Receives lines in the form that confluent-kafka passes them.
 
-    An outage is told once, by the relay; librdkafka repeats itself at every try. So its lines are
-    for whoever looks for details: only what is grave to it is more than DEBUG.
+    The relay reports an outage once; librdkafka repeats it at every attempt. Its lines are
+    therefore logged at DEBUG, except those it considers critical.
     """
 
     def __init__(self, settings: KafkaSettings) -> None:

@@ -1,4 +1,4 @@
-"""An event as a message of Kafka: its key and its headers. The value is the payload, untouched."""
+"""An event as a Kafka message: its key and headers. The value is the unchanged payload."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from postroom.record import Record
 Headers = list[tuple[str, str | bytes | None]]
 
 MOST_BESIDES = 100_000
-"""A message has never more than so many bytes besides its payload: below, no need to count."""
+"""The maximum number of bytes of a message besides its payload: below it there is no need
+to count.
+"""
 _FRAME = 120  # of a batch with one message, and of a message in it
 _FRAME_OF_HEADER = 6
 
 
 class Message(NamedTuple):
-    """All that is handed to the producer for an event."""
+    """The arguments of the producer for an event."""
 
     topic: str
     value: bytes
@@ -29,7 +31,7 @@ class Message(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many bytes it has at most in a batch of its own, before compression."""
+        """The maximum number of bytes in its own batch, before compression."""
         total = _FRAME + len(self.value) + _length(self.key)
         for name, value in self.headers:
             total += _FRAME_OF_HEADER + _length(name) + _length(value)
@@ -61,7 +63,7 @@ def writer(settings: KafkaSettings) -> Writer:
 
 
 def _cloudevent(record: Record, source: str) -> Headers:
-    """Return the attributes as headers; the content type is among ours already."""
+    """Return the attributes as headers; the content type is already among postroom's."""
     from cloudevents.core.bindings.kafka import to_binary_event
 
     message = to_binary_event(to_cloudevent(record, source))

@@ -1,4 +1,4 @@
-"""One call of `publish`: what was sent, what came back, and what that means for each key."""
+"""One call of `publish`: sent messages, their reports, and the outcomes key by key."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _BEHIND = Outcome(Verdict.UNKNOWN, "an earlier event of its key was not confirme
 
 
 class PublishCall:
-    """A batch on its way. Used on the event loop only.
+    """A batch in flight. Used on the event loop only.
 
     Within a topic a key stays in one partition, and a producer without gaps keeps its order. When
     a key goes on in another topic, that part waits until the part before it is confirmed.
 
-    accounted   done as soon as each record is confirmed, lost, or was never sent
-    losses      what was not confirmed, and why
-    stopped     the keys of which something was lost: nothing more of them may be sent
+    accounted   done as soon as each record is confirmed, lost, or not sent
+    losses      unconfirmed records, and why
+    stopped     the keys that lost a record: nothing more of them may be sent
     """
 
     def __init__(self, records: Sequence[Record], reporter: Reporter) -> None:
@@ -39,10 +39,10 @@ class PublishCall:
         topic_of: Callable[[Record], str] | None,
         refusal: Callable[[Record], Outcome | None] | None,
     ) -> Sequence[int]:
-        """Return what can be sent now, in order; report what cannot go at all.
+        """Return what can be sent now, in order; report what cannot be sent at all.
 
-        topic_of    None if they all go to one topic
-        refusal     says why a record must not be sent with the others; None if all of them may
+        topic_of    None if all go to one topic
+        refusal     returns why a record must not be sent with the others; None if all may
         """
         if refusal is None and topic_of is None:
             return range(len(self.records))
@@ -72,7 +72,7 @@ class PublishCall:
 
     # -- in -----------------------------------------------------------------------------------
     def confirmed(self, indices: Sequence[int]) -> list[int]:
-        """These are there; returns what can be sent now because of it."""
+        """These are confirmed; returns what can be sent next."""
         if self._abandoned:
             return []
         self._open.difference_update(indices)
@@ -85,7 +85,7 @@ class PublishCall:
         return following
 
     def lose(self, i: int, loss: Loss) -> None:
-        """This one was not confirmed: neither is what waits behind it."""
+        """This one was not confirmed, and neither are those behind it."""
         if i not in self._open or i in self.losses or self._abandoned:
             return
         self.stopped.add(self.records[i].key_hash)
@@ -100,16 +100,16 @@ class PublishCall:
             self.lose(i, NO_REPORT)
 
     def abandon(self) -> None:
-        """Nobody waits for this call any more: nothing is reported from now on."""
+        """The call was cancelled: report nothing from now on."""
         self._abandoned = True
 
     # -- the end ------------------------------------------------------------------------------
     def lost(self) -> list[tuple[Record, Loss]]:
-        """What was lost, in order."""
+        """The lost records, in order."""
         return [(self.records[i], self.losses[i]) for i in sorted(self.losses)]
 
     def decide(self, verdict: Callable[[Record, Loss], Outcome]) -> None:
-        """Report what was lost: the first of each key by the verdict, the others behind it."""
+        """Report the lost records: the first of each key by the verdict, the others behind it."""
         if self._abandoned:
             return
         judged: set[bytes] = set()

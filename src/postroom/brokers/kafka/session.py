@@ -1,8 +1,8 @@
-"""A session: one idempotent producer from its start to its first trouble, and never beyond.
+"""A session: one idempotent producer, from its start to its first error.
 
-librdkafka reports from a thread that calls `poll`; what it has to say is handed to the event loop
-in bulk. A session that has met an error it cannot pass over is ended: its queue is purged, so that
-nothing goes out later, and what has no report by then is unknown (K3).
+librdkafka reports from a thread that calls `poll`; the reports are passed to the event loop in
+bulk. A session that has met an unrecoverable error is ended: its queue is purged, so that nothing
+is sent later, and records without a report are unknown (K3).
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ _Report = tuple[PublishCall, int, Loss | None]
 
 
 class Session:
-    """A producer, its thread, and the parcels that are on their way through it.
+    """A producer, its thread, and the publish calls in flight on it.
 
-    shaken      it has lost all its brokers; ask whether anybody is there before using it again
-    away        why the cluster gave no answer, if that is what ended the session
-    used_at     when it was last asked for, by the monotonic clock
+    shaken      it has lost all its brokers; check that the cluster answers before using it
+    away        why the cluster gave no answer, if that ended the session
+    used_at     when it was last used, on the monotonic clock
     on_shaken   called on the event loop
     """
 
@@ -76,9 +76,9 @@ class Session:
 
     # -- out ----------------------------------------------------------------------------------
     def post(self, call: PublishCall, indices: Sequence[int]) -> None:
-        """Hand messages to the producer, in order. What it does not take is lost at once.
+        """Pass messages to the producer, in order. A message that it refuses is lost at once.
 
-        While its queue is full they wait here: reports make room, and they go on in their order.
+        While its queue is full they wait here: reports make room, and they follow in order.
         """
         producer = self._producer
         if producer is None or self._ending:
@@ -90,10 +90,10 @@ class Session:
             self._waiting.append((call, indices))
         else:
             self._produce(producer, call, indices)
-        self._wanted.set()  # not before: two threads would fight for the interpreter's lock
+        self._wanted.set()  # not before: two threads would contend for the GIL
 
     def _go_on(self) -> None:
-        """Hand over what has waited for room in the queue."""
+        """Pass on messages that waited for room in the queue."""
         waiting, self._waiting = self._waiting, deque()
         while waiting and not self._waiting and self._producer is not None:
             self._produce(self._producer, *waiting.popleft())
@@ -119,27 +119,27 @@ class Session:
                 call.lose(i, outgrows_queue(message.size))
             except KafkaException as error:
                 call.lose(i, not_taken(error.args[0]))
-            except Exception as error:  # there is no message that could hold it
+            except Exception as error:  # it cannot be encoded as a message
                 call.lose(i, unwritable(error))
             else:
                 self._on_its_way += 1
 
     def withdraw(self, call: PublishCall) -> None:
-        """A call is over; the last one of a retired session ends it."""
+        """A call has ended; the last one of a retired session ends it."""
         self.calls.discard(call)
         self._given_up.discard(call)
         self._send_no_more(call)
         self._end_if_idle()
 
     def give_up(self, call: PublishCall) -> None:
-        """A call has waited long enough: it only learns its outcomes by the session's end."""
+        """A call has timed out: it gets its outcomes when the session ends."""
         self.calls.discard(call)
         self._given_up.add(call)
         self._send_no_more(call)
         self._end_if_idle()
 
     def _send_no_more(self, call: PublishCall | None = None) -> None:
-        """What waits for room in the queue, of one call or of all, does not go any more."""
+        """Drop messages that wait for room in the queue, of one call or of all."""
         waiting, self._waiting = self._waiting, deque()
         for each, indices in waiting:
             if call is None or each is call:
@@ -150,7 +150,7 @@ class Session:
 
     # -- the end ------------------------------------------------------------------------------
     def retire(self, grace_seconds: float) -> None:
-        """Take no more calls; end when the last is over, or when the time of grace is."""
+        """Accept no more calls; end after the last one, or after the grace period."""
         if not self.retired:
             self.retired = True
             self._loop.call_later(grace_seconds, self.end)
@@ -161,7 +161,7 @@ class Session:
             self.end()
 
     def end(self, unreachable: str = "") -> None:
-        """Purge what is in the queue and in flight, and let go of the producer."""
+        """Purge queue and messages in flight, and close the producer."""
         self.retired = True
         if self._ending:
             return
@@ -177,7 +177,7 @@ class Session:
         return self._gone.is_set()
 
     async def gone(self, within_seconds: float) -> None:
-        """Wait until the producer is let go of; a thread that hangs is left behind."""
+        """Wait until the producer is closed; a stuck thread is abandoned."""
         try:
             async with asyncio.timeout(within_seconds):
                 await self._gone.wait()
@@ -192,38 +192,38 @@ class Session:
             while not self._ending:
                 self._wanted.wait(IDLE_SECONDS)
                 self._wanted.clear()
-                self._poll_once(producer, 0)  # an idle connection has news, too
+                self._poll_once(producer, 0)  # an idle connection has events, too
                 while len(producer) and not self._ending:
                     self._poll_once(producer, POLL_SECONDS)
             deadline = monotonic() + LAST_REPORTS_SECONDS
-            producer.purge(blocking=False)  # again: what was on its way into the queue
+            producer.purge(blocking=False)  # again: messages that were about to enter the queue
             while len(producer) and monotonic() < deadline:
                 self._poll_once(producer, POLL_SECONDS)
             self._poll_once(producer, 0)
             self._tell(self._close_all)
             self._producer = None
-            del producer  # with a dead broker this may take its time: nobody waits for it
+            del producer  # with a dead broker this may take long: it is not awaited
             self._tell(self._gone.set)
-        except RuntimeError:  # the event loop is closed: there is nobody left to tell
+        except RuntimeError:  # the event loop is closed: there is no receiver left
             self._producer = None
 
     def _poll_once(self, producer: Producer, timeout_seconds: float) -> None:
         try:
             producer.poll(timeout_seconds)
-            if self._landed:  # others of the batch are about to come: one message to the loop
+            if self._landed:  # others of the batch follow shortly: one callback for all
                 deadline, landed = monotonic() + GATHER_SECONDS, 0
                 while landed < len(self._landed) and len(producer) and monotonic() < deadline:
                     landed = len(self._landed)
                     producer.poll(PAUSE_SECONDS)
         except KafkaException:
-            self._tell(self._broke)  # why is in the log, and in the reports
+            self._tell(self._broke)  # the log and the reports contain the reason
         if self._landed:
             reports = self._landed[:]
             self._landed.clear()
             self._tell(partial(self._take, reports))
 
     def _noticed(self, error: KafkaError) -> None:
-        """An error is mentioned: about a connection, most of the time."""
+        """Process an error that librdkafka mentions, usually about a connection."""
         if error.fatal():
             self._tell(self._broke)
         elif error.code() == KafkaError._ALL_BROKERS_DOWN:
@@ -254,7 +254,7 @@ class Session:
         self._on_shaken(self)
 
     def _broke(self) -> None:
-        """A fatal error: the producer is of no use any more. What is in flight gets a moment."""
+        """A fatal error: the producer is unusable. Messages in flight get a moment."""
         self.retire(FATAL_GRACE_SECONDS)
 
     def _close_all(self) -> None:
@@ -269,10 +269,10 @@ def _land(
     error: KafkaError | None,
     message: Delivered,
 ) -> None:
-    """Note a delivery report. It has no headers: the place in its parcel tells whose it is (K4).
+    """Record a delivery report. It has no headers: its index in the call identifies it (K4).
 
-    What has no partition yet has not left: a new producer that met a broker which does not answer
-    never learned where to send it. The event is not to blame.
+    A message without a partition was not sent: a new producer that met an unresponsive broker never
+    learned where to send it. That is not the event's fault.
     """
     if error is None:
         append((call, i, None))

@@ -1,4 +1,4 @@
-"""The sessions in use, and what happens to the calls on them when something goes wrong."""
+"""The sessions in use, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ CLOSE_SECONDS = 5.0
 CAUTION_SECONDS, LONGEST_CAUTION = 5.0, 60.0
 IDLE_SECONDS = 60.0
 ONE_BY_ONE = 0
-_STEP = 4  # of the sizes of batches: topics with limits of one order share a session
+_STEP = 4  # of batch sizes: topics with limits of one order of magnitude share a session
 _JUST_NOW_SECONDS = 1.0
 _WELL: Ailing = {}
 
@@ -38,7 +38,7 @@ class Caution(NamedTuple):
     seconds: float = CAUTION_SECONDS
 
     def again(self, now: float) -> Caution:
-        """It has refused a batch: longer each time, unless the last one is long past."""
+        """It has refused a batch: longer each time, unless the last time is long ago."""
         if now < self.until:  # sent together before that was known
             return self
         recent = now < self.until + LONGEST_CAUTION
@@ -47,14 +47,14 @@ class Caution(NamedTuple):
 
 
 class Sessions:
-    """Sessions for batches, and another for suspects, so that nothing shares their fate.
+    """Sessions for batches, and a separate one for suspects.
 
-    Nearly always all topics share one session. A topic with a limit of its own, and one that has
-    just refused a batch, must not slow the others: it has a session with smaller batches, or with
-    each message in a batch of its own. Which one is told by a number, the size of its batches.
+    Usually all topics share one session. A topic with a smaller limit, or one that has just refused
+    a batch, must not slow down the others: it gets a session with smaller batches, or with one
+    message per batch. Sessions are identified by their batch size.
 
-    After its first trouble a session is given up and the next call gets a new one. Calls that are
-    still on the old one have a time of grace to end well.
+    After its first error a session is retired and the next call gets a new one. Calls that are
+    still on the old one have a grace period to finish.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class Sessions:
         """Start a session before it is needed: its producer takes half a second to be ready."""
         size = self._settings.batch_bytes
         self._used["batch", size] = session = self._new(size)
-        session.suspect = True  # nobody has answered yet
+        session.suspect = True  # no broker has answered yet
 
     def let_idle_go(self) -> None:
-        """End the sessions that were needed for a topic of their own, and are not any more."""
+        """End the sessions of single topics that are no longer needed."""
         for (_, size), session in list(self._used.items()):
             idle = not session.calls and session.used_at < monotonic() - IDLE_SECONDS
             if idle and size != self._settings.batch_bytes:
@@ -96,7 +96,7 @@ class Sessions:
 
     # -- a call -------------------------------------------------------------------------------
     def share_out(self, batch: Sequence[Record]) -> Mapping[int, Sequence[Record]]:
-        """Share out a batch by the size of batches that its topics take; keys stay whole."""
+        """Divide a batch by the batch size of its topics; keys stay whole."""
         topic_of = self._settings.topic_of
         sizes = {name: self._size_for(name) for name in {topic_of(record) for record in batch}}
         if len(set(sizes.values())) == 1:
@@ -111,7 +111,7 @@ class Sessions:
         return found
 
     async def ready(self, use: Use, size: int = ONE_BY_ONE) -> Session:
-        """Return a session, once it is known that somebody is there. Raises AwayError."""
+        """Return a session, once the cluster is known to be reachable. Raises UnreachableError."""
         session = self._usable(use, size)
         if session is None or session.suspect:
             if session is not None or self._topics.answered_at < monotonic() - _JUST_NOW_SECONDS:
@@ -131,7 +131,7 @@ class Sessions:
         first: Sequence[int],
         verdict: Callable[[Loss, str, str], Outcome],
     ) -> None:
-        """Send what can go, wait for what becomes of it, and report what was lost."""
+        """Send what can be sent, wait for the reports, and report what was lost."""
         try:
             session.post(call, first)
             in_time = call.accounted.done() or await self._await(session, call)
@@ -159,7 +159,9 @@ class Sessions:
             session.withdraw(call)
 
     async def _await(self, session: Session, call: PublishCall) -> bool:
-        """Wait until all is accounted for; False if only the end of the session made it so."""
+        """Wait until every record is accounted for; False if only the end of the session
+        made it so.
+        """
         done, _ = await asyncio.wait([call.accounted], timeout=self._settings.publish_seconds)
         if done:
             return True
@@ -174,9 +176,9 @@ class Sessions:
         return False
 
     async def _ailing(self, call: PublishCall) -> tuple[str, Ailing]:
-        """Return which partitions of what was lost cannot take messages, while others can.
+        """Return which partitions of the lost records cannot accept messages, while others can.
 
-        The text says why nobody answers that: then no event is to blame.
+        The text is set if the cluster does not answer: then it is not the fault of any event.
         """
         topic_of = self._settings.topic_of
         places = {(topic_of(record), loss.partition) for record, loss in call.lost()}
@@ -186,7 +188,7 @@ class Sessions:
             return str(unreachable), _WELL
 
     def _learn(self, call: PublishCall) -> None:
-        """Remember what the broker would not have."""
+        """Remember what the broker refused."""
         refused: set[str] = set()
         for record, loss in call.lost():
             topic = self._settings.topic_of(record)
@@ -195,8 +197,8 @@ class Sessions:
             elif loss.code in verdicts.REFUSED and len(call.records) > 1:
                 refused.add(topic)
         for topic in refused:
-            # For a while each of its messages has a batch of its own: so a culprit in the middle of
-            # its key is found in one go, and nobody is refused for its sake.
+            # For a while each of its messages is sent in its own batch: this finds the refused
+            # message even in the middle of its key, and no other message is refused with it.
             self._topics.forget(topic)
             self._caution[topic] = self._caution.get(topic, Caution()).again(monotonic())
 
@@ -230,13 +232,13 @@ class Sessions:
         return session
 
     def _give_up(self, session: Session) -> None:
-        """Use this session no more; it ends when its calls have ended."""
+        """Retire this session; it ends when its calls have ended."""
         self._used = {use: one for use, one in self._used.items() if one is not session}
         self._ending = {one for one in self._ending if not one.is_gone} | {session}
         session.retire(GRACE_SECONDS)
 
     def _shaken(self, session: Session) -> None:
-        """A session has lost all its brokers: find out whether they are away for good."""
+        """A session has lost all its brokers: find out whether they are unreachable."""
         if session.calls:
             chore = asyncio.create_task(self._look_after(session))
             self._chores.add(chore)

@@ -1,4 +1,4 @@
-"""What can be set about the way to Kafka, checked the moment it is given."""
+"""The settings of a Kafka destination, validated when they are given."""
 
 from __future__ import annotations
 
@@ -49,18 +49,18 @@ _GUARDED: Mapping[str, str] = {
 class KafkaSettings:
     """Where events go, and how long to wait. Times are seconds or timedeltas.
 
-    servers             host:port, several with commas between them
+    servers             host:port, several separated by commas
     topic               send everything there; otherwise each event goes to its own topic
     key                 `key` keeps the order of each key; `id` spreads single events (no order)
     compression         snappy, lz4, zstd, gzip or none
-    create_topics       create a topic that is not there, with so many `partitions` and
+    create_topics       create a missing topic with this number of `partitions` and
                         `replication`, or the broker's defaults
     linger_seconds      how long a message waits for others to share its batch
-    batch_bytes         the largest batch; it is smaller still where a topic's limit asks for it
-    publish_seconds     after so long without a confirm a message is given up, and purged
-    answer_seconds      how long a question to the cluster waits for its answer
-    delivery            `transactional` sends the events of each lane in a transaction of its own
-    transactional_prefix    begins the transactional ids
+    batch_bytes         the largest batch; smaller where a topic's limit requires it
+    publish_seconds     after this long without a confirm a message is given up and purged
+    answer_seconds      how long a request to the cluster waits for its answer
+    delivery            `transactional` sends the events of each lane in their own transaction
+    transactional_prefix    the prefix of transactional ids
     cloudevents         a `source`: adds the attributes of CloudEvents in binary mode
     config              settings of librdkafka, for TLS, SASL and the like
     """
@@ -102,48 +102,48 @@ class KafkaSettings:
 
     # -- as settings of librdkafka ------------------------------------------------------------
     def client(self) -> dict[str, Any]:
-        """Return what every client needs: where, as whom, how patient."""
+        """Return the settings of every client: servers, login, timeouts."""
         return {
             "client.id": "postroom",
-            # Short, so that a question after a long outage still finds the way in its own time.
+            # Short, so that a request after a long outage still succeeds within its time limit.
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": _milliseconds(self.answer_seconds / 6),
             "socket.timeout.ms": _milliseconds(self.publish_seconds),
             **self.config,
             "bootstrap.servers": self.servers,
-            # It is made for consumers, and works here: to ask for a topic must not create it.
+            # Meant for consumers, but works here: asking for a topic must not create it.
             "allow.auto.create.topics": False,
         }
 
     def producer(self) -> dict[str, Any]:
-        """Return what every producer needs (K1); the caller adds how it collects batches."""
+        """Return the settings of every producer (K1); the caller adds those for batches."""
         return {
-            "partitioner": "murmur2_random",  # as Java's own: other producers agree on partitions
-            # A lost reply is asked for again, without a copy, while the call still waits.
+            "partitioner": "murmur2_random",  # like Java's: other producers agree on partitions
+            # A lost reply is requested again, without a duplicate, while the call still waits.
             "request.timeout.ms": _milliseconds(self.publish_seconds / 3),
             **self.client(),
             "enable.idempotence": True,
             "acks": "all",
             "enable.gapless.guarantee": True,
-            "message.timeout.ms": 0,  # never by itself: a message that expires leaves a gap
+            "message.timeout.ms": 0,  # never by a timeout: an expired message leaves a gap
             "compression.type": self.compression,
-            # The topic's limit is for the broker to judge. A client's own is in nobody's interest.
+            # The broker enforces the topic's limit. A limit in the client has no use.
             "message.max.bytes": 64_000_000,
         }
 
     def transactional(self, transactional_id: str) -> dict[str, Any]:
-        """Return what the producer of a lane needs (K6); the caller adds the size of batches."""
+        """Return the settings of a lane's producer (K6); the caller adds the batch size."""
         own = {"enable.gapless.guarantee", "message.timeout.ms"}  # a transaction fails as a whole
         return {
             **{name: value for name, value in self.producer().items() if name not in own},
             "transactional.id": transactional_id,
-            # If we die, readers of what is committed wait no longer than this for the abort.
+            # If the relay dies, read_committed consumers wait at most this long for the abort.
             "transaction.timeout.ms": _milliseconds(self.publish_seconds * 2),
             "linger.ms": self.linger_seconds * 1_000,
         }
 
     def batching(self, batch_bytes: int, *, one_by_one: bool) -> dict[str, Any]:
-        """Return how a producer collects messages into batches."""
+        """Return the settings for collecting messages into batches."""
         together: dict[str, Any] = {"batch.num.messages": 1} if one_by_one else {}
         return {
             **together,
@@ -153,14 +153,14 @@ class KafkaSettings:
 
     # -- secrets ------------------------------------------------------------------------------
     def mask(self, text: str) -> str:
-        """Return a text, with whatever is secret in it replaced."""
+        """Return a text with its secrets replaced."""
         for name, value in self.config.items():
             if isinstance(value, str) and len(value) > 3 and is_secret(name, value):
                 text = text.replace(value, MASK)
         return text
 
     def shown(self) -> str:
-        """Return the settings that are not the default, for people."""
+        """Return the settings that differ from the default, for display."""
         plain = KafkaSettings.__dataclass_fields__
         parts = [repr(self.servers)]
         parts += [
@@ -174,7 +174,7 @@ class KafkaSettings:
         return ", ".join(parts)
 
     def _try_out(self) -> None:
-        """Let librdkafka read its settings; without servers it connects to nothing."""
+        """Let librdkafka parse its settings; without servers it does not connect."""
         config = {**self.producer(), **self.batching(self.batch_bytes, one_by_one=False)}
         del config["bootstrap.servers"]
         try:

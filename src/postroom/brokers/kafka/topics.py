@@ -1,4 +1,4 @@
-"""What is known about the cluster and its topics: asked for rarely, never guessed."""
+"""The state of the cluster and its topics: cached, and refreshed rarely."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ GOOD_SECONDS = 60.0
 BAD_SECONDS = 5.0
 _TIMES = 3
 _JUST_NOW_SECONDS = 0.5
-_MARGIN = 0.9  # what a batch may have of the topic's limit
+_MARGIN = 0.9  # the part of a topic's limit that a batch may use
 
 
 class UnreachableError(ConnectionError):
-    """The cluster gives no answer."""
+    """The cluster does not answer."""
 
 
 class TopicState(NamedTuple):
-    """What is known of a topic, and until when that is to be believed.
+    """The state of a topic, and until when it is valid.
 
-    trouble         why nothing can be sent to it; empty if all is well
-    max_bytes       the largest batch it takes; None if we are not allowed to see that
+    trouble         why nothing can be sent to it; empty if it can
+    max_bytes       the largest batch it accepts; None without permission to read it
     min_replicas    how many replicas must have a message
     """
 
@@ -52,18 +52,18 @@ class TopicState(NamedTuple):
 
 
 class Topics:
-    """Asks the cluster. Every question has a time limit; no answer raises AwayError.
+    """Queries the cluster. Every request has a time limit; no answer raises UnreachableError.
 
-    answered_at     when the cluster gave its last answer, by the monotonic clock
-    is_away         the last question had no answer
+    answered_at     when the cluster last answered, on the monotonic clock
+    is_away         the last request had no answer
     """
 
     def __init__(self, settings: KafkaSettings, lines: LogLines) -> None:
         self._settings = settings
         self._known: dict[str, TopicState] = {}
         self._asking = asyncio.Lock()
-        self._error = ""  # what the client said last about its connections
-        self._reason = ""  # why the last question had no answer
+        self._error = ""  # the client's last message about its connections
+        self._reason = ""  # why the last request had no answer
         self._unreachable_until = 0.0
         config: dict[str, Any] = {**settings.client(), "error_cb": self._noticed, "logger": lines}
         self._admin: AdminClient | None = AdminClient(config)
@@ -72,19 +72,20 @@ class Topics:
 
     async def close(self) -> None:
         held, self._admin = [self._admin], None
-        # With a dead broker the last reference may take its time to go: not on the event loop.
+        # With a dead broker, dropping the last reference may take long: not on the event loop.
         await asyncio.to_thread(held.clear)
 
     def listen(self) -> None:
-        """Take what the client has to say, so that it does not pile up."""
+        """Process the client's events, so that they do not pile up."""
         if self._admin is not None:
             self._admin.poll(0)
 
     # -- questions ----------------------------------------------------------------------------
     async def ask(self) -> None:
-        """Return if anybody is there. Also learns anew which brokers there are.
+        """Return if the cluster answers. Also refreshes the list of brokers.
 
-        One that hangs may be asked first; its connection is given up then, and another is asked.
+        An unresponsive broker may be asked first; its connection is then dropped, and another is
+        asked.
         """
         admin = self._client()
         known = next((name for name, topic in self._known.items() if not topic.trouble), None)
@@ -100,12 +101,12 @@ class Topics:
         raise self._unreachable(reason)
 
     async def look(self, names: Collection[str]) -> Mapping[str, TopicState]:
-        """Return what is known of these topics; asks for what is not known, or not any more."""
+        """Return the state of these topics; queries those that are unknown or outdated."""
         now = monotonic()
         known = self._known
         if any(name not in known or known[name].until < now for name in names):
             async with self._asking:
-                if self._unreachable_until > monotonic():  # who asked before has found out just now
+                if self._unreachable_until > monotonic():  # an earlier caller has just found out
                     raise UnreachableError(self._reason)
                 old = [n for n in names if n not in known or known[n].until < monotonic()]
                 if old:
@@ -113,24 +114,24 @@ class Topics:
         return known
 
     def batch_bytes(self, name: str) -> int:
-        """Return how large a batch for this topic may be (K2)."""
+        """Return the maximum batch size for this topic (K2)."""
         standing, most = self._known.get(name), self._settings.batch_bytes
         if standing is None or standing.max_bytes is None:
             return most
         return max(1, min(most, int(standing.max_bytes * _MARGIN)))
 
     def refuse(self, name: str, trouble: str) -> None:
-        """The broker would not take a message for this topic: for a while, do not try."""
+        """The broker refused a message for this topic: do not try again for a while."""
         self._known[name] = TopicState(trouble, monotonic() + BAD_SECONDS)
 
     def forget(self, name: str) -> None:
-        """What was known of this topic is not true any more."""
+        """The cached state of this topic is no longer valid."""
         self._known.pop(name, None)
 
     async def unavailable_partitions(
         self, places: Iterable[tuple[str, int | None]]
     ) -> Mapping[tuple[str, int | None], str]:
-        """Return which of these partitions cannot take messages now, and why."""
+        """Return which of these partitions cannot accept messages now, and why."""
         places = set(places)
         found: dict[tuple[str, int | None], str] = {}
         described = await self._refresh({name for name, _ in places})
@@ -154,14 +155,14 @@ class Topics:
         return found
 
     async def describe(self, names: Collection[str]) -> dict[str, Any]:
-        """Return the description of each topic, or the KafkaError that is the answer to it."""
+        """Return the description of each topic, or the KafkaError that was returned for it."""
         wanted = TopicCollection(list(names))
         return await self._answers(
             lambda: self._client().describe_topics(wanted, request_timeout=self._patience)
         )
 
     async def configs(self, names: Collection[str]) -> dict[str, dict[str, str]]:
-        """Return the settings of topics, where we are allowed to see them."""
+        """Return the settings of topics that this user may read."""
         if not names:
             return {}
         wanted = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in names]
@@ -195,7 +196,7 @@ class Topics:
         self.is_unreachable = False
 
     def _unreachable(self, reason: str) -> UnreachableError:
-        self._client().poll(0)  # librdkafka tells there why connections fail
+        self._client().poll(0)  # librdkafka reports there why connections fail
         said = f"Kafka does not answer: {self._error or reason or 'no answer in time'}"
         self._reason = self._settings.mask(said)
         self._unreachable_until = monotonic() + _JUST_NOW_SECONDS
@@ -203,10 +204,10 @@ class Topics:
         return UnreachableError(self._reason)
 
     async def _answers(self, ask: Callable[[], Mapping[Key, Future[Any]]]) -> dict[Key, Any]:
-        """Ask about several things; an error of the broker about one of them is its answer.
+        """Send several requests; a broker's error for one of them is its answer.
 
-        Such questions go to the broker that leads the cluster. If it hangs, the cluster has chosen
-        another, of which the client knows nothing before it asks who is there.
+        Such requests go to the controller. If it is unresponsive, the cluster has elected another,
+        which the client learns only by refreshing its metadata.
         """
         found, reason = await self._try(ask())
         if reason:
@@ -218,7 +219,7 @@ class Topics:
         return found
 
     async def _try(self, asked: Mapping[Key, Future[Any]]) -> tuple[dict[Key, Any], str]:
-        """Wait for answers. The text says why there is none to some of the questions."""
+        """Wait for answers. The text is the reason why some requests have none."""
         found: dict[Key, Any] = {}
         reason = ""
         for thing, future in asked.items():
@@ -227,7 +228,7 @@ class Topics:
                     found[thing] = await asyncio.wrap_future(future)
             except KafkaException as error:
                 found[thing] = error.args[0]
-                if found[thing].code() < KafkaError.UNKNOWN:  # an error of the client's own
+                if found[thing].code() < KafkaError.UNKNOWN:  # an error raised by the client
                     reason = found[thing].str()
             except TimeoutError:
                 reason = "no answer"
@@ -250,7 +251,7 @@ class Topics:
         return found
 
     async def _create(self, names: Collection[str]) -> dict[str, Any]:
-        """Create topics, and return their descriptions as soon as they are there."""
+        """Create topics, and return their descriptions as soon as they exist."""
         settings = self._settings
         wanted = [
             NewTopic(name, settings.partitions or -1, settings.replication or -1) for name in names
@@ -275,7 +276,7 @@ class Topics:
         return found
 
     async def _configured(self, names: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Return max.message.bytes and min.insync.replicas, where we are allowed to see them."""
+        """Return max.message.bytes and min.insync.replicas, if this user may read them."""
         return {
             name: (int(config["max.message.bytes"]), int(config["min.insync.replicas"]))
             for name, config in (await self.configs(names)).items()

@@ -1,4 +1,4 @@
-"""What an error of Kafka means for an event (P2, K3)."""
+"""Translates Kafka's errors into outcomes of events (P2, K3)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ REFUSED = frozenset(
         _E._INVALID_DIFFERENT_RECORD,
     }
 )
-"""The broker looked at a batch and will not have it, now or later; nothing of it was written."""
+"""The broker permanently refuses a batch; nothing of it was written."""
 
 WRONG_TOPIC = frozenset(
     {
@@ -35,17 +35,17 @@ WRONG_TOPIC = frozenset(
         _E._UNKNOWN_PARTITION,
     }
 )
-"""Somebody must set something right about the topic, or about our permissions on it."""
+"""The topic, or this user's permissions on it, must be corrected."""
 
 FENCED = frozenset({_E._FENCED, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH})
-"""Another producer with the same transactional id has come."""
+"""Another producer with the same transactional id has started."""
 
 
 class Loss(NamedTuple):
-    """A message without a confirm: why, and whether it may have left.
+    """An unconfirmed message: why, and whether it may have been sent.
 
-    verdict     what it means, if it was decided on this side, before the producer took it. Then
-                the producer is none the worse for it
+    verdict     the outcome, if it was decided here, before the producer accepted it. Then
+                the producer can still be used
     """
 
     code: int
@@ -56,12 +56,12 @@ class Loss(NamedTuple):
 
     @property
     def harms_session(self) -> bool:
-        """The producer met trouble, or may have: a new one is needed."""
+        """The producer met an error, or may have: a new one is needed."""
         return self.verdict is None and self != NEVER_LEFT
 
 
 def unwritable(error: Exception) -> Loss:
-    """Return the loss of an event that no message can be made of: it can never go."""
+    """Return the loss of an event that cannot be encoded as a message: it can never be sent."""
     said = short_error(error).removeprefix("EventError: ")
     return Loss(_E._INVALID_ARG, said, left=False, verdict=Verdict.REJECTED)
 
@@ -73,7 +73,7 @@ def not_taken(problem: KafkaError) -> Loss:
 
 
 def outgrows_queue(size: int) -> Loss:
-    """Return the loss of an event that the empty queue of the producer does not take."""
+    """Return the loss of an event that does not fit into the producer's empty queue."""
     said = (
         f"the producer's queue is too small for this event ({size} bytes): raise "
         "queue.buffering.max.kbytes, or leave it at its default"
@@ -86,16 +86,16 @@ NO_REPORT = Loss(_E._PURGE_INFLIGHT, "no delivery report arrived")
 
 
 def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -> Outcome:
-    """Judge the first event of a key that was not confirmed, sent together with others.
+    """Decide about the first unconfirmed event of a key, sent together with others.
 
-    away    why the cluster gives no answer to anything, if it does not
-    ailing  what is wrong with its partition, while the cluster answers
+    away    why the cluster does not answer at all, if so
+    ailing  the problem of its partition, while the cluster answers
     """
     if loss.verdict is not None:
         return Outcome(loss.verdict, loss.error)
     if loss.code in WRONG_TOPIC:
         return Outcome(Verdict.MISCONFIGURED, loss.error)
-    if loss.code in REFUSED:  # perhaps for a neighbour's sake: it is tried alone
+    if loss.code in REFUSED:  # possibly because of another message: it is tried alone
         return Outcome(Verdict.UNKNOWN, loss.error)
     if unreachable and loss.code != _E._PURGE_INFLIGHT:
         return Outcome(Verdict.OUTAGE, unreachable)
@@ -103,13 +103,15 @@ def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = 
         return Outcome(Verdict.UNSENT, loss.error)
     if unavailable_partitions:
         return Outcome(Verdict.MISCONFIGURED, unavailable_partitions)
-    # `Purged in queue` is no proof that it never left: what was in flight when a connection broke
-    # stands in the queue again.
+    # `Purged in queue` does not prove that it was never sent: messages that were in flight when a
+    # connection broke are in the queue again.
     return Outcome(Verdict.UNKNOWN, loss.error)
 
 
 def alone(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -> Outcome:
-    """Judge an event that shared its batch with no other: what the broker refuses is its fault."""
+    """Decide about an event that was alone in its batch: if the broker refuses it, it is
+    the cause.
+    """
     if loss.verdict is not None:
         return Outcome(loss.verdict, loss.error)
     if loss.code in REFUSED:

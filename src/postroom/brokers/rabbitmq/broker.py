@@ -41,7 +41,7 @@ _CLOSED: Mapping[type, Verdict] = {
     ChannelAccessRefused: Verdict.MISCONFIGURED,
     ChannelPreconditionFailed: Verdict.REJECTED,  # an invalid property, or too large
 }
-"""What it means that a message, with nothing beside it, closes its channel."""
+"""Outcomes of a message that, sent alone, closes its channel."""
 
 Step = Callable[[RabbitConnection, RabbitSettings, str], Awaitable[None]]
 
@@ -65,9 +65,7 @@ class RabbitBroker(Broker):
         self._writer = Writer(self.settings, _cloud(self.settings))
         self._tls = self.settings.tls() if self._url.scheme == "amqps" else None
         self._link: RabbitConnection | None = None
-        self._suspect_link: RabbitConnection | None = (
-            None  # for suspects: a connection of their own
-        )
+        self._suspect_link: RabbitConnection | None = None  # for suspects: a separate connection
         self._connecting, self._connecting_ward = asyncio.Lock(), asyncio.Lock()
         self._culprits: OrderedDict[str, None] = OrderedDict()
         self._closed = False
@@ -75,12 +73,12 @@ class RabbitBroker(Broker):
     def __repr__(self) -> str:
         return f"RabbitBroker({str(self._url)!r})"
 
-    # -- life (S4.4, S5.3) --------------------------------------------------------------------
+    # -- life cycle ---------------------------------------------------------------------------
     async def open(self) -> None:
-        """Connect, and declare or look for what the options name.
+        """Connect, and declare or check the exchange and queue of the options.
 
-        RabbitMQ away is no error; ConfigError is raised for an exchange or a queue that is missing
-        or other than declared.
+        An unreachable RabbitMQ is not an error; ConfigError is raised if an exchange or queue is
+        missing or differs from its declaration.
         """
         self._closed = False
         try:
@@ -90,7 +88,7 @@ class RabbitBroker(Broker):
         except SetupError as error:
             raise ConfigError(str(error)) from error
         except UnreachableError:
-            return  # publishing will say so, and try again
+            return  # publishing reports it, and retries
 
     async def close(self) -> None:
         self._closed = True
@@ -126,7 +124,7 @@ class RabbitBroker(Broker):
         await self._run(call, link, channel)
 
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
-        """Try a suspect on a connection of its own. What stays in doubt is raised."""
+        """Try a suspect on a separate connection. If its outcome stays unknown, raises."""
         note = _Note(reporter.outbox_id)
         try:
             link = await self._linked(ward=True)
@@ -149,7 +147,9 @@ class RabbitBroker(Broker):
         reporter: Reporter,
         channel_killers: Container[str],
     ) -> tuple[PublishCall, Channel]:
-        """Prepare an errand and take a channel for it. Raises AwayError: nothing has left."""
+        """Prepare a publish call and take a channel for it. Raises UnreachableError:
+        nothing was sent.
+        """
         try:
             missing = await link.missing({self._writer.exchange_of(record) for record in batch})
             channel = await link.take()
@@ -182,7 +182,7 @@ class RabbitBroker(Broker):
             await call.run(channel)
         finally:
             link.give_back(channel, clean=call.is_clean)
-            if call.error is not None:  # an exchange may be gone: look again before the next use
+            if call.error is not None:  # an exchange may be gone: check again before the next use
                 for each in (self._link, self._suspect_link):
                     if each is not None:
                         each.forget_exchanges()
@@ -190,7 +190,7 @@ class RabbitBroker(Broker):
     async def _resolve(
         self, record: Record, call: PublishCall, link: RabbitConnection, unknown: Outcome
     ) -> Outcome:
-        """Find out what an unknown fate of a suspect means; raises if it stays unknown."""
+        """Determine the outcome of a suspect that is unknown; raises if it stays unknown."""
         closed = _CLOSED.get(type(call.error))
         if closed is not None:
             self._culprits[record.id] = None
@@ -208,7 +208,7 @@ class RabbitBroker(Broker):
 
     # -- connections --------------------------------------------------------------------------
     async def _linked(self, *, ward: bool = False) -> RabbitConnection:
-        """Return the connection, a new one if need be. Raises AwayError."""
+        """Return the connection; opens a new one if necessary. Raises UnreachableError."""
         async with self._connecting_ward if ward else self._connecting:
             link = self._suspect_link if ward else self._link
             if link is None or link.is_broken:
@@ -249,7 +249,7 @@ class RabbitBroker(Broker):
             raise SetupError(str(error)) from error
 
     def _drop(self, link: RabbitConnection) -> None:
-        """Let go of a connection that does not answer."""
+        """Close a connection that does not answer."""
         link.abort()
         if self._link is link:
             self._link = None
@@ -258,7 +258,7 @@ class RabbitBroker(Broker):
 
 
 class SetupError(UnreachableError):
-    """RabbitMQ is there, but not what the options name."""
+    """RabbitMQ is reachable, but the exchange or queue of the options is not usable."""
 
 
 class _Note:
@@ -282,7 +282,7 @@ class _Note:
 
 
 def _report_outage(batch: Sequence[Record], reporter: Reporter, error: UnreachableError) -> None:
-    """Nothing has left. The first of each key says why; the others stay behind it."""
+    """Nothing was sent. The first of each key reports why; the others stay behind it."""
     outage = Outcome(Verdict.OUTAGE, str(error))
     told: set[bytes] = set()
     for record in batch:

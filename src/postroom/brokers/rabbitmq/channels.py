@@ -1,13 +1,13 @@
-"""Channels in confirm mode: letters go out, answers come back to whoever listens.
+"""Channels in confirm mode: messages are sent, and a listener receives their outcomes.
 
-`FastChannel` writes frames encoded here, many in one write, and puts its own slips where aiormq
-keeps its futures: five times as fast as a future and a task for each message. It rests on names
-inside aiormq that `fits` checks; where they differ, `PlainChannel` does the same by aiormq's
-public `basic_publish`.
+`FastChannel` writes frames encoded here, many in one write, and puts its own entries where aiormq
+keeps its futures: five times as fast as a future and a task for each message. It depends on
+internal names of aiormq that `fits` checks; where they differ, `PlainChannel` does the same with
+aiormq's public `basic_publish`.
 
-Only a Basic.Ack is a confirm: of an unroutable message the same call returns the message (Q1).
-Returns are matched by message id, so one id is never twice in flight on a channel, and a channel
-with a message nobody waits for any more is not used again (Q2).
+Only a Basic.Ack is a confirm: for an unroutable message the same call returns the message (Q1).
+Returns are matched by message id, so one id is never in flight twice on a channel, and a channel
+with an abandoned message is not used again (Q2).
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from pamqp.commands import Basic
 from postroom.brokers.rabbitmq.frames import Encoder, UnsendableError
 from postroom.brokers.rabbitmq.message import Message
 
-_MAX_HEADER_NAME = 128  # pamqp would cut a longer one
+_MAX_HEADER_NAME = 128  # pamqp would truncate a longer one
 
 
 class ConfirmListener(Protocol):
-    """Hears what became of letters. All calls are made on the event loop, one per letter."""
+    """Receives the outcomes of messages. All calls are made on the event loop, one per message."""
 
     def confirmed(self, message: Message) -> None: ...
 
     def returned(self, message: Message, reply: str) -> None:
-        """No queue took it."""
+        """No queue accepted it."""
 
     def refused(self, message: Message) -> None:
-        """A queue said no (nack)."""
+        """A queue refused it (nack)."""
 
     def closed(self, error: BaseException) -> None:
-        """The channel is gone; what had no answer will get none."""
+        """The channel is closed; messages without an answer get none."""
 
 
 class Channel(Protocol):
-    """What an errand needs of a channel. It serves one ear at a time."""
+    """The operations of a channel. It serves one listener at a time."""
 
     @property
     def is_closed(self) -> bool: ...
@@ -52,16 +52,16 @@ class Channel(Protocol):
     def listen(self, listener: ConfirmListener | None) -> None: ...
 
     def pack(self, message: Message) -> object:
-        """Prepare a letter. Raises UnsendableError."""
+        """Encode a message. Raises UnsendableError."""
 
     async def post(self, packed: Sequence[tuple[Message, Any]]) -> None:
-        """Put packed letters on their way."""
+        """Send encoded messages."""
 
     async def close(self) -> None: ...
 
 
 def fits(channel: AbstractChannel) -> bool:
-    """Say whether the inside of this aiormq is the one that FastChannel knows."""
+    """Return whether this version of aiormq has the internals that FastChannel uses."""
     inside = cast("Any", channel)
     with suppress(AttributeError, TypeError):
         frame = ChannelFrame(payload=b"", should_close=False, drain_future=None)
@@ -80,7 +80,9 @@ def fits(channel: AbstractChannel) -> bool:
 
 
 class _Slip:
-    """The place of one message in the ledger of aiormq, which treats it as a future."""
+    """The entry of one message in aiormq's table of pending confirms, which treats it as a
+    future.
+    """
 
     __slots__ = ("_answered", "_channel", "_message")
 
@@ -105,7 +107,7 @@ class _Slip:
 
 
 class _Listening:
-    """Tells an ear what aiormq answers."""
+    """Passes aiormq's answers to a listener."""
 
     def __init__(self, channel: AbstractChannel) -> None:
         self._channel = channel
@@ -129,7 +131,7 @@ class _Listening:
             listener.returned(message, _reply(answer))
         elif isinstance(answer, DeliveryError):
             listener.refused(message)
-        # Anything else is no answer: the time limit will say so.
+        # Anything else is not an answer: the time limit applies.
 
     def _on_closed(self, closing: asyncio.Future[Any]) -> None:
         error = None if closing.cancelled() else closing.exception()
@@ -143,7 +145,7 @@ class _Listening:
 
 
 class FastChannel(_Listening):
-    """Many letters in one write."""
+    """Many messages in one write."""
 
     def __init__(self, channel: AbstractChannel) -> None:
         super().__init__(channel)
@@ -157,7 +159,7 @@ class FastChannel(_Listening):
 
     async def post(self, packed: Sequence[tuple[Message, bytes]]) -> None:
         if cast("Any", self._channel)._close_exception is not None:
-            return  # closed, and about to be told: RabbitMQ would hang up on a frame after that
+            return  # closed, the notification follows: RabbitMQ would close the connection
         slips, tags = self._slips, self._tags
         for message, _ in packed:
             self._tag += 1
@@ -172,7 +174,7 @@ class FastChannel(_Listening):
 
 
 class PlainChannel(_Listening):
-    """A call of the public API for each letter."""
+    """One call of the public API per message."""
 
     def __init__(self, channel: AbstractChannel) -> None:
         super().__init__(channel)
@@ -220,7 +222,7 @@ class PlainChannel(_Listening):
                 properties=properties,
                 mandatory=True,
             )
-        except Exception as error:  # a lost channel is told by its closing
+        except Exception as error:  # the close notification reports a lost channel
             answer = error
         self.heard(message, answer)
 

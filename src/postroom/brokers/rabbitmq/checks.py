@@ -1,9 +1,9 @@
-"""What a doctor asks of RabbitMQ before people rely on it.
+"""Checks of RabbitMQ for `postroom doctor`.
 
-AMQP has no question for what kind a queue is. But a declaration with other properties is refused,
-and the refusal names one property and what it is, in an order that differs from server to server.
-So each property is declared with a value that no queue can have until RabbitMQ has named it: they
-are learned one after the other, and nothing is ever created.
+AMQP cannot query the properties of a queue. But a declaration with other properties is refused, and
+the refusal names one property and its value, in an order that differs between servers. Each
+property is therefore declared with a value that no queue can have until RabbitMQ has named it: the
+properties are learned one after the other, and nothing is ever created.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ASKED = (SINGLE, "x-overflow", "x-dead-letter-exchange", *_DROPS)
 
 
 async def examine(url: Url, options: RabbitSettings) -> list[Finding]:
-    """Return what is odd about exchange and queue; nothing is declared.
+    """Return the problems of exchange and queue; nothing is declared.
 
     Raises UnreachableError if RabbitMQ does not answer.
     """
@@ -78,7 +78,7 @@ async def examine(url: Url, options: RabbitSettings) -> list[Finding]:
 
 
 async def examine_queue(url: Url, options: RabbitSettings, queue: str) -> list[Finding]:
-    """Return what is odd about a queue that is consumed; nothing is declared or consumed."""
+    """Return the problems of a consumed queue; nothing is declared or consumed."""
     link = await connect_first(url, options, NAME)
     try:
         found = await _properties(link, queue)
@@ -95,7 +95,7 @@ async def examine_queue(url: Url, options: RabbitSettings, queue: str) -> list[F
 
 
 def judge_queue(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
-    """Say how safe a queue is for what it has confirmed (G2)."""
+    """Return how a queue could lose confirmed messages (G2)."""
     another = f"create another one, for example with queue={queue}-2&queue_type=quorum&declare=on"
     if found.get("durable") == "false":
         yield Finding(
@@ -124,7 +124,7 @@ def judge_queue(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def judge_limit(queue: str, found: Mapping[str, Any], version: int) -> Iterator[Finding]:
-    """A quorum queue may drop what it has delivered too often, though nobody has handled it."""
+    """A quorum queue may drop a message after too many deliveries, although it was not handled."""
     if found.get(KIND) != "quorum":
         return
     default = _DEFAULT_LIMIT if version >= _LIMITS_BY_DEFAULT else None
@@ -154,7 +154,7 @@ def judge_limit(queue: str, found: Mapping[str, Any], version: int) -> Iterator[
 
 
 def judge_order(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
-    """Two consumers of one queue invert a key as soon as one of them is slow or dies (I3)."""
+    """Two consumers of one queue invert the order of a key as soon as one is slow or dies (I3)."""
     if found.get(KIND) in ("classic", "quorum") and found.get(SINGLE) != "true":
         yield Finding(
             "warning", f"the queue {queue!r} has no single active consumer",
@@ -166,7 +166,7 @@ def judge_order(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
 def judge_declared(
     queue: str, found: Mapping[str, Any], options: RabbitSettings, *, consumes: bool = False
 ) -> Iterator[Finding]:
-    """A queue is never changed by declaring it: it is used as it is, or refused if unsafe."""
+    """Declaring never changes an existing queue: it is used as it is, or refused if unsafe."""
     if not options.declare or not found:
         return
     wanted = queue_arguments(options)
@@ -193,7 +193,7 @@ def _missing(error: str) -> Finding:
 
 
 async def _properties(link: RabbitConnection, queue: str) -> dict[str, Any] | None:
-    """Return what the queue was declared with; None if it is not there or may not be looked at."""
+    """Return the queue's properties; None if it does not exist or cannot be inspected."""
     channel = await link.open(confirms=False)
     try:
         async with within(_PATIENCE_SECONDS, "looking at the queue"):
@@ -201,7 +201,7 @@ async def _properties(link: RabbitConnection, queue: str) -> dict[str, Any] | No
             await channel.close()
     except ChannelNotFoundEntity:
         return None
-    except ChannelClosed:  # another connection's own, or we have no right to look
+    except ChannelClosed:  # exclusive to another connection, or no permission
         return {}
     known: dict[str, Any] = {}
     await _ask(link, queue, known, {KIND})
@@ -212,23 +212,27 @@ async def _properties(link: RabbitConnection, queue: str) -> dict[str, Any] | No
 
 
 async def _ask(link: RabbitConnection, queue: str, known: dict[str, Any], names: set[str]) -> None:
-    """Learn these properties, and those that RabbitMQ names before them; None: there is none."""
+    """Learn these properties, and those that RabbitMQ names before them; None: there is no
+    queue.
+    """
     for _ in range(_MOST_PROPERTIES):
         told = Inequivalent.read(await _declare(link, queue, known, names))
         if told is None or (told.name in known and told.name not in names):
             return
         names.discard(told.name)
-        # Refusing a text in place of a number, RabbitMQ leaves out the types of both.
+        # When it refuses a text in place of a number, RabbitMQ omits the types of both.
         is_number = told.type in NUMBERS or told.name in (LIMIT, *_DROPS)
         known[told.name] = int(told.value) if told.value and is_number else told.value
-        if not names:  # the next declaration could be taken
+        if not names:  # the next declaration could be accepted
             return
 
 
 async def _declare(
     link: RabbitConnection, queue: str, known: Mapping[str, Any], names: set[str]
 ) -> str:
-    """Return how RabbitMQ refuses a declaration with these properties, and no value for names."""
+    """Return RabbitMQ's refusal of a declaration with these properties, and invalid values
+    for names.
+    """
     words = {name: known[name] == "true" for name in ("durable", "auto_delete") if name in known}
     arguments = {
         name: value == "true" if name == SINGLE else value

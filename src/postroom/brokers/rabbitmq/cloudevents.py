@@ -1,4 +1,4 @@
-"""CloudEvents in binary mode, by the official SDK's binding for RabbitMQ."""
+"""CloudEvents in binary mode, using the official SDK's binding for RabbitMQ."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from postroom.record import Record
 
 
 def cloud_headers(source: str) -> Callable[[Record], Mapping[str, str]]:
-    """Return the function that gives an event's `ce-…` headers. Raises MissingExtraError."""
+    """Return the function that builds an event's `ce-…` headers. Raises MissingExtraError."""
     need_sdk()
     from cloudevents.core.bindings.rabbitmq import to_binary_event
 
     def headers(record: Record) -> Mapping[str, str]:
-        # The content type is a property, and the payload goes as it is.
+        # The content type is a property, and the payload is sent unchanged.
         return to_binary_event(to_cloudevent(record, source)).headers
 
     return headers

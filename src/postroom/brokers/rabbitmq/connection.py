@@ -1,7 +1,7 @@
-"""One connection to RabbitMQ: made within a time limit, dropped when it does not answer.
+"""One connection to RabbitMQ: opened within a time limit, dropped when it does not answer.
 
-A connection here is plain, not aio-pika's robust one: when it is lost, those who use it learn so at
-once, and the next use makes a new one. What was in flight is the relay's to judge.
+It is a plain connection, not aio-pika's robust one: when it is lost, its users are notified at
+once, and the next use opens a new one. The relay decides about messages in flight.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from postroom.model.url import Host, Url
 from postroom.record import short_error
 
 _CLOSE_SECONDS = 2.0
-_FRAMES_AHEAD = 1_000  # answers that aiormq reads before they are handled
+_FRAMES_AHEAD = 1_000  # answers that aiormq reads ahead
 _PORTS = {"amqp": 5672, "amqps": 5671}
 
 
 class UnreachableError(ConnectionError):
-    """RabbitMQ cannot be reached, does not let us in, or does not answer."""
+    """RabbitMQ is unreachable, refuses the login, or does not answer."""
 
 
 class _Transport(TransportFactory):
-    """Keeps the writer, so that a connection whose peer is silent can be aborted.
+    """Keeps the writer, so that a connection with an unresponsive peer can be aborted.
 
     Reads through a TolerantReader, so that no message can end the connection.
     """
@@ -56,7 +56,7 @@ class _Transport(TransportFactory):
         return self.reader, self._writer
 
     def abort(self) -> None:
-        """Cut the connection. Never raises: up to 3.11.2 a TLS transport that has ended does."""
+        """Abort the connection. Never raises: up to Python 3.11.2 a closed TLS transport would."""
         if self._writer is not None:
             with suppress(Exception):
                 self._writer.transport.abort()
@@ -80,7 +80,7 @@ class RabbitConnection:
     async def connect(
         cls, address: URL, options: RabbitSettings, context: ssl.SSLContext | None
     ) -> RabbitConnection:
-        """Connect to one host. Raises AwayError."""
+        """Connect to one host. Raises UnreachableError."""
         take_over()
         transport = _Transport(tls=context is not None)
         try:
@@ -92,7 +92,7 @@ class RabbitConnection:
                 )
                 try:
                     await connection.connect()
-                except aiormq.exceptions.InvalidFrameError as error:  # all that aiormq says of it
+                except aiormq.exceptions.InvalidFrameError as error:  # aiormq gives no more details
                     raise UnreachableError(
                         "RabbitMQ closed the connection to the virtual host "
                         f"{connection.vhost!r}: it does not exist, or this user has no access to it"
@@ -102,22 +102,23 @@ class RabbitConnection:
             raise
         return cls(connection, transport, options)
 
-    # -- questions ----------------------------------------------------------------------------
+    # -- requests -----------------------------------------------------------------------------
     @property
     def is_broken(self) -> bool:
         return not self._connection.is_opened
 
     @property
     def major_version(self) -> int:
-        """RabbitMQ's own, as 3 or 4; 0 if it does not tell."""
+        """RabbitMQ's major version, such as 3 or 4; 0 if unknown."""
         told = str(self._connection.server_properties.get("version", ""))
         first = told.partition(".")[0]
         return int(first) if first.isdecimal() else 0
 
     def is_blocked(self) -> bool:
-        """Say whether RabbitMQ has sent connection.blocked and not yet connection.unblocked.
+        """Return whether RabbitMQ has sent connection.blocked and not yet connection.unblocked.
 
-        aiormq has no flag for it, but `ready` waits while it is so: here it is only asked (Q4).
+        aiormq has no flag for it, but `ready` waits while it is blocked: here it is only checked
+        (Q4).
         """
         asking = self._connection.ready()
         try:
@@ -130,9 +131,9 @@ class RabbitConnection:
 
     @asynccontextmanager
     async def answering(self, doing: str) -> AsyncIterator[None]:
-        """Wait for an answer no longer than `connect_seconds`. Raises AwayError, with the reason.
+        """Wait for an answer, `connect_seconds` at most. Raises UnreachableError, with the reason.
 
-        RabbitMQ may block the connection in the middle: then it does not read what was asked.
+        RabbitMQ may block the connection meanwhile: then it does not read the request.
         """
         try:
             async with within(self._options.connect_seconds, doing):
@@ -143,14 +144,14 @@ class RabbitConnection:
             raise
 
     async def ready(self) -> None:
-        """Make sure that it answers: a round trip to RabbitMQ. Raises AwayError."""
+        """Make sure that RabbitMQ answers, with a round trip. Raises UnreachableError."""
         channel = await self.open(confirms=False)
         async with self.answering("closing a channel"):
             await channel.close()
 
     # -- channels -----------------------------------------------------------------------------
     async def take(self) -> Channel:
-        """Return a channel in confirm mode that nobody else uses. Raises AwayError."""
+        """Return an unused channel in confirm mode. Raises UnreachableError."""
         spoiled, self._spoiled = self._spoiled, []
         for channel in spoiled:
             self._discard(channel)
@@ -165,13 +166,16 @@ class RabbitConnection:
         """Return a channel. One that is not clean is not used again (Q2)."""
         if clean:
             self._idle.append(channel)
-        elif self.is_blocked():  # a close would not be read; a second one, later, would hang us up
+        # a close would not be read; a second one, later, would close the connection
+        elif self.is_blocked():
             self._spoiled.append(channel)
         else:
             self._discard(channel)
 
     async def open(self, *, confirms: bool) -> AbstractChannel:
-        """Open a channel. Raises AwayError, at once if RabbitMQ would not read what we write."""
+        """Open a channel. Raises UnreachableError, at once if RabbitMQ would not read the
+        request.
+        """
         if self.is_blocked():
             raise UnreachableError(BLOCKED)
         async with self.answering("opening a channel"):
@@ -183,7 +187,7 @@ class RabbitConnection:
 
     def _discard(self, channel: Channel) -> None:
         async def close() -> None:
-            with ours(), suppress(Exception):  # it is gone, or goes with its connection
+            with ours(), suppress(Exception):  # it is gone, or closes with its connection
                 await channel.close()
 
         closing = asyncio.create_task(close())
@@ -197,10 +201,10 @@ class RabbitConnection:
 
     # -- exchanges ----------------------------------------------------------------------------
     async def missing(self, exchanges: Iterable[str]) -> dict[str, str]:
-        """Return the exchanges that are not there, each with the error.
+        """Return the missing exchanges, each with its error.
 
-        A message to one would close its channel, for all that share it (Q4). Those that were found
-        are not asked for again on this connection, until a channel is closed.
+        A message to one would close its channel, for all messages that share it (Q4). Existing ones
+        are not checked again on this connection until a channel is closed.
         """
         errors: dict[str, str] = {}
         for exchange in exchanges:
@@ -223,12 +227,12 @@ class RabbitConnection:
         return errors
 
     def forget_exchanges(self) -> None:
-        """Look again before the next use: one may have been deleted."""
+        """Check again before the next use: an exchange may have been deleted."""
         self._known_exchanges = {""}
 
     # -- the end ------------------------------------------------------------------------------
     async def close(self) -> None:
-        """Say good-bye if the other side listens; never hangs."""
+        """Close gracefully if the peer reads; never hangs."""
         gone = ConnectionError("the connection was closed")
         if not self.is_broken:
             with suppress(Exception):
@@ -242,13 +246,13 @@ class RabbitConnection:
             task.cancel()
 
     def abort(self) -> None:
-        """Cut the connection; all that use it learn so."""
+        """Abort the connection; all its users are notified."""
         self._transport.abort()
 
 
 @asynccontextmanager
 async def within(seconds: float, doing: str) -> AsyncIterator[None]:
-    """Turn what can go wrong with a connection into AwayError, but not what RabbitMQ answers."""
+    """Turn connection failures into UnreachableError, but not RabbitMQ's answers."""
     try:
         with ours():
             async with asyncio.timeout(seconds):
@@ -263,7 +267,7 @@ async def within(seconds: float, doing: str) -> AsyncIterator[None]:
             raise
         raise UnreachableError(
             f"{doing}: the connection was lost"
-        ) from error  # aiormq's own way to say so
+        ) from error  # how aiormq reports it
     except Exception as error:
         raise UnreachableError(f"{doing}: {short_error(error)}") from error
 
@@ -281,7 +285,7 @@ async def connect_first(url: Url, options: RabbitSettings, name: str) -> RabbitC
 
 
 def address(url: Url, host: Host, options: RabbitSettings, name: str) -> URL:
-    """Return the address of a host as aiormq wants it; a connection is known to people by name."""
+    """Return a host's address in aiormq's form; the name identifies the connection to operators."""
     return URL.build(
         scheme=url.scheme,
         user=url.user or "guest",

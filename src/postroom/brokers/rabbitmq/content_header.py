@@ -48,14 +48,14 @@ _NUMBERS = {
 }  # fmt: skip
 _TEXT, _BYTES, _BOOLEAN, _TIME, _DECIMAL = b"SxtTD"
 _NESTED, _VOID = b"FA", b"V\x00"
-_MILLISECONDS_FROM = 0xFFFFFFFF  # a timestamp above it is one of milliseconds, as for pamqp
+_MILLISECONDS_FROM = 0xFFFFFFFF  # a larger timestamp is in milliseconds, as for pamqp
 _MOST_PROBLEMS = 5
 
 
 class Content(NamedTuple):
     """A message without its body. An empty property is None.
 
-    headers     as text; tables, arrays and decimals are left out
+    headers     as text, without tables, arrays and decimals
     problem     which parts could not be decoded; empty if all could
     """
 
@@ -69,7 +69,7 @@ class Content(NamedTuple):
 
 
 class _MalformedError(ValueError):
-    """The lengths in a header frame do not fit together: RabbitMQ itself never sends that."""
+    """The lengths in a header frame are inconsistent: RabbitMQ itself never sends that."""
 
 
 def read_content(routing_key: bytes, payload: bytes) -> Content:
@@ -98,7 +98,7 @@ def _read_properties(
     at = _FIRST_FLAGS
     (flags,) = first = _FLAGS(data, at)
     at += 2
-    while first[0] & _MORE_FLAGS:  # AMQP allows more words of flags; nobody has defined any
+    while first[0] & _MORE_FLAGS:  # AMQP allows more flag words, but none are defined
         first = _FLAGS(data, at)
         at += 2
     for flag, name, kind in _PROPERTIES:
@@ -172,7 +172,7 @@ def _text(data: bytes, what: str, problems: list[str]) -> str:
 
 
 def _instant(timestamp: int) -> str:
-    """Return a time in ISO 8601; the number itself if no calendar has such a time."""
+    """Return a time in ISO 8601; the number itself if it is outside the calendar."""
     seconds = timestamp / 1_000 if timestamp > _MILLISECONDS_FROM else timestamp
     with suppress(ValueError, OverflowError, OSError):
         return datetime.fromtimestamp(seconds, UTC).isoformat()

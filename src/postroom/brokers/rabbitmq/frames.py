@@ -1,7 +1,7 @@
-"""A letter as AMQP 0-9-1 frames, encoded by hand: the one thing here that a library does, too.
+"""Encodes a message as AMQP 0-9-1 frames by hand, because it is the relay's most frequent
+operation.
 
-pamqp needs three times as long, and it is what a relay does most. The tests compare every frame
-with pamqp's own.
+pamqp takes three times as long. The tests compare every frame with pamqp's own.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _TIMESTAMP = Struct(">Q").pack
 _PERSISTENT = b"\x02"
 _MAX_SHORT = 255
 
-# Which properties are there: content_type, headers, delivery_mode, message_id, type, app_id …
+# Which properties are set: content_type, headers, delivery_mode, message_id, type, app_id …
 _ALWAYS = 0x8000 | 0x2000 | 0x1000 | 0x0080 | 0x0020 | 0x0008
 _CORRELATION_ID, _TIME = 0x0400, 0x0040
 
 
 class UnsendableError(ValueError):
-    """A letter that does not fit into AMQP's frames."""
+    """A message that does not fit into AMQP's frames."""
 
 
 class Encoder:
-    """Encodes letters for one channel."""
+    """Encodes messages for one channel."""
 
     def __init__(self, channel: int, frame_max: int) -> None:
         self._channel = channel
@@ -42,7 +42,9 @@ class Encoder:
         self._publish_frames: dict[tuple[str, str], bytes] = {}
 
     def encode(self, message: Message) -> bytes:
-        """Return the frames of a letter. Raises UnsendableError if RabbitMQ would hang up on it."""
+        """Return a message's frames. Raises UnsendableError if RabbitMQ would close the
+        connection.
+        """
         address = message.exchange, message.routing_key
         publish = self._publish_frames.get(address)
         if publish is None:

@@ -1,7 +1,7 @@
-"""aiormq's own log lines about our connections, where they do not repeat what the relay tells.
+"""Lowers aiormq's log lines about postroom's connections that repeat the relay's reports.
 
-An outage is told once, by the relay. aiormq writes an error, often with a traceback, at every try
-to connect; for connections of ours such lines become DEBUG lines of `postroom.brokers.rabbitmq`.
+The relay reports an outage once. aiormq logs an error, often with a traceback, at every connection
+attempt; for postroom's connections such lines become DEBUG lines of `postroom.brokers.rabbitmq`.
 Lines about other connections of the same process are left alone.
 """
 
@@ -25,7 +25,7 @@ class _Ours(logging.Filter):
 
 
 def take_over() -> None:
-    """Put the filter in place; again is no change."""
+    """Install the filter; idempotent."""
     for name in ("aiormq.connection", "aiormq.channel"):
         logger = logging.getLogger(name)
         if not any(isinstance(each, _Ours) for each in logger.filters):
@@ -34,7 +34,7 @@ def take_over() -> None:
 
 @contextmanager
 def ours() -> Iterator[None]:
-    """Mark what is started inside as ours."""
+    """Mark connections opened inside as postroom's."""
     token = _ours.set(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""From a record to a message: its address, its properties, its headers (S5.2, S5.5)."""
+"""Converts a record to a message: exchange, routing key, properties and headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_KEY = 255
 
 
 class Message(NamedTuple):
-    """A message that is ready to go. Empty properties are left out of it."""
+    """A message that is ready to send. Empty properties are left out of it."""
 
     record: Record
     exchange: str
@@ -27,7 +27,7 @@ class Message(NamedTuple):
 
 
 class Writer:
-    """Writes letters, by the options."""
+    """Writes messages, by the options."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class Writer:
         return record.topic if self._from_topic else self._exchange
 
     def write(self, record: Record, outbox_id: str) -> Message | Outcome:
-        """Return the letter, or why there can be none."""
+        """Return the message, or why it cannot be made."""
         try:
             routing_key = self._routing_key(record)
-        except Exception as error:  # its headers are no headers
+        except Exception as error:  # its headers are invalid
             return Outcome(Verdict.REJECTED, short_error(error))
         if routing_key is None:
             return Outcome(
@@ -70,10 +70,10 @@ class Writer:
         headers: dict[str, str] = {}
         try:
             for name, value in write_headers(record, outbox_id):
-                headers.setdefault(name, value)  # ours come first and stay
+                headers.setdefault(name, value)  # postroom's come first and stay
             if self._cloud is not None:
                 headers |= self._cloud(record)
-        except Exception as error:  # there is no message that could hold it
+        except Exception as error:  # it cannot be encoded as a message
             return Outcome(Verdict.REJECTED, short_error(error))
         seconds = record.occurred_us // 1_000_000
         return Message(
@@ -83,6 +83,6 @@ class Writer:
             headers,
             record.content_type,
             record.correlation_id,
-            seconds if seconds >= 0 else None,  # AMQP knows no time before 1970
+            seconds if seconds >= 0 else None,  # AMQP has no times before 1970
             self._app_id,
         )

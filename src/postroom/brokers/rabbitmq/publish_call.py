@@ -1,7 +1,7 @@
-"""One call of `publish`: each key's run in order, one message of a key in flight, many keys (Q3).
+"""One call of `publish`: keys in parallel, one message of each key in flight (Q3).
 
-A nack of a message does not stop the next one, so the next of a key goes when the one before it is
-confirmed.
+A nack of a message does not stop the next one, so the next message of a key is sent when the one
+before it is confirmed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Compose = Callable[[Record], Message | Outcome]
 
 
 class PublishCall:
-    """Brings a batch to a channel and the outcomes to the reporter. It is the channel's ear."""
+    """Sends a batch on a channel and reports the outcomes. It is the channel's listener."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class PublishCall:
         self._runs: dict[bytes, deque[Record]] = {}
         for record in batch:
             self._runs.setdefault(record.key_hash, deque()).append(record)
-        self._turns = list(self._runs.values())  # runs whose next record may go
+        self._turns = list(self._runs.values())  # runs whose next record may be sent
         self._in_flight: dict[int, tuple[Message, int, float]] = {}  # in the order written
         self._written = 0
         self._confirmed: list[Record] = []
@@ -52,11 +52,13 @@ class PublishCall:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the channel may serve another errand: nothing on it waits for an answer (Q2)."""
+        """Whether the channel may be used again: no message on it waits for an answer (Q2)."""
         return self.error is None and not self.late and not self._in_flight
 
     async def run(self, channel: Channel) -> None:
-        """Send until all is answered, late, or lost. When cancelled, it reports nothing more."""
+        """Send until everything is answered, timed out, or lost. When cancelled, it reports nothing
+        more.
+        """
         loop = asyncio.get_running_loop()
         no_more = loop.time() + self._confirm_seconds / 2
         channel.listen(self)
@@ -67,13 +69,14 @@ class PublishCall:
                 if not self._in_flight:
                     break
                 await self._listen(loop)
-                if loop.time() > no_more:  # a long run of one key: the rest comes with the next
+                # a long run of one key: the rest comes with the next call
+                if loop.time() > no_more:
                     self._sending = False
         finally:
             channel.listen(None)
         self._end()
 
-    # -- the channel's ear --------------------------------------------------------------------
+    # -- the channel's listener ---------------------------------------------------------------
     def confirmed(self, message: Message) -> None:
         found = self._in_flight.pop(message.record.seq, None)
         if found is not None:
@@ -105,7 +108,7 @@ class PublishCall:
 
     # -- inside -------------------------------------------------------------------------------
     async def _send(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> bool:
-        """Send the next record of each run whose turn it is; False if it cannot be written."""
+        """Send the next record of each ready run; False if it cannot be written."""
         packed: list[tuple[Message, object]] = []
         turns, self._turns = self._turns, []
         now = loop.time()
@@ -121,7 +124,8 @@ class PublishCall:
             except UnsendableError as error:
                 self._stop(run, Outcome(Verdict.REJECTED, str(error)))
                 continue
-            except Exception as error:  # a row of a stranger, such as text that has no bytes
+            # a row from a foreign writer, such as text with lone surrogates
+            except Exception as error:
                 said = f"it cannot be encoded as an AMQP message: {short_error(error)}"
                 self._stop(run, Outcome(Verdict.REJECTED, said))
                 continue
@@ -137,7 +141,7 @@ class PublishCall:
         return True
 
     async def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Wait for an answer, and pass on what there is; give up what has waited too long."""
+        """Wait for answers and pass them on; give up messages that have timed out."""
         _, _, since = next(iter(self._in_flight.values()))
         try:
             async with asyncio.timeout_at(since + self._confirm_seconds):
@@ -159,13 +163,14 @@ class PublishCall:
                 self._give_up(message, lost)
 
     def _give_up_late(self, now: float) -> None:
-        """End the wait for messages that have waited for the whole time, and send no others."""
+        """Give up messages that have timed out, and send no others."""
         self.late = True
         self._sending = False
         within = f"no confirm within {self._confirm_seconds:g} s"
         outcome = (
             Outcome(Verdict.OUTAGE, f"{within}: {BLOCKED}")
-            if self._blocked()  # nobody's fault; if RabbitMQ still takes it later, it is a repeat
+            # not the event's fault; if RabbitMQ still accepts it later, it is a repeat
+            if self._blocked()
             else Outcome(Verdict.UNKNOWN, within)
         )
         for message, _, since in list(self._in_flight.values()):
@@ -178,13 +183,13 @@ class PublishCall:
             self._heard.set()
 
     def _stop(self, run: deque[Record], outcome: Outcome) -> None:
-        """The head of a run did not go: nothing behind it does."""
+        """The head of a run was not sent: nothing behind it is."""
         self._reporter.report(run.popleft(), outcome)
         while run:
             self._reporter.report(run.popleft(), UNSENT)
 
     def _end(self) -> None:
-        """Tell of nacks, and of what was not sent."""
+        """Report nacks and unsent records."""
         flowed_on = self._nacked and self._last_confirmed > min(n for _, n in self._nacked)
         for message, _ in self._nacked:
             self._stop(
@@ -199,10 +204,11 @@ BLOCKED = "RabbitMQ has blocked this connection: it is low on memory or disk spa
 
 
 def nack(message: Message, *, flowed_on: bool) -> Outcome:
-    """Judge a nack: it is never the event's fault, so no attempt is spent.
+    """Decide about a nack: it is never the event's fault, so no attempt is spent.
 
-    If messages written after it were taken, the queues of its routing key alone are full or away:
-    its key waits, others go on. If none was, nothing is taken any more, and it is an outage.
+    If messages written after it were accepted, only the queues of its routing key are full or
+    unavailable: its key waits, others go on. If none was, nothing is accepted any more, and it is
+    an outage.
     """
     error = (
         f"refused (nack): a queue behind {shown(message.exchange)} for the routing key "
@@ -212,5 +218,5 @@ def nack(message: Message, *, flowed_on: bool) -> Outcome:
 
 
 def shown(exchange: str) -> str:
-    """Return an exchange as a person would name it."""
+    """Return an exchange's name for display."""
     return f"the exchange {exchange!r}" if exchange else "the default exchange"

@@ -1,4 +1,4 @@
-"""The options of a RabbitMQ destination, from Python or from its URL."""
+"""The settings of a RabbitMQ destination, from Python or from its URL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from postroom.options import QueueType
 HEADER = "header:"
 _ROUTING_KEYS = ("topic", "type", "key")
 _EXCHANGE_TYPES = ("direct", "fanout", "headers", "topic")
-_MAX_SHORT = 255  # bytes of a name in AMQP
+_MAX_SHORT = 255  # maximum bytes of an AMQP name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,22 +29,22 @@ class RabbitSettings:
                         the names of queues
     exchange_from       'topic': each event goes to the exchange that its topic names
     exchange_type       for declaring: topic, direct, fanout, headers, or a plug-in's `x-…`
-    routing_key         what becomes the routing key: `topic`, `type`, `key`, or `header:NAME` of
+    routing_key         the source of the routing key: `topic`, `type`, `key`, or `header:NAME` of
                         the event; `topic` by default, `type` with exchange_from
     declare             True: declare exchange, queue and bindings on every connection, all durable;
-                        False: only look, on opening, whether they are there
-    queue               a queue to declare and bind, or to look for
+                        False: only check, on opening, that they exist
+    queue               a queue to declare and bind, or to check
     queue_type          quorum, or classic
     single              declare the queue with a single active consumer, which keeps the order of
-                        keys; others stand by
+                        keys; other consumers stand by
     bindings            the routing keys that `queue` is bound with; `#` by default for a topic
                         exchange. A direct exchange has no default
-    confirm_seconds     a message without a confirm for so long has an unknown fate
-    connect_seconds     a connection, or a channel, that is not there after so long is away
-    heartbeat_seconds   how often RabbitMQ and we tell each other that we are there
+    confirm_seconds     after this long without a confirm a message's outcome is unknown
+    connect_seconds     time limit for opening a connection or a channel
+    heartbeat_seconds   interval of AMQP heartbeats
     app_id              the message property of that name
     cloudevents         the `source` of CloudEvents: adds their attributes, in binary mode
-    cafile, certfile, keyfile, verify   for amqps: whom to trust, who we are, whether to look
+    cafile, certfile, keyfile, verify   for amqps: trusted CA, client certificate, verification
     """
 
     exchange: str = ""
@@ -108,13 +108,13 @@ class RabbitSettings:
             )
 
     def binding_keys(self) -> tuple[str, ...]:
-        """Return the keys that the queue is bound with."""
+        """Return the keys that bind the queue."""
         if self.bindings is not None:
             return self.bindings
         return ("#",) if self.exchange_type == "topic" else ("",)
 
     def tls(self) -> ssl.SSLContext:
-        """Return the context for amqps. Raises ConfigError for files that cannot be used."""
+        """Return the TLS context for amqps. Raises ConfigError for unusable files."""
         try:
             context = ssl.create_default_context(cafile=self.cafile)
             if self.certfile:

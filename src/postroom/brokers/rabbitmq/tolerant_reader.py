@@ -1,8 +1,8 @@
-"""A stream reader between RabbitMQ and aiormq: what a sender wrote never reaches pamqp's decoder.
+"""A stream reader between RabbitMQ and aiormq: keeps invalid properties from pamqp's decoder.
 
-Of a delivery the routing key and the properties are decoded here, leniently, and aiormq is handed
-the same message without them. Text of RabbitMQ's own methods that is not UTF-8, such as an error
-that was cut in the middle of a character, is made so. Everything else passes unchanged.
+The routing key and the properties of a delivery are decoded here, leniently, and aiormq receives
+the same message without them. Text in RabbitMQ's own methods that is not UTF-8, such as an error
+truncated in the middle of a character, is repaired. Everything else passes unchanged.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _NOT_ASCII = bytes(range(128)) + b"?" * 128
 
 
 class _Announced(NamedTuple):
-    """A content header follows on this channel. Without a delivery it is one of a return."""
+    """A content header follows on this channel. Without a delivery it belongs to a return."""
 
     delivery: tuple[str, int] | None
     routing_key: bytes = b""
 
 
 class TolerantReader(asyncio.StreamReader):
-    """Reads frames from another reader; on these `readexactly` and `at_eof` are called."""
+    """Reads frames from another reader; aiormq calls `readexactly` and `at_eof`."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__()
@@ -57,10 +57,10 @@ class TolerantReader(asyncio.StreamReader):
         self._contents: dict[tuple[str, int], Content] = {}
 
     def content_of(self, consumer_tag: str, delivery_tag: int) -> Content | None:
-        """Return what was taken from a delivery, once."""
+        """Return the content taken from a delivery, once."""
         return self._contents.pop((consumer_tag, delivery_tag), None)
 
-    # -- what aiormq calls --------------------------------------------------------------------
+    # -- called by aiormq --------------------------------------------------------------------
     def at_eof(self) -> bool:
         return self._at >= len(self._clean) and not self._raw and self._source.at_eof()
 
@@ -81,13 +81,14 @@ class TolerantReader(asyncio.StreamReader):
 
     # -- frames -------------------------------------------------------------------------------
     def _pass(self, chunk: bytes) -> bytes:
-        """Take bytes as they came; return all whole frames as aiormq may see them."""
+        """Accept bytes as they arrive; return all whole frames in the form for aiormq."""
         raw = self._raw
         raw += chunk
         at, frames = 0, []
         while self._frames and len(raw) - at >= _HEAD.size:
             kind, channel, size = _HEAD.unpack_from(raw, at)
-            if kind not in _TYPES:  # no frame, but an answer in another protocol: aiormq says so
+            # not a frame, but an answer in another protocol: aiormq reports it
+            if kind not in _TYPES:
                 self._frames = False
                 break
             end = at + _HEAD.size + size + 1
@@ -110,7 +111,7 @@ class TolerantReader(asyncio.StreamReader):
                 changed = self._header(channel, payload)
             else:
                 return frame
-        except (IndexError, StructError):  # malformed: aiormq says so
+        except (IndexError, StructError):  # malformed: aiormq reports it
             return frame
         if changed is payload:
             return frame
@@ -150,7 +151,7 @@ class TolerantReader(asyncio.StreamReader):
 
 
 def _with_text(payload: bytes, at: int, count: int) -> bytes:
-    """Return a method whose short strings are text: what is not UTF-8 loses its other bytes."""
+    """Return a method whose short strings are text: bytes that are not UTF-8 are removed."""
     parts = [payload[:at]]
     for _ in range(count):
         start, end = at + 1, at + 1 + payload[at]

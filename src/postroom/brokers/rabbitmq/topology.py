@@ -1,6 +1,7 @@
-"""What must be there before events can go: declared, or only looked for.
+"""Declares or checks the exchange and the queue that events go to.
 
-Relays and consumers declare a queue by the same function, so that they never contradict each other.
+Relays and consumers declare a queue with the same function, so that they never contradict each
+other.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ KIND = "x-queue-type"
 SINGLE = "x-single-active-consumer"
 LIMIT = "x-delivery-limit"
 NO_LIMIT = 2**31 - 1
-"""Deliveries of one message before a quorum queue drops it: more than ever happen.
+"""The delivery limit of a quorum queue, after which it drops a message: more than ever happen.
 
-RabbitMQ 4 drops a message after 20 unless told otherwise. -1 turns that off there, but makes
+RabbitMQ 4 drops a message after 20 deliveries by default. -1 turns that off there, but makes
 RabbitMQ 3 drop a message at its first return; a large number means the same to both.
 """
 _INEQUIVALENT = re.compile(
@@ -43,7 +44,7 @@ _told: set[str] = set()
 
 
 def queue_arguments(options: RabbitSettings) -> dict[str, Any]:
-    """Return the arguments that the queue is declared with."""
+    """Return the arguments that declare the queue."""
     arguments: dict[str, Any] = {KIND: options.queue_type}
     if options.single:
         arguments[SINGLE] = True
@@ -55,12 +56,12 @@ def queue_arguments(options: RabbitSettings) -> dict[str, Any]:
 async def declare(
     link: RabbitConnection, options: RabbitSettings, exchange: str, *, consumes: bool = False
 ) -> None:
-    """Declare an exchange, the queue and its bindings: all durable. Doing it again is no change.
+    """Declare an exchange, the queue and its bindings, all durable; idempotent.
 
     A queue that exists with other arguments is used as it is, with a warning. Raises ChannelClosed
-    if that would break a promise: a queue that is not durable or is deleted with its last consumer
-    loses messages, and one that several consumers share inverts keys. Raises it, too, for an
-    exchange of another type. Raises AwayError.
+    if that would break a guarantee: a queue that is not durable or is deleted with its last
+    consumer loses messages, and one that several consumers share inverts keys. Also raises it for
+    an exchange of another type. Raises UnreachableError.
     """
     channel = await link.open(confirms=False)
     async with link.answering("declaring"):
@@ -77,9 +78,9 @@ async def declare(
 
 
 def refused(options: RabbitSettings, *, consumes: bool) -> Mapping[str, str]:
-    """Return the properties of an existing queue that are refused if they differ: why, what to do.
+    """Return the properties of an existing queue that must not differ: the reason, and the remedy.
 
-    A relay does not care how many read a queue; a consumer that was asked for order does.
+    A relay does not depend on the number of consumers; a consumer that keeps order does.
     """
     if not (consumes and options.single):
         return _LOSES
@@ -97,10 +98,10 @@ async def _declare_queue(
     options: RabbitSettings,
     unsafe: Mapping[str, str],
 ) -> AbstractChannel:
-    """Declare the queue; returns an open channel: a refusal closes the one that was given.
+    """Declare the queue; returns an open channel, since a refusal closes the given one.
 
-    RabbitMQ names one argument at a time, so it is asked again with what the queue has, until it
-    has named them all.
+    RabbitMQ names one argument at a time, so the declaration is repeated with the queue's own
+    values until all are named.
     """
     arguments = queue_arguments(options)
     others: list[Inequivalent] = []
@@ -115,7 +116,7 @@ async def _declare_queue(
                 said = f"the queue {queue!r} exists with {other}: {why}"
                 raise ChannelPreconditionFailed(said) from error
             channel = await link.open(confirms=False)
-            if other is None:  # what was asked for makes no sense for a queue of its kind
+            if other is None:  # the requested value is invalid for this kind of queue
                 break
             others.append(other)
             if not other.adopt(arguments):
@@ -136,14 +137,14 @@ async def _declare_queue(
 
 
 class Inequivalent(NamedTuple):
-    """An argument that a queue was declared with, as RabbitMQ tells when it refuses another."""
+    """An argument that a queue was declared with, as RabbitMQ names it in a refusal."""
 
     name: str
     value: str | None  # None: the queue has no such argument
     type: str | None
 
     def adopt(self, arguments: dict[str, Any]) -> bool:
-        """Put it among the arguments; False if its type cannot be told from text."""
+        """Put it among the arguments; False if its type cannot be determined from the text."""
         if self.value is None:
             return arguments.pop(self.name, None) is not None
         if self.type in NUMBERS:
@@ -166,7 +167,7 @@ class Inequivalent(NamedTuple):
 
 
 async def check(link: RabbitConnection, options: RabbitSettings, exchange: str) -> None:
-    """Look whether exchange and queue are there. Raises ChannelClosed, AwayError."""
+    """Check that exchange and queue exist. Raises ChannelClosed, UnreachableError."""
     if exchange:
         await check_exchange(link, exchange)
     if options.queue is not None:
@@ -177,7 +178,7 @@ async def check(link: RabbitConnection, options: RabbitSettings, exchange: str) 
 
 
 async def check_exchange(link: RabbitConnection, exchange: str) -> None:
-    """Look whether an exchange is there. Raises ChannelClosed, AwayError."""
+    """Check that an exchange exists. Raises ChannelClosed, UnreachableError."""
     channel = await link.open(confirms=False)
     async with link.answering("looking for an exchange"):
         await channel.exchange_declare(exchange, passive=True)
@@ -185,7 +186,7 @@ async def check_exchange(link: RabbitConnection, exchange: str) -> None:
 
 
 def _warn(text: str) -> None:
-    """Say it once in this process, not at every connection."""
+    """Log it once in this process, not at every connection."""
     if text not in _told:
         _told.add(text)
         _log.warning("%s", text)

@@ -1,4 +1,4 @@
-"""What a consumer asks the cluster about its topics, in the thread that polls."""
+"""A consumer's requests to the cluster about its topics, made in the polling thread."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
-_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # what a broker before Kafka 2.8 answers
+_NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the answer of a broker before Kafka 2.8
 _NO_ANSWER = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -26,7 +26,7 @@ _NO_ANSWER = {
 
 
 class Cluster:
-    """Asks; each question has a time limit. Raises KafkaException if there is no answer."""
+    """Requests with a time limit. Raises KafkaException if there is no answer."""
 
     def __init__(self, options: KafkaSourceSettings) -> None:
         own = ("bootstrap", "security", "sasl", "ssl", "client.id")
@@ -35,21 +35,21 @@ class Cluster:
         self._admin: AdminClient | None = None
 
     def topic_ids(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the ids of topics, which differ from those of earlier topics of these names.
+        """Return the ids of topics, which differ from those of earlier topics with these names.
 
-        Empty where the broker has none or does not tell; that is the same at every question.
+        Empty if the broker has none or does not return them, consistently.
         """
         return {topic: _topic_id(answer) for topic, answer in self.ask_for_ids(topics).items()}
 
     def ask_for_ids(self, topics: Collection[str]) -> dict[str, Future[Any]]:
-        """Ask for the descriptions of topics, and return without the answers."""
+        """Request the descriptions of topics, without waiting for the answers."""
         wanted = Topics(list(topics))
         return self._client().describe_topics(wanted, request_timeout=_ANSWER_SECONDS)
 
     def committed(
         self, client: Client, partitions: Sequence[TopicPartition]
     ) -> list[TopicPartition]:
-        """Return the partitions with the offsets that the group has committed, negative if none."""
+        """Return the partitions with the group's committed offsets, negative if none."""
         found = client.committed(list(partitions), timeout=_ANSWER_SECONDS)
         for each in found:
             if each.error is not None:
@@ -57,7 +57,7 @@ class Cluster:
         return found
 
     def ends(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Return the partitions with the offsets at which the next committed message will be."""
+        """Return the partitions with the offset of the next committed message."""
         if not partitions:
             return []
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -78,10 +78,11 @@ class Cluster:
 
 
 class Generations:
-    """Notices when a topic is deleted and created again under a running consumer.
+    """Detects a topic that is deleted and created again under a running consumer.
 
-    Offsets begin at 0 then, and librdkafka goes on at the old place: if the new topic has reached
-    it, whatever is before is skipped. The id of the topic tells. Asks now and then, never waits.
+    Its offsets then begin at 0, and librdkafka continues at the old offset: if the new topic has
+    reached it, earlier messages are skipped. The topic's id shows it. Asks occasionally, never
+    waits.
     """
 
     def __init__(self, cluster: Cluster, clock: Callable[[], float] = monotonic) -> None:
@@ -92,21 +93,21 @@ class Generations:
         self._ask_at = 0.0
 
     def note(self, ids: Mapping[str, str]) -> None:
-        """Remember these; an empty id tells nothing."""
+        """Remember these ids; an empty id is ignored."""
         self._known |= {topic: topic_id for topic, topic_id in ids.items() if topic_id}
 
     def is_another(self, topic: str, topic_id: str) -> bool:
-        """Say whether a topic with this id is another one than that which was noted."""
+        """Return whether this id differs from the remembered one."""
         return bool(topic_id) and self._known.get(topic, topic_id) != topic_id
 
     def look_soon(self) -> None:
-        """Ask with the next look."""
+        """Ask at the next look."""
         self._ask_at = 0.0
 
     def look(self, topics: Collection[str]) -> dict[str, str]:
-        """Return the ids of those topics that are others than those noted, as far as it is known.
+        """Return the ids of topics that differ from the remembered ones, as far as known.
 
-        The caller notes them when it has begun with them.
+        The caller remembers them after it has started with them.
         """
         if not self._asked:
             if topics and self._clock() >= self._ask_at:
@@ -120,7 +121,7 @@ class Generations:
         for topic, answer in asked.items():
             try:
                 topic_id = _topic_id(answer)
-            except KafkaException:  # it is not there, or Kafka cannot be reached
+            except KafkaException:  # it does not exist, or Kafka is unreachable
                 continue
             if self.is_another(topic, topic_id):
                 found[topic] = topic_id

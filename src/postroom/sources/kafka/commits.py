@@ -1,4 +1,4 @@
-"""Which offsets may be offered to Kafka now: those it has refused only after a pause that grows."""
+"""Decides which offsets are committed now: refused ones only after a growing pause."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ Place = tuple[str, int]
 
 
 class Commits:
-    """Remembers which partitions have an offset that was refused. For the thread that polls.
+    """Remembers which partitions have a refused offset. For the polling thread.
 
-    A refused offset does no harm while the consumer runs. After its end the messages come again,
-    and the inbox drops them for as long as it remembers them.
+    A refused offset does no harm while the consumer runs. After a restart its messages are
+    delivered again, and the inbox drops them within the deduplication window.
     """
 
     def __init__(self, connection: Connection, clock: Callable[[], float] = monotonic) -> None:
@@ -37,13 +37,13 @@ class Commits:
         self._again_at = 0.0
 
     def may_be_offered(self, place: Place) -> bool:
-        """Say whether an offset of this partition may be offered now."""
+        """Return whether an offset of this partition may be committed now."""
         return place not in self._refused or self._clock() >= self._again_at
 
     def answered(
         self, error: KafkaError | None, partitions: Sequence[TopicPartition]
     ) -> list[Place]:
-        """Hear what Kafka says of offsets; returns the partitions whose offsets it refused.
+        """Process Kafka's answers; returns the partitions whose offsets were refused.
 
         Kafka answers for each partition. The error is that of the whole request.
         """
@@ -56,7 +56,7 @@ class Commits:
                 refused.append(place)
                 self._note(why)
         if refused:
-            if self._clock() >= self._again_at:  # else it was under way already
+            if self._clock() >= self._again_at:  # otherwise it was already under way
                 self._again_at = self._clock() + self._pauses.after_loss()
             self._refused |= set(refused)
         elif not self._refused:
@@ -66,7 +66,7 @@ class Commits:
         return refused
 
     def forget(self, places: Iterable[Place]) -> None:
-        """Hear that these partitions are another's."""
+        """These partitions belong to another consumer now."""
         self._refused -= set(places)
 
     def _note(self, error: KafkaError) -> None:

@@ -1,4 +1,4 @@
-"""A record of Kafka as the same message that every broker gives. Never raises."""
+"""Converts a Kafka record to the message that every source returns. Never raises."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from postroom.model.foreign_messages import NO_NAMES, Names, translate
 from postroom.model.incoming import TOMBSTONE, Incoming
 from postroom.record import short_error
 
-# For a header name that is not UTF-8 confluent-kafka returns a list with NULL in it *and* sets an
-# exception. A call from C, as this one, always notices and raises SystemError. A call in the
-# bytecode does not: once it is specialized it hands out the list, and the process dies by SIGSEGV.
+# For a header name that is not UTF-8, confluent-kafka returns a list with NULL in it *and* sets an
+# exception. A call from C, like this one, always notices and raises SystemError. A call in
+# specialized bytecode does not: it returns the list, and the process dies with SIGSEGV.
 _headers_of = methodcaller("headers")
 
 
 def incoming(message: Message, names: Names = NO_NAMES, generation: str = "") -> Incoming:
-    """Return a record as a message; what cannot be read of it is told in `problem`.
+    """Return a record as a message; `problem` names unreadable parts.
 
-    names         of headers in which foreign senders put an id and a type
-    generation    the id of the topic: one that is deleted and made again begins with offset 0
+    names         of the headers that hold the id and type of foreign senders
+    generation    the id of the topic: a topic that is created again begins with offset 0
     """
     headers: dict[str, str] = {}
     problem = ""
-    try:  # once: after an error the record holds the broken list, and would hand it out
+    try:  # once: after an error the record holds the broken list
         found = cast("Sequence[tuple[str, Any]] | None", _headers_of(message))
     except Exception as error:
         found = None
         problem = f"its headers cannot be read: a name is not UTF-8: {_cause(error)}"
     for name, value in found or ():
-        if value is not None:  # of several with one name the first counts, as ours come first
+        if value is not None:  # the first header of a name counts, as postroom's come first
             text = value if isinstance(value, str) else value.decode(errors="replace")
             headers.setdefault(name, text)
     key, value, topic = message.key(), message.value(), message.topic() or ""

@@ -1,7 +1,8 @@
-"""Which offset of a partition may be committed: everything before it is done with.
+"""The offset of a partition that may be committed: everything before it is finished.
 
-Keys are handled side by side, so later messages end before earlier ones. Only the unbroken run
-from the beginning counts: what is behind a gap comes again after a crash, and the inbox drops it.
+Keys are handled concurrently, so later messages may finish before earlier ones. Only the unbroken
+run from the beginning counts: messages behind a gap are delivered again after a crash, and the
+inbox drops them.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ _TRIES, _TRY_SECONDS = 3, 0.2  # librdkafka waits half a second between two
 class Partition:
     """The offsets of one assigned partition; used by the consumer's thread and by the event loop.
 
-    Lost for good once it is revoked: an assignment of the same partition later is another object.
+    It is lost for good once revoked: a later assignment of the same partition is another object.
     """
 
     def __init__(self, topic: str, number: int, topic_id: str = "") -> None:
         self.topic = topic
         self.number = number
         self.topic_id = topic_id
-        self.highest = -1  # the last offset that has arrived
+        self.highest = -1  # the last offset that arrived
         self._unreadable = (-1, 0, 0.0)  # an offset, how often it was tried, and when last
         self.is_lost = False
         self._lock = threading.Lock()
-        self._open: dict[int, bool] = {}  # offset → done, in the order of arrival
-        self._next: int | None = None  # the offset to commit, if it was not yet
+        self._open: dict[int, bool] = {}  # offset → done, in order of arrival
+        self._next: int | None = None  # the offset to commit, if not committed yet
         self._told: int | None = None
 
     def arrived(self, offset: int) -> None:
@@ -35,9 +36,9 @@ class Partition:
             self._open[offset] = False
 
     def is_unreadable(self, offset: int, now: float) -> bool:
-        """Note that a record could not be unpacked; True after several tries in a row.
+        """Record that a record could not be decoded; True after several attempts in a row.
 
-        What is told of it at once again is no try of its own: it was under way already.
+        An immediate repeat does not count as an attempt: it was already under way.
         """
         last, tries, when = self._unreadable
         if now < when + _TRY_SECONDS:
@@ -47,7 +48,7 @@ class Partition:
         return tries >= _TRIES
 
     def done(self, offset: int) -> None:
-        """Note that a message is done with; nothing happens if the partition is lost."""
+        """Record that a message is finished; has no effect if the partition is lost."""
         with self._lock:
             if self.is_lost or offset not in self._open:
                 return
@@ -60,7 +61,7 @@ class Partition:
                 self._next = first + 1
 
     def to_commit(self) -> int | None:
-        """Return the offset that is to be committed, if there is news."""
+        """Return the offset to commit, if it changed."""
         with self._lock:
             if self._next is None or self._next == self._told:
                 return None

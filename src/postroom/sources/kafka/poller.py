@@ -1,4 +1,4 @@
-"""The thread that polls Kafka, and what has arrived and was not asked for yet."""
+"""The thread that polls Kafka, and the messages that arrived but were not received yet."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _log = logging.getLogger("postroom.sources.kafka.source")
 _POLL_SECONDS = 0.05
-_MOST = 500  # messages handed over at once
-_ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not yet asked for: partitions are paused
+_MOST = 500  # messages returned at once
+_ENOUGH, _ENOUGH_BYTES = 2_000, 16_000_000  # arrived and not received yet: partitions are paused
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _LONG_LIFE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
@@ -36,7 +36,7 @@ _UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}
 
 
 class KafkaDelivery:
-    """One record in hand."""
+    """One record in flight."""
 
     __slots__ = ("_offset", "_partition", "message")
 
@@ -54,10 +54,9 @@ class KafkaDelivery:
 
 
 class Arrivals:
-    """Messages that have arrived and were not asked for.
+    """Messages that arrived and were not received yet.
 
-    The thread puts them in by itself: it must know how many there are also while the event loop is
-    busy with something else.
+    The thread adds them itself: it must know their number even while the event loop is busy.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,7 @@ class Arrivals:
 
     @property
     def are_enough(self) -> bool:
-        """No more should come, by their number or their size."""
+        """Their number or size has reached the limit."""
         return len(self._waiting) >= _ENOUGH or self._bytes >= _ENOUGH_BYTES
 
     def put(self, deliveries: Sequence[KafkaDelivery]) -> None:
@@ -84,7 +83,7 @@ class Arrivals:
 
 
 class Poller(threading.Thread):
-    """Polls, commits and rebalances; the only one who touches the client."""
+    """Polls, commits and rebalances; the only user of the client."""
 
     def __init__(
         self,
@@ -115,7 +114,7 @@ class Poller(threading.Thread):
             began = monotonic()
             try:
                 self._live()
-            except Exception as error:  # a fatal error of the client: only a new one helps
+            except Exception as error:  # a fatal error of the client: it must be replaced
                 self._broken(str(error))
                 self._lose(list(self._partitions))
                 if monotonic() - began > _LONG_LIFE_SECONDS:
@@ -157,7 +156,7 @@ class Poller(threading.Thread):
 
     # -- the connection -----------------------------------------------------------------------
     def _broken(self, why: str) -> None:
-        """Note that the client has failed; the log hears of it once for each reason."""
+        """Record that the client has failed; logged once per reason."""
         if self._connection.lost(why) or why != self._told:
             _log.warning(
                 "the Kafka consumer failed (postroom creates a new one, with backoff): %s", why
@@ -165,14 +164,14 @@ class Poller(threading.Thread):
         self._told = why
 
     def _failed(self, error: KafkaError) -> None:
-        """Hear from librdkafka what is wrong; it says so again and again."""
+        """Process an error that librdkafka reports, repeatedly."""
         if error.code() in _UNREACHABLE and self._connection.lost(f"Kafka: {error.str()}"):
             _log.warning("Kafka is unreachable (postroom keeps trying): %s", error.str())
 
     def _look_for_brokers(self, client: Client) -> None:
-        """Ask whether the brokers are back: librdkafka does not tell.
+        """Check whether the brokers are back: librdkafka does not report it.
 
-        Not of a client that has just been made after another: what ended that one may end it, too.
+        Not for a client that has just replaced another: the same failure may end it, too.
         """
         if monotonic() < self._looks_from:
             return
@@ -204,16 +203,16 @@ class Poller(threading.Thread):
                 deliveries.append(KafkaDelivery(partition, offset, found))
         if deliveries:
             self._arrivals.put(deliveries)
-            with suppress(RuntimeError):  # the loop is closed: nobody waits for this any more
+            with suppress(RuntimeError):  # the loop is closed: nothing receives it any more
                 self._tell()
 
     def _step_over(
         self, client: Client, message: Message, error: KafkaError
     ) -> list[KafkaDelivery]:
-        """Make a dead letter of a record that cannot be unpacked, and go on behind it.
+        """Make a dead letter of a record that cannot be decoded, and continue behind it.
 
-        librdkafka asks for such a batch again and again, and nothing behind it would ever come. It
-        does not say where the batch ends: so record by record, each after several tries.
+        librdkafka fetches such a batch over and over, and nothing behind it would ever arrive. It
+        does not report where the batch ends: so record by record, each after several attempts.
         """
         partition = self._partitions.get((message.topic() or "", message.partition() or 0))
         base = message.offset()
@@ -231,9 +230,10 @@ class Poller(threading.Thread):
         return [KafkaDelivery(partition, offset, found)]
 
     def _begun_again(self, old: Partition) -> Partition:
-        """Offsets went back: most often the topic was deleted and created again.
+        """Offsets went back: usually the topic was deleted and created again.
 
-        Nothing of the old one counts. Raises if Kafka does not answer; then it all begins anew.
+        Nothing of the old topic counts. Raises if Kafka does not answer; the client is then
+        replaced.
         """
         old.lose()
         topic_id = self._cluster.topic_ids([old.topic])[old.topic]
@@ -242,9 +242,9 @@ class Poller(threading.Thread):
         return new
 
     def _begin_topic_again(self, client: Client, topic: str, topic_id: str) -> None:
-        """Read a topic that was deleted and created again from its start.
+        """Read a topic that was deleted and created again from its beginning.
 
-        If something fails a new client begins there: the id is noted at the end.
+        If something fails, a new client starts there: the id is remembered at the end.
         """
         _log.warning(
             "the topic %r was deleted and created again; postroom reads it from the beginning",
@@ -261,7 +261,7 @@ class Poller(threading.Thread):
         return {topic for topic, _ in self._partitions}
 
     def _hold_back(self, client: Client) -> None:
-        """Pause what is assigned while enough is in hand; the polls go on."""
+        """Pause the assigned partitions while enough is in flight; polling goes on."""
         enough = self.paused.is_set() or self._arrivals.are_enough
         if enough != self._held_back:
             assigned = client.assignment()
@@ -270,10 +270,10 @@ class Poller(threading.Thread):
 
     # -- offsets ------------------------------------------------------------------------------
     def _commit(self, client: Client, *, last: bool = False) -> None:
-        """Offer what is done, and wait for no answer; at the last time also what was refused.
+        """Commit finished offsets without waiting; the last time also refused ones.
 
         A commit that waits has no time limit in librdkafka. While Kafka does not answer, this
-        thread would stand still for minutes: it would lose its membership, and could not be ended.
+        thread would be blocked for minutes: it would lose its membership, and could not be stopped.
         """
         due = [
             TopicPartition(partition.topic, partition.number, offset)
@@ -291,7 +291,7 @@ class Poller(threading.Thread):
             self._unanswered += 1
 
     def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        """Hear of a commit from librdkafka, during a poll."""
+        """Process a commit that librdkafka reports during a poll."""
         self._unanswered -= 1
         self._answered(error, partitions)
 
@@ -301,9 +301,9 @@ class Poller(threading.Thread):
             self._partitions[place].not_committed()
 
     def _finish(self, client: Client) -> None:
-        """Commit what is done, and wait for the answer, but not for long: what is left comes again.
+        """Commit finished offsets and wait briefly for the answer: the rest is delivered again.
 
-        What a poll brings in between is not handed over, and comes again.
+        Messages polled meanwhile are not passed on, and are delivered again.
         """
         self._commit(client, last=True)
         deadline = monotonic() + _FINISH_SECONDS
@@ -312,13 +312,13 @@ class Poller(threading.Thread):
 
     # -- rebalances ---------------------------------------------------------------------------
     def _assigned(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
-        """Begin with partitions. Raises if Kafka does not answer: then a new client joins."""
+        """Start with partitions. Raises if Kafka does not answer: then a new client joins."""
         ids = self._cluster.topic_ids({each.topic for each in partitions})
         others = {topic for topic in ids if self._generations.is_another(topic, ids[topic])}
         places = [each for each in partitions if each.topic not in others]
         if places and self._options.start == "latest":
             places = self._at_the_end(client, places)
-        # What was committed since may be a place of the old topic.
+        # Offsets committed since may belong to the old topic.
         places += [
             TopicPartition(each.topic, each.partition, OFFSET_BEGINNING)
             for each in partitions
@@ -332,11 +332,11 @@ class Poller(threading.Thread):
         self._generations.note(ids)
 
     def _at_the_end(self, client: Client, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return where to begin; a group without an offset commits the end before it begins there.
+        """Return where to start; a group without an offset commits the end before it starts there.
 
         Otherwise a member that dies before its first commit leaves no trace, and the next one
-        begins at the end again: behind what the first had in hand. So this commit is waited for,
-        however long; nothing of these partitions is in hand yet.
+        starts at the end again: behind the messages the first had in flight. This commit is
+        therefore awaited, however long it takes; nothing of these partitions is in flight yet.
         """
         known = self._cluster.committed(client, partitions)
         fresh = self._cluster.ends([each for each in known if each.offset < 0])
@@ -347,16 +347,17 @@ class Poller(threading.Thread):
         return [each for each in known if each.offset >= 0] + fresh
 
     def _revoked(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
-        """Commit what is done, then let go. What is running comes again and is found done.
+        """Commit finished offsets, then release. Running messages are delivered again and found
+        done.
 
-        The commit goes to the coordinator before the message that the partitions are free, on the
-        same connection: the next owner begins behind it. If it fails, the inbox drops repeats.
+        The commit reaches the coordinator before the release of the partitions, on the same
+        connection: the next owner starts behind it. If it fails, the inbox drops repeats.
         """
         self._commit(client, last=True)
         self._lose([(each.topic, each.partition) for each in partitions])
 
     def _taken(self, client: Client, partitions: Sequence[TopicPartition]) -> None:  # noqa: ARG002
-        """Another one has them already: there is nothing to commit any more."""
+        """Another member already has them: there is nothing to commit any more."""
         self._lose([(each.topic, each.partition) for each in partitions])
 
     def _lose(self, partitions: Sequence[tuple[str, int]]) -> None:
@@ -368,7 +369,7 @@ class Poller(threading.Thread):
 
 
 class _LogLines:
-    """Takes the lines of librdkafka, which repeats itself at every try: for whoever digs."""
+    """Passes on librdkafka's log lines, which repeat at every attempt, at DEBUG."""
 
     def __init__(self, options: KafkaSourceSettings) -> None:
         self._secrets = [v for n, v in options.config.items() if v and is_secret(n, str(v))]

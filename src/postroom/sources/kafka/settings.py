@@ -1,4 +1,4 @@
-"""What is consumed from Kafka, and how: checked the moment it is given."""
+"""The settings of a Kafka source, validated when they are given."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _GUARDED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSourceSettings:
-    """What is consumed, and how.
+    """Which topics are consumed, and how.
 
     topic     the topics
     group     the consumer group: its members share the partitions
-    start     where a group begins that has never committed: earliest, or latest
-    id_header, type_header    headers in which foreign senders put the id and the type of a message
+    start     where a group without committed offsets starts: earliest, or latest
+    id_header, type_header    headers that hold the id and type in messages of foreign senders
     config    settings of librdkafka, by their own names
     """
 
@@ -60,13 +60,13 @@ class KafkaSourceSettings:
         session = str(self.config.get("session.timeout.ms", ""))
         return {
             "client.id": "postroom",
-            # For so long a group waits for members of its past that do not join again. Polls never
-            # wait for handlers here, so that it need not be the five minutes of librdkafka.
+            # How long a group waits for former members that do not rejoin. Polls never wait for
+            # handlers here, so it can be shorter than librdkafka's five minutes.
             "max.poll.interval.ms": max(_REJOIN_MS, int(session) if session.isdigit() else 0),
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "isolation.level": "read_committed",
-            "queued.max.messages.kbytes": 16_384,  # fetched, and not even polled
+            "queued.max.messages.kbytes": 16_384,  # fetched, but not yet polled
             **self.config,
             "bootstrap.servers": self.servers,
             "group.id": self.group,

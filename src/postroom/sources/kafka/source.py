@@ -1,9 +1,9 @@
-"""Kafka as a source: a member of a consumer group, polled by a thread of its own.
+"""Kafka as a source: a member of a consumer group, polled by its own thread.
 
-The thread polls whatever the handlers do, so a slow handler never costs the membership: when
-enough is in hand, partitions are paused and the polls go on. Offsets are committed after the
-database has committed, and only up to the first message that is not done. A partition that is
-taken away is lost at once: nothing of it is begun, acknowledged or committed any more.
+The thread polls regardless of the handlers, so a slow handler never costs the membership: when
+enough is in flight, partitions are paused and polling goes on. Offsets are committed after the
+database has committed, and only up to the first unfinished message. A revoked partition is lost at
+once: none of its messages is started, acknowledged or committed any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from postroom.sources.kafka.poller import Arrivals, KafkaDelivery, Poller
 from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _log = logging.getLogger(__name__)
-_MOST = 500  # messages handed over at once
+_MOST = 500  # messages returned at once
 _ANSWER_SECONDS = 3.0
 _CLOSE_SECONDS = 8.0  # less than a consumer waits for its source to close
 
@@ -88,11 +88,11 @@ class KafkaSource:
                     "Kafka did not answer before the consumer stopped. Messages whose "
                     "offsets were not committed are delivered again, and the inbox drops them"
                 )
-        self.connection.restored()  # nobody wants it any more
+        self.connection.restored()  # no longer needed
         self.connection.accepted()
 
     async def health(self) -> None:
-        """Ask the brokers for their topics; raises ConnectionError otherwise."""
+        """Request the brokers' topics; raises ConnectionError if there is no answer."""
         try:
             await asyncio.to_thread(self._check_topics, must_answer=True)
         except ConfigError as error:
@@ -110,7 +110,7 @@ class KafkaSource:
         self.capabilities = SourceCapabilities(offsets=True, redelivers_seconds=kept)
 
     def _check_topics(self, *, must_answer: bool = False) -> None:
-        """Raise ConfigError for topics that are not there; a cluster that is away is no error."""
+        """Raise ConfigError for missing topics; an unreachable cluster is not an error."""
         config = {**self.settings.client(), "log_level": 0}
         try:
             client = Client(config)
@@ -130,7 +130,7 @@ class KafkaSource:
 
 
 def retention_seconds(client: Mapping[str, Any], topics: Sequence[str]) -> float | None:
-    """Return for how long the topics keep messages at most; None if it cannot be told."""
+    """Return how long the topics keep messages at most; None if unknown."""
     own = ("bootstrap", "security", "sasl", "ssl", "client.id")
     admin = AdminClient({n: v for n, v in client.items() if n.startswith(own)} | {"log_level": 0})
     asked = [ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics]
@@ -139,6 +139,6 @@ def retention_seconds(client: Mapping[str, Any], topics: Sequence[str]) -> float
         for answer in admin.describe_configs(asked, request_timeout=_ANSWER_SECONDS).values():
             kept = float(answer.result(_ANSWER_SECONDS)["retention.ms"].value)
             longest = max(longest, kept / 1_000 if kept >= 0 else float("inf"))
-    except Exception:  # away, or not allowed to look
+    except Exception:  # unreachable, or no permission
         return None
     return longest

@@ -1,4 +1,4 @@
-"""A message of AMQP 0-9-1 as the same message that every broker gives."""
+"""Converts an AMQP 0-9-1 message to the message that every source returns."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from postroom.model.incoming import Incoming
 
 
 def incoming(content: Content, body: bytes, names: Names = NO_NAMES) -> Incoming:
-    """Return a message with its properties among the headers; a header of ours goes before.
+    """Return a message with its properties among the headers; postroom's headers take precedence.
 
-    names   of headers in which foreign senders put an id and a type
+    names: of the headers that hold the id and type of foreign senders
     """
     return with_properties(
         Incoming(content.routing_key, body, content.headers, problem=content.problem),
@@ -36,10 +36,10 @@ def with_properties(
     correlation_id: str | None,
     content_type: str | None,
 ) -> Incoming:
-    """Return a message under our names.
+    """Return a message under postroom's header names.
 
-    The properties come last: some libraries give every message an id of its own, so that the id of
-    a CloudEvent says more.
+    The properties come last: some libraries give every message its own id, so the id of a
+    CloudEvent is more significant.
     """
     if content_type:
         message = message._replace(headers={CONTENT_TYPE: content_type, **message.headers})
@@ -50,7 +50,7 @@ def with_properties(
 
 
 def to_text(headers: Mapping[str, Any]) -> dict[str, str]:
-    """Return headers as text; what has no plain form as text, such as a table, is left out."""
+    """Return headers as text; values without a plain text form, such as tables, are left out."""
     found: dict[str, str] = {}
     for name, value in headers.items():
         match value:

@@ -26,7 +26,7 @@ _OF_LINK = (
     "keyfile",
     "verify",
 )
-"""What a source shares with a destination: connecting and declaring."""
+"""The settings that a source shares with a destination: connecting and declaring."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class RabbitSourceSettings:
 
     queue       the queue
     prefetch    maximum number of unacknowledged messages
-    id_header, type_header    headers in which foreign senders put the id and the type of a message
+    id_header, type_header    headers that hold the id and type in messages of foreign senders
     link        how to connect, and what to declare: exchange, bindings, declare, certificates
     """
 

@@ -1,10 +1,10 @@
 """RabbitMQ as a source: a queue, consumed with manual acknowledgements on its own connection.
 
 Order: RabbitMQ keeps the order of a queue for one consumer. With two of them a key is inverted as
-soon as one of them is slow or dies (I3), so a queue that is declared here has a single active
-consumer; the others stand by. Nothing is ever requeued: what is not acknowledged goes back to its
-place when the channel ends. And nothing is ever cancelled: RabbitMQ would make the next consumer
-the active one at once, and send it what follows the messages that are still in hand here.
+soon as one is slow or dies (I3), so a queue declared here has a single active consumer; the others
+stand by. Nothing is ever requeued: unacknowledged messages return to their place when the channel
+closes. And consumers are never cancelled: RabbitMQ would activate the next consumer at once, and
+send it the messages behind those still in flight here.
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ from postroom.sources.rabbitmq.settings import read_settings
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 3.0
-# NOT_FOUND, but it is there: its node is away, or RabbitMQ is still starting.
+# NOT_FOUND, although it exists: its node is down, or RabbitMQ is still starting.
 _NOT_BACK_YET = re.compile("crashed and failed to restart|is down or inaccessible|is stopped")
 _UNKNOWN = Content("", None, None, None, None, {}, "its properties were not received")
-_LOOK_SECONDS = 2.0  # how often to look whether the consumer is still one: aiormq does not tell
+# how often to check that the consumer is still active: aiormq does not report it
+_LOOK_SECONDS = 2.0
 
 
 class RabbitSource:
     """Consumes one queue; `amqp://user:password@host/vhost?queue=payments&prefetch=200`.
 
-    Options are those of RabbitSourceSettings and, of RabbitSettings, what concerns connecting and
-    declaring. Of several hosts the first that answers is used; a lost connection is made again.
+    Options are those of RabbitSourceSettings and those of RabbitSettings for connecting and
+    declaring. Of several hosts the first that answers is used; a lost connection is reopened.
     """
 
     def __init__(self, url: str | Url, **options: Unpack[RabbitSourceOptions]) -> None:
@@ -74,7 +75,7 @@ class RabbitSource:
 
     async def close(self) -> None:
         await self._drop(self._session, flush=True)
-        self.connection.restored()  # nobody wants it any more
+        self.connection.restored()  # no longer needed
 
     async def pause(self) -> None:
         if self._session is not None:
@@ -103,7 +104,7 @@ class RabbitSource:
                 self._lost(session.why_lost)
             except (UnreachableError, ConfigError) as error:
                 self._lost(str(error))
-            await self._drop(session)  # before the pause: another consumer may go on at once
+            await self._drop(session)  # before the pause: another consumer may continue at once
             await asyncio.sleep(self._pauses.after_loss())  # however the last connection ended
 
     def _lost(self, why: str) -> None:
@@ -166,7 +167,7 @@ class _Session:
     ) -> None:
         self._channel = channel
         self._link = link
-        self._lost = lost  # told at once: nobody may be waiting for messages
+        self._lost = lost  # reported at once: there may be no receiver waiting
         self._names = names
         self._tag: str | None = None
         self._arrived: deque[_Delivery] = deque()
@@ -183,7 +184,7 @@ class _Session:
         self._tag = answer.consumer_tag
 
     async def take(self) -> list[_Delivery]:
-        """Wait for messages; an empty list says that the channel has ended."""
+        """Wait for messages; an empty list means that the channel has closed."""
         while not self._arrived and not self.is_over:
             self._news.clear()
             with suppress(TimeoutError):
@@ -196,12 +197,14 @@ class _Session:
         return taken
 
     def leave_the_rest(self) -> None:
-        """Take no more; what was taken can still be acknowledged. The rest waits for the end."""
+        """Accept no more; received messages can still be acknowledged. The rest waits for
+        the end.
+        """
         self._takes = False
         self._arrived.clear()
 
     async def end(self, *, flush: bool) -> None:
-        self._lost = lambda _: None  # it is meant to be
+        self._lost = lambda _: None  # intended
         if flush and not self.is_over:
             if self._acking is not None:
                 await asyncio.wait({self._acking}, timeout=_FLUSH_SECONDS)
@@ -223,7 +226,7 @@ class _Session:
                 tags, self._to_ack = self._to_ack, []
                 for tag in tags:
                     await self._channel.basic_ack(tag, wait=False)
-        except Exception as error:  # they were not heard: the messages come again
+        except Exception as error:  # the acks were not received: the messages are delivered again
             self._lose(short_error(error))
         finally:
             self._acking = None
@@ -239,7 +242,7 @@ class _Session:
             self._news.set()
 
     def _read(self, content: Content, body: bytes) -> Incoming:
-        """Return the message; aiormq would keep an error to itself, and the message for ever."""
+        """Return the message; aiormq would swallow an error, and keep the message in flight."""
         try:
             return incoming(content, body, self._names)
         except Exception as error:
