@@ -15,7 +15,7 @@ from tests.scenario.postgres_place import own_schema
 
 @asynccontextmanager
 async def sqlite(request):
-    path = str(request.getfixturevalue("tmp_path") / "shop.db")
+    path = request.getfixturevalue("tmp_path") / "shop.db"
     yield lambda: SqliteStore(path)
 
 

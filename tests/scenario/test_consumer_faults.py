@@ -31,7 +31,7 @@ class Weather(SqliteStore):
     """A store whose transactions for handlers meet what a test says."""
 
     def __init__(self, path):
-        super().__init__(str(path))
+        super().__init__(path)
         self.before = self.after = None
 
     @asynccontextmanager

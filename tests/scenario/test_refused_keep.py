@@ -29,7 +29,7 @@ RULE = f"ALTER TABLE postroom_outbox ADD CONSTRAINT stranger CHECK (id <> '{EVIL
 # Each yields what makes a store, and what makes its database refuse one row.
 @asynccontextmanager
 async def sqlite(request):
-    path = str(request.getfixturevalue("tmp_path") / "shop.db")
+    path = request.getfixturevalue("tmp_path") / "shop.db"
 
     async def refuse():
         with connect(path) as connection:

@@ -39,7 +39,7 @@ class Ground:
 
 @asynccontextmanager
 async def sqlite(request):
-    path = str(request.getfixturevalue("tmp_path") / "shop.db")
+    path = request.getfixturevalue("tmp_path") / "shop.db"
 
     async def run(statement):
         with connect(path) as connection:
