@@ -65,6 +65,16 @@ def test_a_pattern_does_not_become_more_frequent(name, text):
     assert count(pattern, text) <= bound, f"{name!r}: see the word list in CONTRIBUTING"
 
 
+def test_requirement_ids_are_on_their_own_page():
+    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("examples/**/*.md")]
+    named = {
+        page.relative_to(ROOT).as_posix()
+        for page in pages
+        if re.search(r"\bS[1-5]\.\d", page.read_text(encoding="utf-8"))
+    }
+    assert named <= {"docs/explanation/requirements.md", "CONTRIBUTING.md"}
+
+
 @pytest.mark.parametrize(
     ("name", "text", "found"),
     [

@@ -12,7 +12,8 @@ commit_check  asks the database, before the commit, whether the inbox row is sti
 undecodable   recognizes a handler that failed because the payload cannot be decoded
 inbox_proofs  tells the relay which inbox rows its settle must find
 
-`tables` holds the table names that handlers write to; `options` types the options of a bus module.
+`tables` holds the table names that handlers write to. `signatures` and `options` are types of
+handler functions and of a bus module's options.
 """
 
 from postroom.engine.handlers.handlers import Handlers
