@@ -24,7 +24,8 @@ from postroom.broker import (
 )
 from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
 from postroom.engine.consumer.messages import to_message, to_record
-from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.handlers.dispatch import SKIPPED_TYPE
+from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.handlers.options import ModuleOptions
 from postroom.engine.handlers.signatures import Function
 from postroom.engine.lifecycle import Lifecycle

@@ -127,7 +127,7 @@ def _sorted(change):
 
 
 def _ignored_numbers_are_missed():
-    from postroom.engine.handlers.handlers import SKIPPED_TYPE
+    from postroom.engine.handlers.dispatch import SKIPPED_TYPE
 
     _sorted(lambda received, handlers: None if received.record.type == SKIPPED_TYPE else received)
 

@@ -51,7 +51,7 @@ def _accept_last():
 def _accept_outside():
     """Accepted and committed first, in a transaction of its own."""
     from postroom import transactions
-    from postroom.engine.handlers import handlers, runs
+    from postroom.engine.handlers import dispatch, runs
 
     run_async = runs.run_async
 
@@ -63,33 +63,33 @@ def _accept_outside():
             handler, record, acceptance, factory, limit_seconds=limit_seconds, prefix=prefix
         )
 
-    handlers.run_async, runs.effect = two_steps, _effect_alone
+    dispatch.run_async, runs.effect = two_steps, _effect_alone
 
 
 def _batch_accept_outside():
     """All of a batch accepted and committed first."""
     from postroom import transactions
-    from postroom.engine.handlers import batch_runs, handlers
+    from postroom.engine.handlers import batch_runs, dispatch
 
     run_together = batch_runs.run_together
 
-    async def two_steps(jobs, factory, limit_seconds, prefix):
+    async def two_steps(jobs, factory, limit_seconds, prefix, *rest):
         async with factory() as tx:
             for job in jobs:
                 await transactions.resolve(tx, prefix=prefix).accept(job.acceptance)
-        return await run_together(jobs, factory, limit_seconds, prefix)
+        return await run_together(jobs, factory, limit_seconds, prefix, *rest)
 
-    handlers.run_together, batch_runs.effect = two_steps, _effect_alone
+    dispatch.run_together, batch_runs.effect = two_steps, _effect_alone
 
 
 def _batch_accept_first():
     """All of a batch accepted in its transaction before the first handler runs."""
     from postroom import transactions
-    from postroom.engine.handlers import batch_runs, handlers
+    from postroom.engine.handlers import batch_runs, dispatch
 
     run_together = batch_runs.run_together
 
-    async def all_first(jobs, factory, limit_seconds, prefix):
+    async def all_first(jobs, factory, limit_seconds, prefix, *rest):
         news = {}
 
         async def effect(run, handler, record, acceptance, tx, prefix):
@@ -101,9 +101,9 @@ def _batch_accept_first():
                 await _effect_alone(run, handler, record, acceptance, tx, prefix)
 
         batch_runs.effect = effect
-        return await run_together(jobs, factory, limit_seconds, prefix)
+        return await run_together(jobs, factory, limit_seconds, prefix, *rest)
 
-    handlers.run_together = all_first
+    dispatch.run_together = all_first
 
 
 def _batch_ends(outcome):
@@ -209,15 +209,15 @@ def _batch_together_again():
 
 
 def _batch_thread_forgotten():
-    from postroom.engine.handlers import handlers
+    from postroom.engine.handlers import dispatch
 
-    run = handlers.run_together_in_thread
+    run = dispatch.run_together_in_thread
 
     async def forgetful(*args):
         *given, _held, refused = args
         return await run(*given, set(), refused)
 
-    handlers.run_together_in_thread = forgetful
+    dispatch.run_together_in_thread = forgetful
 
 
 def _cancel_first():

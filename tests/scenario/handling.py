@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from postroom.engine.handlers import handlers as handlers_module
+from postroom.engine.handlers import dispatch
 from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import Reject, Retry
 from postroom.event import Event
@@ -213,13 +213,13 @@ class HandlerScenes:
     @pytest.fixture
     def shared(self, monkeypatch):
         """How many events were begun together, each time."""
-        sizes, run_together = [], handlers_module.run_together
+        sizes, run_together = [], dispatch.run_together
 
         async def watched(jobs, *args):
             sizes.append(len(jobs))
             return await run_together(jobs, *args)
 
-        monkeypatch.setattr(handlers_module, "run_together", watched)
+        monkeypatch.setattr(dispatch, "run_together", watched)
         return sizes
 
     @pytest.mark.promise("G4", "G6", "G7")

@@ -11,7 +11,7 @@ import pytest
 
 from postroom import Handlers
 from postroom.engine.consumer import Consumer
-from postroom.engine.handlers.handlers import SKIPPED_TYPE
+from postroom.engine.handlers.dispatch import SKIPPED_TYPE
 from postroom.errors import ConfigError, StoreUnknownError
 from postroom.model.envelope import ID, KEY, TYPE
 from postroom.model.incoming import Incoming

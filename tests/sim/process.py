@@ -4,7 +4,8 @@ import asyncio
 from contextlib import asynccontextmanager
 
 from postroom.broker import CONFIRMED, UNSENT, Broker, BrokerCapabilities, Outcome, Verdict
-from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.handlers.dispatch import SKIPPED_TYPE
+from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import (
     StoreLockedError,
     StoreRefusedError,

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from postroom.broker import CONFIRMED, REPEAT, Outcome, Verdict
-from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.handlers.dispatch import SKIPPED_TYPE
+from postroom.engine.handlers.handlers import Handlers
 from postroom.testing.broker_tools import make_record
 from tests.unit.handler_database import PATIENCE, Database, made
 

@@ -18,7 +18,8 @@ from postroom.engine.consumer.key_queues import KeyQueues
 from postroom.engine.consumer.messages import read, to_record
 from postroom.engine.consumer.processor import MessageProcessor
 from postroom.engine.consumer.size_limit import limited
-from postroom.engine.handlers.handlers import SKIPPED_TYPE, Handlers
+from postroom.engine.handlers.dispatch import SKIPPED_TYPE
+from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Service

@@ -3,6 +3,7 @@
 An event passes the modules in this order:
 
 handlers      registers functions; `names` checks their names, `import_path` loads them by URL
+dispatch      takes an event, or a batch, through its handlers to an outcome
 key_batches   picks the next event of each key, alone or with others for one transaction
 limiter       bounds concurrency; `threads` runs sync functions; `runtime` holds both
 runs          one event: transaction, inbox row, handler, check, commit. `batch_runs`: several
