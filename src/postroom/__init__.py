@@ -1,7 +1,7 @@
 """postroom: a transactional outbox and inbox.
 
-What a service must tell the world leaves by the outbox, in the same commit as its data; what it is
-told arrives by the inbox, and takes effect once.
+A service adds events to the outbox in the same commit as its data, and a relay delivers them. The
+inbox makes sure that a received message takes effect once.
 """
 
 import importlib

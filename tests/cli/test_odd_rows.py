@@ -57,7 +57,7 @@ def run(*arguments):
 
 def test_odd_rows_are_listed_and_marked(url):
     said = run("list", "--store", url)
-    assert said.count("the stored row is no event: ") == 3
+    assert said.count("the stored row is not an event: ") == 3
     rows = [json.loads(line) for line in run("list", "--store", url, "--json").splitlines()]
     flaws = {row["id"]: row["flaw"] for row in rows}
     assert flaws.pop("good") is flaws.pop("deep") is None
@@ -69,7 +69,7 @@ def test_odd_rows_are_listed_and_marked(url):
 @pytest.mark.parametrize("name", ["text", "times", "good", "deep", "headers"])
 def test_an_odd_row_is_shown(url, name):
     said = run("show", name, "--store", url)
-    assert ("the stored row is no event" in " ".join(said.split())) == (
+    assert ("the stored row is not an event" in " ".join(said.split())) == (
         name in ("text", "times", "headers")
     )
     facts = json.loads(run("show", name, "--store", url, "--json"))

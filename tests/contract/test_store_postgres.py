@@ -33,12 +33,12 @@ EVER = "interval '178000000 years'"
 class PostgresContract(FlawContract, StoreContract):
     capabilities = Capabilities()
     flaws = {
-        "occurred_at = 'infinity'": "occurred_at lies after the year 9999",
-        "created_at = 'infinity'": "created_at lies after the year 9999",
-        "created_at = '-infinity'": "created_at lies before the year 1",
-        "occurred_at = '294276-12-31 23:59:59'": "occurred_at lies after the year 9999",
-        "occurred_at = '4713-01-01 BC'": "occurred_at lies before the year 1",
-        "next_attempt_at = 'infinity'": "next_attempt_at lies after the year 9999",
+        "occurred_at = 'infinity'": "occurred_at is after the year 9999",
+        "created_at = 'infinity'": "created_at is after the year 9999",
+        "created_at = '-infinity'": "created_at is before the year 1",
+        "occurred_at = '294276-12-31 23:59:59'": "occurred_at is after the year 9999",
+        "occurred_at = '4713-01-01 BC'": "occurred_at is before the year 1",
+        "next_attempt_at = 'infinity'": "next_attempt_at is after the year 9999",
         "headers = 'no json', size = size + 7": "headers are not a JSON object of text: 'no json'",
         "headers = '{\"retries\":1}', size = size + 13": "headers are not a JSON object of text",
         "causation_path = '[[\"a\"]]'": "causation_path is not a JSON list of text pairs",

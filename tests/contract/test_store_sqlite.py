@@ -44,9 +44,9 @@ class TestSqliteStore(FlawContract, StrayContract, StoreContract):
         "causation_path = '[[\"a\"]]'": "causation_path is not a JSON list of text pairs",
         "occurred_at = 'yesterday'": "occurred_at is str, not int: 'yesterday'",
         "created_at = 1.5": "created_at is float, not int: 1.5",
-        "created_at = 9223372036854775807": "created_at lies after the year 9999",
-        "occurred_at = -9223372036854775807": "occurred_at lies before the year 1",
-        "next_attempt_at = 9223372036854775807": "next_attempt_at lies after the year 9999",
+        "created_at = 9223372036854775807": "created_at is after the year 9999",
+        "occurred_at = -9223372036854775807": "occurred_at is before the year 1",
+        "next_attempt_at = 9223372036854775807": "next_attempt_at is after the year 9999",
         "schema_version = 'one'": "schema_version is str, not int",
     }
     odd_ids = {

@@ -130,8 +130,8 @@ loop.append(loop)
         (float("nan"), "$", "nan has no JSON form; send null or text instead"),
         ({"a": [1, {"b": float("inf")}]}, "$.a[1].b", "inf has no JSON form"),
         ({"a": float("-inf")}, "$.a", "-inf has no JSON form"),
-        ({"a": Decimal("NaN")}, "$.a", "NaN is no number"),
-        ({"a": Decimal("Infinity")}, "$.a", "Infinity is no number"),
+        ({"a": Decimal("NaN")}, "$.a", "NaN is not a number"),
+        ({"a": Decimal("Infinity")}, "$.a", "Infinity is not a number"),
         ({"a": ["ok", "\ud800"]}, "$.a[1]", "lone surrogate at position 0"),
         ({"a": {"b\udfff": 1}}, "$.a", "lone surrogate at position 1"),
         ({"a": {1: 2}}, "$.a", r"field name 1 is int, not text; use str(1)"),
@@ -139,18 +139,26 @@ loop.append(loop)
         (
             {"items": [1, 2, {"price": object()}]},
             "$.items[2].price",
-            "object cannot be turned into JSON; convert it first, or pass the whole payload as bytes",
+            "object has no JSON form; convert it first, or pass the whole payload as bytes",
         ),
-        ({"a": {1, 2}}, "$.a", "set cannot be turned into JSON"),
-        ({"a": b"raw"}, "$.a", "bytes cannot be turned into JSON"),
-        ({"a": 1j}, "$.a", "complex cannot be turned into JSON"),
-        ({"a": Line}, "$.a", "the class Line itself, not an object of it"),
-        ({"a": Model}, "$.a", "the class Model itself"),
-        ({"at": datetime(2024, 1, 1)}, "$.at", "a time without a zone; use datetime.now(UTC)"),
-        ({"at": datetime(2024, 1, 1, tzinfo=NoOffset())}, "$.at", "a time without a zone"),
+        ({"a": {1, 2}}, "$.a", "set has no JSON form"),
+        ({"a": b"raw"}, "$.a", "bytes has no JSON form"),
+        ({"a": 1j}, "$.a", "complex has no JSON form"),
+        ({"a": Line}, "$.a", "is the class Line; pass an instance"),
+        ({"a": Model}, "$.a", "is the class Model"),
+        (
+            {"at": datetime(2024, 1, 1)},
+            "$.at",
+            "is a datetime without a time zone; use datetime.now(UTC)",
+        ),
+        (
+            {"at": datetime(2024, 1, 1, tzinfo=NoOffset())},
+            "$.at",
+            "is a datetime without a time zone",
+        ),
         ({"m": Model(ValueError("no"))}, "$.m", "Model.model_dump failed: no"),
         ({"m": Model({"x": float("nan")})}, "$.m.x", "nan has no JSON form"),
-        ({"m": MagicMock()}, "$.m", "MagicMock never becomes plain data"),
+        ({"m": MagicMock()}, "$.m", "MagicMock cannot be converted to plain data"),
         (Line("x", float("nan")), "$.price", "nan has no JSON form"),
         ({"n": [10**5000]}, "$.n[0]", "more than 4,000 digits; send it as text"),
         (loop, "$" + "[0]" * 64, "nested deeper than 64 levels"),
@@ -194,7 +202,8 @@ def test_nine_hundred_kilobytes_are_the_limit():
     assert len(encode(b"x" * 900_000)[0]) == 900_000
     for payload in ("x" * 899_999, "ž" * 450_000, b"x" * 900_001):
         with pytest.raises(
-            PayloadError, match=r"bytes are more than 900,000\. Store the large part elsewhere"
+            PayloadError,
+            match=r"bytes exceed the limit of 900,000\. Store the large part elsewhere",
         ) as caught:
             encode(payload)
         assert (caught.value.limit, caught.value.path) == (900_000, "$")
@@ -257,10 +266,10 @@ class Revealed(pydantic.BaseModel):
 @pytest.mark.parametrize(
     ("payload", "path", "problem"),
     [
-        (Account.model_construct(balance=Decimal("NaN")), "$.balance", "NaN is no number"),
+        (Account.model_construct(balance=Decimal("NaN")), "$.balance", "NaN is not a number"),
         (
             {"a": [Account.model_construct(parts=[{}, {"x": Decimal("-Infinity")}])]},
-            "$.a[0].parts[1].x", "-Infinity is no number",
+            "$.a[0].parts[1].x", "-Infinity is not a number",
         ),
         (Account(token="hush"), "$.token", "would be sent as asterisks"),
         ({"token": pydantic.SecretStr("hush")}, "$.token", "would be sent as asterisks"),
@@ -294,7 +303,7 @@ def test_names_that_come_once_are_written(payload):
 
 @pytest.mark.parametrize("payload", [MultiDict([("a", 1), ("a", 2)]), {Odd("a"): 1, Odd("a"): 2}])
 def test_a_name_that_comes_twice_is_refused(payload):  # T-E
-    with pytest.raises(PayloadError, match=r"\$\.form: the field 'a' comes twice"):
+    with pytest.raises(PayloadError, match=r"\$\.form: the field 'a' occurs twice"):
         encode({"form": payload})
 
 
@@ -326,7 +335,7 @@ def laughs(leaf, levels):
 )  # fmt: skip
 def test_a_payload_that_unfolds_is_refused_while_it_is_walked(payload):  # T-E
     """8 to the power of 40 values: counted to their end, or written, this test would not end."""
-    with pytest.raises(PayloadError, match="more than 900,000 bytes") as caught:
+    with pytest.raises(PayloadError, match="exceeds the limit of 900,000 bytes") as caught:
         encode(payload)
     assert caught.value.limit == MAX_PAYLOAD_BYTES
 

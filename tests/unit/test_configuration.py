@@ -131,7 +131,7 @@ def test_a_pyproject_of_somebody_else_is_no_configuration(tmp_path):
         ("backoff_seconds = 900", ":1: backoff: must be 0 < base <= maximum"),
         ("stream = ''", ":1: stream is empty"),
         ("store = 'app.db'", ":1: not a URL"),
-        ("store = 5", ":1: a URL is text"),
+        ("store = 5", ":1: a URL must be text"),
         ("[relay]\nstream = 'a'", ":1: write [[relay]] with double brackets"),
         ("[[relay]]\nstrem = 'a'", ":2: unknown key 'strem'; did you mean 'stream'?"),
         ("[[relay]]\nlog_level = 'info'", ":2: 'log_level' applies to all relays; move it above"),

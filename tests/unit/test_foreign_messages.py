@@ -107,14 +107,14 @@ def test_numbers_stay_as_their_sender_wrote_them():
     ],
 )  # fmt: skip
 def test_a_structured_event_that_is_none_is_told(raw):
-    assert "says it is a CloudEvent" in structured(raw=raw).problem
+    assert "not a valid CloudEvent" in structured(raw=raw).problem
 
 
 @pytest.mark.parametrize(
     "kind", ["application/cloudevents-batch+json", "application/cloudevents+avro"]
 )
 def test_other_formats_are_told(kind):
-    assert "cannot be read" in translate(Incoming("t", b"{}", {"content-type": kind})).problem
+    assert "are not supported" in translate(Incoming("t", b"{}", {"content-type": kind})).problem
 
 
 def test_headers_that_an_option_names():  # R-A4: as Debezium's outbox router sends them

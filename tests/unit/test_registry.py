@@ -47,7 +47,7 @@ def test_stores_that_need_no_server(tmp_path):
             r"unknown option 'max_byte'; did you mean 'max_bytes'",
         ),
         (lambda: load_broker("null:?x=1"), r"unknown option 'x'\. There are none"),
-        (lambda: load_store("app.db"), "does not begin with a scheme"),
+        (lambda: load_store("app.db"), "the scheme is missing"),
     ],
 )
 def test_a_wrong_url_says_what_would_be_right(call, message):

@@ -37,8 +37,8 @@ def test_a_sound_row_becomes_a_plain_record():
         ({"attempts": 2**31 - 1}, "attempts is 2147483647", {"attempts": 0}),
         ({"attempts": -1}, "attempts is -1", {"attempts": 0}),
         ({"state": "lost"}, "state is 'lost'", {"state": "pending"}),
-        ({"occurred_us": 2**63 - 1}, "occurred_at lies after the year 9999", {"occurred_us": 0}),
-        ({"next_attempt_us": -(2**63)}, "next_attempt_at lies before", {"next_attempt_us": None}),
+        ({"occurred_us": 2**63 - 1}, "occurred_at is after the year 9999", {"occurred_us": 0}),
+        ({"next_attempt_us": -(2**63)}, "next_attempt_at is before", {"next_attempt_us": None}),
         ({"headers_json": "[" * 9_000}, "headers are not a JSON object", {"headers_json": None}),
         ({"headers_json": '{"n":1}'}, "headers are not a JSON object", {"headers_json": None}),
         ({"causation_json": "[[1,2]]"}, "causation_path is not a JSON", {"causation_json": None}),
@@ -48,7 +48,7 @@ def test_a_sound_row_becomes_a_plain_record():
 )
 def test_what_is_wrong_is_said_and_the_rest_can_be_handled(given, words, left):
     record = to_record(row(**given))
-    assert record.flaw.startswith(f"the stored row is no event: {words}")
+    assert record.flaw.startswith(f"the stored row is not an event: {words}")
     assert {name: getattr(record, name) for name in left} == left
     assert record.seq == 1
 

@@ -106,9 +106,9 @@ def test_files(text, file):
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("sqlite:///:memory:", "each connection would see another database"),
-        ("sqlite:///file::memory:", "each connection would see another database"),
-        ("sqlite:///%3Amemory%3A", "each connection would see another database"),
+        ("sqlite:///:memory:", "every connection would get its own database"),
+        ("sqlite:///file::memory:", "every connection would get its own database"),
+        ("sqlite:///%3Amemory%3A", "every connection would get its own database"),
         ("sqlite://", "the file is missing: sqlite:///app.db"),
         ("sqlite:///", "the file is missing"),
         ("sqlite://app.db", "three slashes, sqlite:///relative.db"),

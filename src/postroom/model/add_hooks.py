@@ -1,6 +1,6 @@
-"""What telemetry does with every event that is added in this process: nothing, unless asked to.
+"""Hooks that telemetry runs on every event added in this process.
 
-The list is empty by default and is looked at once for each event: that is all it costs.
+The list is empty by default; the cost without hooks is one check per event.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from postroom.event import Event
 Hook = Callable[[Event], Event]
 
 hooks: list[Hook] = []
-"""Each sees an event before it is encoded, and returns it or another in its place."""
+"""Each hook gets an event before it is encoded, and returns it or a replacement."""
 
 
 def seen(event: Event) -> Event:
-    """Show an event to those who want to see it. What one of them raises fails the `add`."""
+    """Pass an event through all hooks. An exception from a hook fails the `add`."""
     for hook in hooks:
         event = hook(event)
     return event

@@ -1,7 +1,7 @@
-"""Time: a clock for local deadlines, and the conversions between instants and microseconds.
+"""A clock for local deadlines, and conversions between datetimes and microseconds.
 
-Whether a lease is valid is decided by the store's clock alone. The local clock only says when to
-stop *earlier*; it must go on while the machine sleeps, hence CLOCK_BOOTTIME.
+The store's clock alone decides whether a lease is valid. The local clock can only make a relay stop
+*earlier*; it must not stop while the machine is suspended, hence CLOCK_BOOTTIME.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ _MICROSECOND = timedelta(microseconds=1)
 
 MIN_MICROSECONDS = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
 MAX_MICROSECONDS = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
-"""The instants that a datetime can hold: the years 1 to 9999."""
+"""The range of a datetime: the years 1 to 9999."""
 
 
 class Clock(Protocol):
-    """What the engine asks for the time of its local deadlines."""
+    """The clock of the engine's local deadlines."""
 
     def monotonic(self) -> float:
-        """Seconds that never go back and do not stop while the machine is suspended."""
+        """Return seconds that never decrease and do not stop while the machine is suspended."""
 
 
 class SystemClock:
@@ -35,15 +35,15 @@ class SystemClock:
 
 
 def to_microseconds(instant: datetime) -> int:
-    """Whole microseconds since 1970 of an aware instant."""
+    """Return the whole microseconds since 1970 of an aware datetime."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
 def from_microseconds(microseconds: int) -> datetime:
-    """The aware UTC instant of so many microseconds since 1970."""
+    """Return the aware UTC datetime of microseconds since 1970."""
     return _EPOCH + timedelta(microseconds=microseconds)
 
 
 def host_microseconds() -> int:
-    """Now, on this host's clock, in microseconds since 1970."""
+    """Return the time of this host's clock in microseconds since 1970."""
     return time.time_ns() // 1000

@@ -1,7 +1,7 @@
-"""The one strict encoder: payloads become bytes at `add`, in the caller's process.
+"""The strict payload encoder; runs at `add`, in the caller's process.
 
-What it lets through, every consumer can read: UTF-8, no NaN, text keys, bounded size and depth.
-What it refuses, it refuses with the path inside the payload, before anything is written.
+Every consumer can read its output: UTF-8, no NaN, text keys, bounded size and depth. Other payloads
+are refused before anything is written, with an error that names the path inside the payload.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from postroom.errors import PayloadError, shown
 
 MAX_PAYLOAD_BYTES = 900_000
 MAX_DEPTH = 64
-_MAX_INT_BITS = 13_287  # below Python's own limit of 4,300 digits, on both sides of the wire
-_MAX_WRAPPINGS = 16  # an object may dump itself as an object, but not for ever
+_MAX_INT_BITS = 13_287  # below Python's limit of 4,300 digits, which also applies to consumers
+_MAX_WRAPPINGS = 16  # an object may convert itself to another object, but not endlessly
 
 JSON = "application/json"
 BINARY = "application/octet-stream"
 
 _HIDDEN = (
-    "a secret, which would be sent as asterisks; leave it out, or send .get_secret_value() if "
-    "everybody who reads the event may know it"
+    "is a secret, which would be sent as asterisks; omit it, or send .get_secret_value() if every "
+    "consumer of the event may read it"
 )
 _LEAVES = frozenset({str, bool, float, type(None)})
 _NUMBERS = frozenset({bool, int, float})
@@ -43,8 +43,8 @@ _to_text = json.JSONEncoder(
 def encode(payload: Any) -> tuple[bytes, str]:
     """Return the payload as bytes, and its content type.
 
-    bytes, bytearray and memoryview pass through unchanged. Everything else becomes compact JSON.
-    Raises PayloadError for what JSON cannot say or what is larger than MAX_PAYLOAD_BYTES.
+    bytes, bytearray and memoryview are not changed. All other values become compact JSON. Raises
+    PayloadError for values without a JSON form and payloads above MAX_PAYLOAD_BYTES.
     """
     if isinstance(payload, (bytes, bytearray, memoryview)):
         body, content_type = bytes(payload), BINARY
@@ -53,7 +53,7 @@ def encode(payload: Any) -> tuple[bytes, str]:
     if len(body) > MAX_PAYLOAD_BYTES:
         raise PayloadError(
             "$",
-            f"{len(body):,} bytes are more than {MAX_PAYLOAD_BYTES:,}. Store the large part "
+            f"{len(body):,} bytes exceed the limit of {MAX_PAYLOAD_BYTES:,}. Store the large part "
             "elsewhere and send a reference to it",
             limit=MAX_PAYLOAD_BYTES,
         )
@@ -63,26 +63,26 @@ def encode(payload: Any) -> tuple[bytes, str]:
 def encode_json(value: Any) -> bytes:
     """Encode a value as strict, compact UTF-8 JSON.
 
-    Values that stand in many places at once are counted in each of them while they are walked:
-    what unfolds to more than MAX_PAYLOAD_BYTES is refused before it is written.
+    A value that occurs in several places is counted at each of them during the walk: a payload that
+    would expand beyond MAX_PAYLOAD_BYTES is refused before it is encoded.
     """
     if _is_plain(value, 0, _Room()):
-        with suppress(ValueError):  # NaN, a lone surrogate: the slow way says where
+        with suppress(ValueError):  # NaN, a lone surrogate: the slow path finds the place
             return _to_text(value).encode()
     plain = _plain(value, "$", 0, _Room())
     try:
         return _to_text(plain).encode()
-    except ValueError as error:  # what is left: a lower limit of digits set by the user
-        raise PayloadError("$", f"cannot be written as JSON: {error}") from error
+    except ValueError as error:  # the application lowered Python's limit of digits
+        raise PayloadError("$", f"cannot be encoded as JSON: {error}") from error
 
 
 def decode_json(body: bytes | str) -> Any:
-    """Read JSON back, for handlers and people; the relay itself never decodes a payload."""
+    """Decode JSON for handlers and the CLI; the relay never decodes a payload."""
     return json.loads(body)
 
 
 class _Room:
-    """What is left of MAX_PAYLOAD_BYTES, by the least that each value takes."""
+    """The remainder of MAX_PAYLOAD_BYTES, by the minimum size of each value."""
 
     __slots__ = ("left",)
 
@@ -94,14 +94,14 @@ class _Room:
         if self.left < 0:
             raise PayloadError(
                 "$",
-                f"more than {MAX_PAYLOAD_BYTES:,} bytes. Store the large part elsewhere and send a "
-                "reference to it",
+                f"exceeds the limit of {MAX_PAYLOAD_BYTES:,} bytes. Store the large part elsewhere "
+                "and send a reference to it",
                 limit=MAX_PAYLOAD_BYTES,
             )
 
 
 def _is_plain(value: Any, depth: int, room: _Room) -> bool:
-    """Say whether a value is made of plain types only, as nearly all are."""
+    """Return whether a value consists of plain types only, as nearly all do."""
     kind = type(value)
     if kind in _LEAVES:
         if kind is str:
@@ -135,7 +135,7 @@ def _is_plain(value: Any, depth: int, room: _Room) -> bool:
 
 
 def _plain(value: Any, path: str, depth: int, room: _Room, wrappings: int = 0) -> Any:
-    """Check a value and turn it into what the JSON encoder knows, naming the path on failure."""
+    """Check a value and convert it to plain types; raises PayloadError with the path."""
     kind = type(value)
     if kind is str:
         room.take(len(value) + 2)
@@ -146,7 +146,7 @@ def _plain(value: Any, path: str, depth: int, room: _Room, wrappings: int = 0) -
         room.take(1)
     if kind is int:
         if value.bit_length() > _MAX_INT_BITS:
-            raise PayloadError(path, "a whole number of more than 4,000 digits; send it as text")
+            raise PayloadError(path, "an integer with more than 4,000 digits; send it as text")
         return value
     if kind is bool or value is None:
         return value
@@ -163,7 +163,9 @@ def _plain(value: Any, path: str, depth: int, room: _Room, wrappings: int = 0) -
         room.take(2)
         return [_plain(item, f"{path}[{n}]", depth + 1, room) for n, item in enumerate(value)]
     if wrappings >= _MAX_WRAPPINGS:
-        raise PayloadError(path, f"{kind.__qualname__} never becomes plain data; convert it first")
+        raise PayloadError(
+            path, f"{kind.__qualname__} cannot be converted to plain data; convert it first"
+        )
     return _plain(_unwrap(value, path), path, depth, room, wrappings + 1)
 
 
@@ -171,9 +173,9 @@ def _fields(value: Mapping[Any, Any], path: str, depth: int, room: _Room) -> dic
     found: dict[str, Any] = {}
     for given, item in value.items():
         name = _field_name(given, path)
-        if name in found:  # a multidict, or names that are the same text and compare otherwise
+        if name in found:  # a multidict, or names with the same text that compare as different
             raise PayloadError(
-                path, f"the field {name!r} comes twice, and JSON readers keep one; use a list"
+                path, f"the field {name!r} occurs twice and JSON readers keep one; use a list"
             )
         room.take(len(name) + 3)
         found[name] = _plain(item, f"{path}.{name}", depth + 1, room)
@@ -204,14 +206,14 @@ def _check_text(text: str, path: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise PayloadError(
-            path, f"the text holds a lone surrogate at position {error.start}; it is no Unicode"
+            path, f"contains a lone surrogate at position {error.start} and is not valid Unicode"
         ) from error
 
 
 def _unwrap(value: Any, path: str) -> Any:
-    """One step from a rich type towards plain data."""
+    """Convert a rich type one step towards plain data."""
     if isinstance(value, type):
-        raise PayloadError(path, f"the class {value.__qualname__} itself, not an object of it")
+        raise PayloadError(path, f"is the class {value.__qualname__}; pass an instance")
     if dataclasses.is_dataclass(value):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     if hasattr(value, "model_dump"):  # pydantic
@@ -224,29 +226,29 @@ def _unwrap(value: Any, path: str) -> Any:
         return value.value
     if isinstance(value, datetime):
         if value.utcoffset() is None:
-            raise PayloadError(path, "a time without a zone; use datetime.now(UTC)")
+            raise PayloadError(path, "is a datetime without a time zone; use datetime.now(UTC)")
         return value.isoformat()
     if isinstance(value, (date, time)):
         return value.isoformat()
     if isinstance(value, Decimal) and not value.is_finite():
-        raise PayloadError(path, f"{value} is no number; send null or text instead")
+        raise PayloadError(path, f"{value} is not a number; send null or text instead")
     if isinstance(value, (UUID, Decimal)):
         return str(value)
-    # Subclasses. `str.__str__`: one may print itself otherwise than it compares.
+    # Subclasses. `str.__str__`: a subclass may override __str__.
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, (int, float)):
-        # Its own value: one may convert itself otherwise.
+        # A subclass may override the conversion.
         return int.__int__(value) if isinstance(value, int) else float.__float__(value)
     raise PayloadError(
         path,
-        f"{type(value).__qualname__} cannot be turned into JSON; convert it first, "
-        "or pass the whole payload as bytes",
+        f"{type(value).__qualname__} has no JSON form; convert it first, or pass the whole payload "
+        "as bytes",
     )
 
 
 def _struct(value: Any) -> Any:
-    """Return the fields of a msgspec struct as msgspec itself would write them: renamed, tagged."""
+    """Return the fields of a msgspec struct as msgspec would encode them: renamed, tagged."""
     config = getattr(value, "__struct_config__", None)
     written = getattr(value, "__struct_encode_fields__", value.__struct_fields__)
     items = [getattr(value, field) for field in value.__struct_fields__]
@@ -262,7 +264,7 @@ def _struct(value: Any) -> Any:
 
 
 def _dumped(value: Any, path: str) -> Any:
-    """Return a pydantic model's own JSON form; refuse what that form hides."""
+    """Return a pydantic model's JSON form; raises for values that the form would hide."""
     try:
         dumped, inside = value.model_dump(mode="json"), value.model_dump(mode="python")
     except Exception as error:
@@ -273,13 +275,13 @@ def _dumped(value: Any, path: str) -> Any:
 
 
 def _refuse_hidden(dumped: Any, inside: Any, path: str, depth: int) -> None:
-    """Refuse a NaN that has become text, and a secret that has become asterisks."""
+    """Raise for a NaN that became text, and for a secret that became asterisks."""
     if isinstance(inside, Decimal) and not inside.is_finite() and isinstance(dumped, str):
-        raise PayloadError(path, f"{inside} is no number; send null or text instead")
+        raise PayloadError(path, f"{inside} is not a number; send null or text instead")
     if hasattr(inside, "get_secret_value") and not str(dumped).strip("*"):
         raise PayloadError(path, _HIDDEN)
     if depth >= MAX_DEPTH:
-        return  # the walk that follows says so
+        return  # the walk that follows raises
     if isinstance(inside, Mapping) and isinstance(dumped, Mapping):
         if len(inside) == len(dumped):
             for name, left, right in zip(dumped, dumped.values(), inside.values(), strict=True):

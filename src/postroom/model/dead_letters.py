@@ -1,4 +1,4 @@
-"""What makes two dead letters the same trouble: type and error, without ids and numbers."""
+"""Grouping of dead letters by cause: type and error, ignoring ids and numbers."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hashlib import md5
 from typing import NamedTuple
 
 MAX_PATTERN_CHARS = 200
-_LOOKED_AT_CHARS = 1_000  # of an error: what follows does not tell troubles apart
+_LOOKED_AT_CHARS = 1_000  # of an error: the rest does not distinguish causes
 DIGITS = 8
 
 _PARTS = (
-    # The order matters: what is longer first.
+    # The order matters: longer patterns first.
     (re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b", re.IGNORECASE), "<id>"),
     (
         re.compile(r"\b\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?"),
@@ -27,7 +27,7 @@ _PARTS = (
 
 
 class DeadCause(NamedTuple):
-    """The dead letters of one type with one error; when the first and the last of them died."""
+    """Dead letters of one type with one error, with the times of the first and the last."""
 
     type: str
     error: str
@@ -37,7 +37,7 @@ class DeadCause(NamedTuple):
 
 
 class Group(NamedTuple):
-    """Dead letters of one trouble. `example` is the error of one of them, as it is."""
+    """Dead letters with the same cause. `example` is the unchanged error of one of them."""
 
     id: str
     type: str
@@ -49,7 +49,7 @@ class Group(NamedTuple):
 
 
 def pattern(error: str | None) -> str:
-    """Return an error without what differs from event to event: ids, times, numbers."""
+    """Return an error with ids, times and numbers replaced by placeholders."""
     text = (error or "")[:_LOOKED_AT_CHARS]
     for part, stand_in in _PARTS:
         text = part.sub(stand_in, text)
@@ -58,13 +58,13 @@ def pattern(error: str | None) -> str:
 
 
 def fingerprint(event_type: str, error: str | None) -> str:
-    """Return a short name for a trouble, the same in every process and release."""
+    """Return a short id of a cause, the same in every process and release."""
     text = f"{event_type}\x00{pattern(error)}"
     return md5(text.encode(errors="replace"), usedforsecurity=False).hexdigest()[:DIGITS]
 
 
 def group(dead_causes: Iterable[DeadCause]) -> list[Group]:
-    """Put causes of one fingerprint together, the most frequent first."""
+    """Merge causes with the same fingerprint, most frequent first."""
     found: dict[str, Group] = {}
     for cause in dead_causes:
         name = fingerprint(cause.type, cause.error)

@@ -1,4 +1,4 @@
-"""What a look at a database or a broker finds that an operator should know."""
+"""Findings of the doctor about a database or a broker."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ Level = Literal["error", "warning", "info"]
 
 
 class Finding(NamedTuple):
-    """Something about a database or a broker: what it is, why it matters here, and what to do.
+    """A finding about a database or a broker: the problem, why it matters, and the fix.
 
-    level   error: a promise does not hold, or nothing will work; warning: it may hurt one day or
-            slows things down; info: good to know
+    level   error: a guarantee does not hold, or nothing works; warning: a risk, or reduced
+            performance; info: for information
     """
 
     level: Level

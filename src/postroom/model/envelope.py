@@ -1,7 +1,7 @@
-"""What travels beside the payload: the headers of a message, the same for every broker.
+"""The headers of a message, the same for every broker.
 
-A consumer in any language reads them as text. Names of ours begin with `postroom-`; the user's own
-headers, `traceparent` among them, go beside them unchanged.
+All values are text, readable in any language. postroom's names begin with `postroom-`; the
+application's headers, such as `traceparent`, are sent unchanged beside them.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _LONE = re.compile(r"[\ud800-\udfff]")
 
 
 def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
-    """Return the headers of an event, ours first; what it does not have is left out.
+    """Return the headers of an event, postroom's first; absent values are left out.
 
-    Raises EventError for what no message can hold. `add` checks it all, but a row may come from a
-    trigger, from a script, or from another language.
+    Raises EventError for values that a message cannot carry. `add` validates them, but a row may
+    also be written by a trigger, a script, or another language.
     """
     headers = [
         (ID, record.id),
@@ -55,7 +55,7 @@ def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
         headers.append((CORRELATION_ID, record.correlation_id))
     if record.causation_json is not None:
         headers.append((CAUSATION_PATH, record.causation_json))
-    if record.kseq is not None:  # the outbox' id with it: a restored database counts afresh
+    if record.kseq is not None:  # with the outbox's id: a restored database restarts its numbers
         headers += [(KSEQ, str(record.kseq)), (OUTBOX, outbox_id)]
     if record.headers_json is not None:
         headers.extend(_own(record.headers_json))
@@ -63,7 +63,7 @@ def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
 
 
 class Envelope(NamedTuple):
-    """Our headers, read back. What was not sent, or makes no sense, is None."""
+    """postroom's headers of a message. Missing or invalid values are None."""
 
     id: str | None
     type: str | None
@@ -77,11 +77,11 @@ class Envelope(NamedTuple):
     occurred_us: int | None
     kseq: int | None
     outbox: str | None
-    headers: Mapping[str, str]  # the user's own
+    headers: Mapping[str, str]  # the application's
 
 
 def read_headers(headers: Mapping[str, str]) -> Envelope:
-    """Read the headers of a message, whoever sent it; never raises."""
+    """Read the headers of a message from any sender; never raises."""
     return Envelope(
         headers.get(ID),
         headers.get(TYPE),
@@ -101,33 +101,33 @@ def read_headers(headers: Mapping[str, str]) -> Envelope:
 
 @lru_cache(1_000)
 def _kind(kind: str, content_type: str, schema_version: int) -> tuple[tuple[str, str], ...]:
-    """Return what an event's kind says in headers. Most events share theirs with others."""
+    """Return the headers of an event kind; cached, as most events share them."""
     return (TYPE, kind), (CONTENT_TYPE, content_type), (SCHEMA_VERSION, str(schema_version))
 
 
 def _own(text: str) -> ItemsView[str, str]:
-    """Return the user's own headers, or say what is wrong with them."""
+    """Return the application's headers; raises EventError if they are invalid."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise EventError("headers", "must be an object of JSON, text by name")
+        raise EventError("headers", "must be a JSON object of text values")
     for name, value in found.items():
         if not isinstance(value, str):
-            raise EventError("headers", f"must be text; {name!r} is {type(value).__name__}")
+            raise EventError("headers", f"must be text, but {name!r} is {type(value).__name__}")
     if "\\ud" in text.lower() and _LONE.search("".join([*found, *found.values()])):
-        raise EventError("headers", "hold half of a character (a lone surrogate)")
+        raise EventError("headers", "contain a lone surrogate and are not valid Unicode")
     return found.items()
 
 
 def _written(microseconds: int) -> str:
-    """Return an instant in ISO 8601. Most events share their second with others: it is kept."""
+    """Return a time in ISO 8601. Seconds are cached, as many events share them."""
     seconds, rest = divmod(microseconds, 1_000_000)
     try:
         text = _second(seconds)
     except OverflowError:
-        said = f"cannot be written: it is {seconds} seconds after 1970"
+        said = f"must be within the years 1 to 9999; it is {seconds} seconds after 1970"
         raise EventError("occurred_at", said) from None
     return f"{text}.{rest:06}+00:00" if rest else f"{text}+00:00"
 
@@ -161,5 +161,5 @@ def _steps(text: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _is_text(part: object) -> bool:
-    """Say whether a database takes it; JSON can spell a lone surrogate, and a NUL."""
+    """Return whether a database accepts the text; JSON can contain lone surrogates and NUL."""
     return isinstance(part, str) and "\x00" not in part and _LONE.search(part) is None

@@ -1,8 +1,8 @@
-"""Messages of foreign senders under the names of `postroom.model.envelope`.
+"""Translates messages of foreign senders to the headers of `postroom.model.envelope`.
 
-A CloudEvent, in binary or in structured mode, and headers that an option names (as Debezium's
-outbox router sends them) say what our own headers say. They are translated once, when a message
-comes in: from then on every message looks like one of ours. A header of ours always wins.
+CloudEvents, in binary and structured mode, and headers named by an option (as sent by Debezium's
+outbox router) carry the same facts as postroom's headers. They are translated once, on arrival.
+postroom's own headers take precedence.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NAMES = {
 
 
 class Names(NamedTuple):
-    """The headers in which foreign senders put an id and a type; empty: none."""
+    """The headers in which foreign senders put id and type; empty: no such header."""
 
     id: str = ""
     type: str = ""
@@ -49,7 +49,7 @@ NO_NAMES = Names()
 
 
 def translate(message: Incoming, names: Names = NO_NAMES) -> Incoming:
-    """Return the message under our names. Never raises: what is wrong is told in `problem`."""
+    """Return the message with postroom's headers. Never raises: errors go to `problem`."""
     headers = message.headers
     if message.problem or not headers:
         return message
@@ -64,15 +64,15 @@ def translate(message: Incoming, names: Names = NO_NAMES) -> Incoming:
 
 
 def cloud_id(source: str, event_id: str) -> str:
-    """Return what a CloudEvent is known by: the pair is unique, its id alone is not.
+    """Return the id of a CloudEvent: source and id together are unique, the id alone is not.
 
-    A source is a URI reference, and has no space.
+    A source is a URI reference and contains no space.
     """
     return f"{source.replace(' ', '%20')} {event_id}" if source else event_id
 
 
 def _named(headers: Mapping[str, str], names: Names) -> dict[str, str]:
-    """Return what the headers that an option names say, under our names."""
+    """Return the values of the headers that options name, under postroom's names."""
     found: dict[str, str] = {}
     for name, ours in ((names.id, ID), (names.type, TYPE)):
         if name and headers.get(name):
@@ -81,7 +81,7 @@ def _named(headers: Mapping[str, str], names: Names) -> dict[str, str]:
 
 
 def _binary(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the attributes of a CloudEvent in binary mode; empty if it is none."""
+    """Return the attributes of a CloudEvent in binary mode; empty for other messages."""
     found: dict[str, str] = {}
     for name, value in headers.items():
         for prefix in _PREFIXES:
@@ -91,10 +91,10 @@ def _binary(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def _translated(attributes: Mapping[str, str], message: Incoming) -> dict[str, str]:
-    """Return the attributes under our names."""
+    """Return the attributes under postroom's names."""
     found = {ours: attributes[name] for name, ours in _NAMES.items() if attributes.get(name)}
     found[ID] = cloud_id(attributes.get("source", ""), attributes["id"])
-    if message.key is not None:  # the broker's own orders the messages
+    if message.key is not None:  # the broker's key determines the order
         found.pop(KEY, None)
     return found
 
@@ -103,13 +103,13 @@ def _structured(message: Incoming, kind: str) -> Incoming:
     media_type = kind.partition(";")[0].strip().lower()
     if media_type != f"{_STRUCTURED}+json":
         return message._replace(
-            problem=f"a CloudEvent as {media_type} cannot be read; {_STRUCTURED}+json can"
+            problem=f"CloudEvents as {media_type} are not supported; send {_STRUCTURED}+json"
         )
     try:
         attributes, data = _members(message.body.decode("utf-8-sig"))
         body, content_type = _content(attributes, data)
     except (ValueError, RecursionError, TypeError) as error:
-        return message._replace(problem=f"{media_type} says it is a CloudEvent: {error}")
+        return message._replace(problem=f"not a valid CloudEvent ({media_type}): {error}")
     attributes["datacontenttype"] = content_type
     said = _translated(attributes, message)
     known = {f"ce_{name}": value for name, value in attributes.items()}
@@ -118,20 +118,20 @@ def _structured(message: Incoming, kind: str) -> Incoming:
 
 
 def _members(text: str) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the attributes of a structured event as text, and its data as it is written.
+    """Return the attributes of a structured event as text, and its data verbatim.
 
-    The data is not decoded and encoded again: numbers stay as their sender wrote them.
+    The data is not decoded and encoded again: numbers keep the sender's notation.
     """
     decoder, attributes, data = JSONDecoder(), dict[str, str](), dict[str, Any]()
     place = _after(text, 0)
     if text[place : place + 1] != "{":
-        raise ValueError("it is no object of JSON")
+        raise ValueError("not a JSON object")
     place = _after(text, place + 1)
     while text[place : place + 1] != "}":
         name, place = decoder.raw_decode(text, place)
         place = _after(text, place)
         if not isinstance(name, str) or text[place : place + 1] != ":":
-            raise ValueError(f"a name and a colon were expected at character {place}")
+            raise ValueError(f"expected a name and a colon at character {place}")
         start = _after(text, place + 1)
         value, place = decoder.raw_decode(text, start)
         if name in ("data", "data_base64"):
@@ -142,14 +142,14 @@ def _members(text: str) -> tuple[dict[str, str], dict[str, Any]]:
         if text[place : place + 1] == ",":
             place = _after(text, place + 1)
         elif text[place : place + 1] != "}":
-            raise ValueError(f"a comma was expected at character {place}")
+            raise ValueError(f"expected a comma at character {place}")
     if not attributes.get("id") or not attributes.get("source") or not attributes.get("type"):
         raise ValueError("id, source or type is missing")
     return attributes, data
 
 
 def _content(attributes: Mapping[str, str], data: Mapping[str, Any]) -> tuple[bytes, str]:
-    """Return the body that the same event has in binary mode, and its media type."""
+    """Return the body of the event in binary mode, and its media type."""
     said = attributes.get("datacontenttype", "")
     if data.get("data_base64") is not None:
         return b64decode(data["data_base64"], validate=True), said or "application/octet-stream"
@@ -163,7 +163,7 @@ def _content(attributes: Mapping[str, str], data: Mapping[str, Any]) -> tuple[by
 
 
 def _after(text: str, place: int) -> int:
-    """Return the place of the next character that is no white space."""
+    """Return the position of the next character that is not white space."""
     while text[place : place + 1] in (" ", "\t", "\n", "\r"):
         place += 1
     return place

@@ -1,4 +1,4 @@
-"""A message as it came in, before postroom has read it."""
+"""A received message, before postroom has parsed it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 TOMBSTONE = "kafka-tombstone"
-"""A header of a record whose value is null: its body is empty, and was none."""
+"""Header that marks a record whose value is null; its body is empty."""
 
 
 class Incoming(NamedTuple):
-    """A message as it came in, the same for every broker.
+    """A received message, the same for every broker.
 
-    topic       a Kafka topic, a routing key of RabbitMQ
-    key         the broker's message key, where it has one
-    headers     text by name, the broker's own properties among them under the names of
+    topic       Kafka topic, or RabbitMQ routing key
+    key         the broker's message key, if any
+    headers     text by name, including the broker's properties under the names of
                 `postroom.model.envelope`
-    offset      the place in the broker's log, unique and stable, where there is one
-    problem     why it cannot be handled, if something of it could not be read: it becomes a dead
-                letter with whatever there is
+    offset      unique and stable position in the broker's log, if any
+    problem     why the message cannot be handled, if a part of it could not be read: it becomes a
+                dead letter with the readable parts
     """
 
     topic: str

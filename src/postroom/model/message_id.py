@@ -1,11 +1,11 @@
-"""Which message is it? The id by which an inbox knows a message again (S5.5).
+"""The id by which an inbox recognises a message.
 
-The sender's own id is the best: the header `postroom-id`, which `foreign_messages` also fills from
-a CloudEvent or a header that an option names, or the broker's property. Without one the document
-asks for sha256 over `routing_key:body`; on Kafka the key of the record counts as well. That id
-drops a genuine second message with the same body, two coffees ordered one after the other, so it
-can be replaced: `reject` makes a dead letter of a message without an id, and `offset` uses its
-place in Kafka's log, which knows a redelivery again but not a copy that its sender sent twice.
+The sender's id is the best: the header `postroom-id`, which `foreign_messages` also fills from a
+CloudEvent or a header that an option names, or the broker's property. Without one, `hash` uses
+sha256 over `routing_key:body`, on Kafka including the record's key. That id treats a second message
+with the same body (two identical orders) as a duplicate. Alternatives are `reject`, which turns a
+message without an id into a dead letter, and `offset`, which uses the position in Kafka's log: it
+recognises redeliveries, but not a copy that the sender sent twice.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MissingId = Literal["hash", "reject", "offset"]
 
 
 class MessageId(NamedTuple):
-    """An id, and whether it was made here from the body."""
+    """An id, and whether it was derived from the body."""
 
     text: str
     hashed: bool = False
@@ -37,7 +37,7 @@ def hash_id(topic: str, body: bytes) -> str:
 def record_hash(message: Incoming) -> str:
     """Return sha256 over topic, key and body of a record in a log, in hexadecimal.
 
-    A compacted topic holds one body under many keys, and a tombstone for each of them.
+    A compacted topic contains the same body, or tombstones, under many keys.
     """
     digest = sha256(b"record")
     is_tombstone = TOMBSTONE in message.headers
@@ -66,12 +66,12 @@ def identify(
             return MessageId(hash_id(message.topic, message.body), hashed=True)
         case _:
             raise EventError(
-                "id", "is missing: the sender gave the message none, and missing_id='reject'"
+                "id", "is missing, and missing_id='reject'. Set an id at the sender, or use 'hash'"
             )
 
 
 def media_type(envelope: Envelope, body: bytes) -> str:
-    """Return the media type without parameters; guessed from the body if nobody said."""
+    """Return the media type without parameters; guessed from the body if it is missing."""
     said = (envelope.content_type or "").partition(";")[0].strip().lower()
     if said:
         is_json = said == "application/json" or said.endswith("+json")
@@ -80,7 +80,7 @@ def media_type(envelope: Envelope, body: bytes) -> str:
 
 
 def _fit(text: str) -> str:
-    """Return an id as it is, if an inbox can keep it; else a hash of it."""
+    """Return the id, or its hash if an inbox cannot store it."""
     try:
         check_text("id", text, MAX_NAME_BYTES)
     except TextError:

@@ -1,4 +1,4 @@
-"""Names that are unknown, and the one that was probably meant."""
+"""Messages about unknown names, with a suggestion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Return a sentence about an unknown name: the nearest known one, and all of them."""
+    """Return a message about an unknown name: the nearest known name, and all known names."""
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else "."

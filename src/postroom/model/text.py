@@ -11,7 +11,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 class TextError(ValueError):
-    """A text that cannot be stored. The caller turns it into an error of its own subject.
+    """A text that cannot be stored. The caller converts it to its own error type.
 
     what, problem   the subject and the predicate of the message
     limit           the bound that was exceeded, in bytes
@@ -25,10 +25,7 @@ class TextError(ValueError):
 
 
 def check_text(what: str, value: object, limit: int) -> None:
-    """Refuse what is not text, is empty, too long, not Unicode, or holds control characters.
-
-    Raises TextError.
-    """
+    """Raise TextError unless it is valid, non-empty text without control characters."""
     if not isinstance(value, str):
         raise TextError(what, f"must be text, not {type(value).__name__}; use str(...)")
     if not value:

@@ -1,9 +1,9 @@
-"""Rows that cannot become a record: written by hand, by another program, or damaged.
+"""Rows that cannot be converted to a record: written by hand, by another program, or damaged.
 
-One such row costs one event, never a batch. A store hands it to the relay as a `FlawedRecord`,
-which says what is wrong with it and has harmless values in the fields that are not usable. The
-relay does not publish it: it is rejected at its turn, and so becomes a dead letter, or blocks its
-key where the retry policy or strict order asks for that.
+Such a row affects one event, never a batch. A store returns it to the relay as a `FlawedRecord`,
+which names the problem and has placeholders in the unusable fields. The relay does not publish it
+but rejects it in its turn: it becomes a dead letter, or blocks its key if the retry policy or
+strict order requires that.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from postroom.model.clock import MAX_MICROSECONDS, MIN_MICROSECONDS
 from postroom.record import Record, State, short_error
 
 MAX_ATTEMPTS = 1_000_000
-"""No retry policy comes this far: a larger number was not written by a relay."""
+"""Above the attempts of any retry policy: a relay did not write a larger number."""
 
 _SHOWN_CHARS = 80
 _STATES = frozenset(str(state) for state in State)
@@ -26,20 +26,20 @@ _STATES = frozenset(str(state) for state in State)
 TYPES: Mapping[str, tuple[type, ...]] = {
     name: get_args(hint) or (hint,) for name, hint in get_type_hints(Record).items()
 }
-"""What each field of a Record may be."""
+"""The types of a Record's fields."""
 _USUAL: Mapping[tuple[type, ...], Any] = {(int,): 0, (str,): "", (bytes,): b""}
 
-_sound: set[tuple[type, ...]] = set()  # combinations of types that were found right before
+_sound: set[tuple[type, ...]] = set()  # combinations of types that are known to be valid
 
 
 class Undecodable(str):
-    """Text of a row that is not UTF-8, its bytes escaped."""
+    """Text of a row that is not UTF-8, with its bytes escaped."""
 
     __slots__ = ()
 
 
 def decode(stored: bytes) -> str:
-    """Decode a text of a row; what is not UTF-8 can still be shown, but not sent."""
+    """Decode a text of a row; text that is not UTF-8 can be shown but not sent."""
     try:
         return stored.decode()
     except UnicodeDecodeError:
@@ -47,13 +47,13 @@ def decode(stored: bytes) -> str:
 
 
 class FlawedRecord(Record):
-    """A row that cannot become a record. `seq`, `lane` and `key_hash` are those of the row."""
+    """A row that is not a valid record. `seq`, `lane` and `key_hash` are those of the row."""
 
     _flaw: str
 
     @property
     def flaw(self) -> str:
-        """What is wrong with the row, for its last error and for people."""
+        """The problem with the row, for `last_error` and the CLI."""
         return self._flaw
 
     def _replace(self, **changes: Any) -> FlawedRecord:
@@ -61,12 +61,12 @@ class FlawedRecord(Record):
 
 
 def to_records(rows: Iterable[Sequence[Any]]) -> list[Record]:
-    """Make a record of each row, whose columns are in the order of Record's fields."""
+    """Convert rows to records; columns are in the order of Record's fields."""
     return list(map(to_record, rows))
 
 
 def to_record(row: Sequence[Any]) -> Record:
-    """Make a record of a row; a FlawedRecord if it cannot be one."""
+    """Convert a row to a record, or to a FlawedRecord if it is not valid."""
     types = tuple(map(type, row))
     if types in _sound or _note_sound(types):
         record: Record = tuple.__new__(Record, row)  # Record._make without its Python frame
@@ -75,26 +75,28 @@ def to_record(row: Sequence[Any]) -> Record:
             return record
     else:
         problem = next(filter(None, starmap(_wrong_type, zip(TYPES, row, strict=True))))
-    return _flawed(map(_usable, TYPES, row), short_error(f"the stored row is no event: {problem}"))
+    return _flawed(
+        map(_usable, TYPES, row), short_error(f"the stored row is not an event: {problem}")
+    )
 
 
 def with_flaw(record: Record, flaw: str) -> FlawedRecord:
-    """Return a record for people of something that is no event, and says why."""
+    """Return a displayable record of something that is not an event, with the reason."""
     return _flawed(record, flaw)
 
 
 def refuse_to_skip(event_id: str, row: Sequence[Any]) -> None:
-    """Raise NotFoundError if the marker in the place of this row could not be sent either.
+    """Raise NotFoundError if the marker for this row could not be sent either.
 
-    It keeps what the row says of its key, topic and headers; the rest is its own.
+    The marker copies key, topic and headers of the row; its other fields are its own.
     """
     own = {"type": "", "payload": b"", "content_type": "", "schema_version": 1, "occurred_us": 0}
     own |= {"state": "pending", "attempts": 0, "next_attempt_us": None, "last_error": None}
     marker = to_record([own.get(name, value) for name, value in zip(TYPES, row, strict=True)])
     if marker.flaw is not None:
         raise NotFoundError(
-            f"event {event_id!r} cannot be skipped as it is: {marker.flaw}. Correct the row, or "
-            "bury it: strict consumers then wait for its number"
+            f"event {event_id!r} cannot be skipped: {marker.flaw}. Correct the row, or bury it "
+            "(strict consumers then wait for its number)"
         )
 
 
@@ -114,7 +116,7 @@ def _note_sound(types: tuple[type, ...]) -> bool:
 
 
 def _problem(record: Record) -> str | None:
-    """Return what is wrong with the values of a row whose types are right."""
+    """Return the problem with the values of a row whose types are valid."""
     if not (
         MIN_MICROSECONDS <= record.occurred_us <= MAX_MICROSECONDS
         and MIN_MICROSECONDS <= record.created_us <= MAX_MICROSECONDS
@@ -150,9 +152,9 @@ def _wrong_type(name: str, value: Any) -> str | None:
 def _wrong_value(name: str, value: Any) -> str | None:
     if name.endswith("_us") and value is not None:
         if value > MAX_MICROSECONDS:
-            return f"{_column(name)} lies after the year 9999"
+            return f"{_column(name)} is after the year 9999"
         if value < MIN_MICROSECONDS:
-            return f"{_column(name)} lies before the year 1"
+            return f"{_column(name)} is before the year 1"
     if name == "attempts" and not 0 <= value < MAX_ATTEMPTS:
         return f"attempts is {_short(value)}"
     if name == "state" and value not in _STATES:
@@ -201,7 +203,7 @@ def _is_path(value: Any) -> bool:
 
 
 def _column(name: str) -> str:
-    """Return the name that people know: that of the column."""
+    """Return the name of a field's column."""
     return {"headers_json": "headers", "causation_json": "causation_path"}.get(
         name, name.removesuffix("_us") + "_at" if name.endswith("_us") else name
     )

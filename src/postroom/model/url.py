@@ -1,4 +1,4 @@
-"""URLs that name stores and brokers. Printing one never shows its secrets."""
+"""URLs of stores, brokers and sources. Printing one never shows its secrets."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Host(NamedTuple):
 class Url:
     """A parsed URL: `scheme[+driver]://user:password@host:port,host:port/path?option=value`.
 
-    What follows the scheme without `//` is the path: `handlers:shop.app:handlers`, `memory:`.
-    Values are decoded (%40 → @). `str` and `repr` mask secrets; `reveal` gives the text as it was.
+    Without `//`, the part after the scheme is the path: `handlers:shop.app:handlers`, `memory:`.
+    Values are decoded (%40 → @). `str` and `repr` mask secrets; `reveal` returns the original text.
     """
 
     __slots__ = (
@@ -68,17 +68,19 @@ class Url:
 
     @classmethod
     def parse(cls, text: str | Url) -> Url:
-        """Read a URL. Raises ConfigError, whose message holds no part that may be secret."""
+        """Parse a URL. Raises ConfigError, whose message never contains secret parts."""
         if isinstance(text, Url):
             return text
         if not isinstance(text, str):
-            raise ConfigError(f"a URL is text, not {type(text).__name__}")
+            raise ConfigError(f"a URL must be text, not {type(text).__name__}")
         shape = _SHAPE.fullmatch(text)
         if shape is None:
             if _BAD.search(text):
-                raise ConfigError(f"a URL holds no spaces or control characters. {_ENCODE_HINT}")
+                raise ConfigError(
+                    f"a URL must not contain spaces or control characters. {_ENCODE_HINT}"
+                )
             raise ConfigError(
-                "not a URL: it does not begin with a scheme, as in sqlite:///app.db or "
+                "not a URL: the scheme is missing; expected something like sqlite:///app.db or "
                 "kafka://localhost:9092"
             )
         self = cls.__new__(cls)
@@ -92,12 +94,12 @@ class Url:
 
     def _read(self, rest: str) -> None:
         if _BAD.search(rest):
-            raise self._error(f"holds a space or a control character. {_ENCODE_HINT}")
+            raise self._error(f"contains a space or a control character. {_ENCODE_HINT}")
         if "#" in rest:
-            raise self._error(f"holds a #. {_ENCODE_HINT}")
+            raise self._error(f"contains a #. {_ENCODE_HINT}")
         body, mark, query = rest.partition("?")
-        if "@" in body and not body.startswith("//"):  # `user:password@host`: it is not repeated
-            raise ConfigError("not a URL: it begins with no scheme, as postgresql://… does")
+        if "@" in body and not body.startswith("//"):  # `user:password@host`: not repeated
+            raise ConfigError("not a URL: the scheme is missing; expected postgresql://…")
         authority, slash, path = "", "", body
         if body.startswith("//"):
             authority, slash, path = body[2:].partition("/")
@@ -106,9 +108,9 @@ class Url:
         self.user = self._decode(user) if at and user else None
         self.password = self._decode(password) if colon else None
         names = [part.partition("=")[0] for part in query.split("&")]
-        may_be_cut = colon if at else ":" in authority  # a raw / or ? has ended the authority early
+        may_be_cut = colon if at else ":" in authority  # a raw / or ? ended the authority early
         if "@" in userinfo or (may_be_cut and "@" in path + "".join(names)):
-            raise self._error(f"it cannot be told where its password ends. {_ENCODE_HINT}")
+            raise self._error(f"cannot tell where the password ends. {_ENCODE_HINT}")
         self.hosts = tuple(self._host(part) for part in hosts.split(",")) if hosts else ()
         self.path = self._decode(slash + path)
         shown = f"{user}{':' + MASK if colon else ''}{at}{hosts}"
@@ -125,17 +127,17 @@ class Url:
         if text.startswith("["):  # IPv6
             name, bracket, port = text[1:].partition("]")
             if not bracket or (port and not port.startswith(":")):
-                raise self._error("holds an IPv6 address without its closing bracket")
+                raise self._error("contains an IPv6 address without its closing bracket")
             port = port[1:]
         else:
             name, _, port = text.partition(":")
         if not name:
-            raise self._error("one of its hosts is empty")
+            raise self._error("contains an empty host")
         if not port:
             return Host(self._decode(name))
         if not (_is_number(port) and 0 < int(port) < 65_536):
-            # The port is not shown: it is part of the password when that holds a raw `/`.
-            raise self._error(f"a port is a number from 1 to 65535. {_ENCODE_HINT}")
+            # The port is not shown: it is part of the password if that contains a raw `/`.
+            raise self._error(f"a port must be a number from 1 to 65535. {_ENCODE_HINT}")
         return Host(self._decode(name), int(port))
 
     def _decode(self, text: str) -> str:
@@ -144,7 +146,7 @@ class Url:
         except UnicodeDecodeError:
             decoded = "\x00"
         if "\x00" in decoded:
-            raise self._error("holds a %-code that is no text in UTF-8")
+            raise self._error("contains a %-code that is not UTF-8 text")
         return decoded
 
     def _error(self, problem: str) -> ConfigError:
@@ -170,24 +172,24 @@ class Url:
         """Return the file of `sqlite:///relative.db` or `sqlite:////absolute.db`."""
         if self.hosts or self.user:
             raise self._error(
-                f"a file needs three slashes, {self.scheme}:///relative.db, or four, "
-                f"{self.scheme}:////absolute.db"
+                f"a relative file needs three slashes, {self.scheme}:///relative.db, an absolute "
+                f"one four, {self.scheme}:////absolute.db"
             )
         name = self.database
         if not name:
             raise self._error(f"the file is missing: {self.scheme}:///app.db")
         if name.startswith((":memory:", "file:")):
             raise self._error(
-                f"{name.split('?')[0]!r} will not do: each connection would see another database. "
-                "Name a file, or use memory: for a store within one process"
+                f"{name.split('?')[0]!r} is not supported: every connection would get its own "
+                "database. Use a file, or memory: for a store within one process"
             )
         return name
 
     def options(self, known: Mapping[str, Callable[[str], T]]) -> dict[str, T]:
-        """Return the options that are given, each read by its converter.
+        """Return the options of the URL, each parsed by its converter.
 
-        Raises ConfigError for an unknown option, one given twice, and a value that its converter
-        refuses with ValueError; the message of that error says what is expected.
+        Raises ConfigError for an unknown option, an option given twice, and a value for which the
+        converter raises ValueError; the message of that error names the expected value.
         """
         found: dict[str, T] = {}
         for name, text in self.query:
@@ -198,7 +200,7 @@ class Url:
                 raise self._error(f"option {name!r} is given twice")
             try:
                 found[name] = convert(text)
-            except ConfigError as error:  # a check that has its own words
+            except ConfigError as error:  # a check with its own message
                 problem = self._error(f"option {name!r}: {error}")
             except ValueError as error:
                 expected = _EXPECTED.get(convert) or str(error)
@@ -206,12 +208,12 @@ class Url:
                 problem = self._error(f"option {name!r} must be {expected}, not {shown}")
             else:
                 continue
-            raise problem  # outside of `except`: the cause would show the value
+            raise problem  # outside of `except`: the cause would contain the value
         return found
 
     # -- as text ------------------------------------------------------------------------------
     def reveal(self) -> str:
-        """Return the text as it was given, secrets included."""
+        """Return the original text, including secrets."""
         return self._text
 
     def __str__(self) -> str:
@@ -228,7 +230,7 @@ class Url:
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Say whether an option must not be printed."""
+    """Return whether an option must not be printed."""
     return bool(_SECRET.search(name) or _HOLDS_SECRET.search(value))
 
 
@@ -241,7 +243,7 @@ def whole_number(text: str) -> int:
 
 
 def _is_number(text: str) -> bool:
-    """Say whether it is digits, and no more of them than anything here could hold."""
+    """Return whether a text is digits only, and short enough for a 64-bit integer."""
     return text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
 
 
@@ -257,7 +259,7 @@ def seconds(text: str) -> float:
 
 
 def boolean(text: str) -> bool:
-    """Yes or no: true, false, and the usual other words for them."""
+    """True or false, and the usual synonyms."""
     if text.lower() in ("true", "yes", "on", "1"):
         return True
     if text.lower() in ("false", "no", "off", "0"):
