@@ -23,7 +23,7 @@ BOUNDS = {
     "so many, so long, so often": (r"\b[Ss]o\s+(?:many|long|often)\b", 87),
     "is away": (r"\b(?:is|are|was|were|be|been)\s+away\b", 65),
     "bears a repeat": (r"\bbears?\s+(?:a\s+)?repeats?\b", 10),
-    "is no, is none": (r"\b(?:is|are)\s+(?:no|none)\b(?!\s+longer)", 129),
+    "is no, is none": (r"(?<![Tt]here )\b(?:is|are)\s+(?:no|none)\b(?!\s+longer)", 129),
     "by itself, of its own": (
         r"\bby\s+(?:itself|themselves|himself)\b|\bof\s+(?:its|their|his)\s+own\b",
         239,
@@ -82,7 +82,7 @@ def test_requirement_ids_are_on_their_own_page():
         ("What …, as a subject", "# What was found\n\nWhat is it? Somewhat what it was.", 0),
         ("so many, so long, so often", "so many, so\nlong; so that many", 2),
         ("by itself, of its own", "by\nitself, of their own, itself", 2),
-        ("is no, is none", "It is no text, and is no longer here.", 1),
+        ("is no, is none", "It is no text, and is no longer here. There is no cursor.", 1),
         ("whoever, who, he", "whoever, the server", 1),
     ],
 )

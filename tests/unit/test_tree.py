@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,16 @@ def test_the_tree_shows_all_modules_and_packages():
     tree = tree_of((ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
     assert set(tree) == there
     assert [path for path, phrase in tree.items() if not phrase] == ["tests/", "docs/"]
+
+
+def test_the_layers_of_the_architecture_are_those_of_the_import_linter():
+    page = (ROOT / "docs/explanation/architecture.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"flowchart TB\n(.*?)```", page, re.DOTALL)
+    shown = [set(label.split(" · ")) for label in re.findall(r'\["(.*?)"\]', block)]
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contract = settings["tool"]["importlinter"]["contracts"][0]
+    layers = [set(re.findall(r"postroom\.(\w+)", layer)) for layer in contract["layers"]]
+    assert shown == layers
 
 
 # -- paths on pages ---------------------------------------------------------------------------

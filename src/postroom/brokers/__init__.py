@@ -1,7 +1,7 @@
 """Brokers: destinations that a relay publishes to, behind the port `postroom.broker`.
 
 kafka        Apache Kafka, by confluent-kafka
-rabbitmq     RabbitMQ, by aio-pika
+rabbitmq     RabbitMQ, by aiormq (of aio-pika)
 memory       topics in memory with faults on demand, and a broker that drops everything
 cloudevents  an event as a CloudEvent, for the brokers that send them
 

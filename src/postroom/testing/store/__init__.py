@@ -4,7 +4,7 @@ suite            StoreContract and the life of a store: open, close, migrate
 write            events as they are written; read: which of them a read returns, and in which order
 port             what a store says of itself, and pruning of its inbox
 lanes            leases, members, clocks and the fence
-settle           outcomes; `set_back` names events by number and id, `claims` misses lost effects
+settle           outcomes; `set_back`: an event is its number and its id; `claims`: lost effects
 blocks           failed events and their keys
 operations       what operators ask; `audit` the audit log and the causes of dead letters
 unreadable_rows, strays    rows that others have written or damaged cost one event each
