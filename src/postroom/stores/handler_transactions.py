@@ -1,4 +1,4 @@
-"""What the stores' lenders have in common: a handler may use a transaction, not end it."""
+"""Common part of the stores' handler transactions: a handler may use a transaction, not end it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _REFUSED = (
 
 @contextmanager
 def guarded(target: Any, *names: str) -> Iterator[None]:
-    """Refuse these methods of a connection while a handler has it."""
+    """Refuse these methods of a connection while a handler uses it."""
     for name in names:
         setattr(target, name, _refusal(name))
     try:

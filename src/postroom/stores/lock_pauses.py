@@ -1,4 +1,4 @@
-"""Pauses between attempts to get at rows that another transaction has locked."""
+"""Pauses between attempts to change rows that another transaction has locked."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _MOST_SECONDS = 5.0
 
 
 class Pauses:
-    """Growing pauses, until so many seconds have passed since the first attempt; five at most."""
+    """Growing pauses, five at most, within this many seconds of the first attempt."""
 
     def __init__(self, seconds: float) -> None:
         self._loop = asyncio.get_running_loop()
@@ -18,7 +18,7 @@ class Pauses:
         self._pause = _FIRST_SECONDS
 
     async def next(self) -> bool:
-        """Wait for the next attempt; False at once if it would come too late."""
+        """Wait for the next attempt; False at once if it would be too late."""
         if self._loop.time() + self._pause > self._until:
             return False
         await asyncio.sleep(self._pause)

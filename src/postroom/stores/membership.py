@@ -1,4 +1,4 @@
-"""Rows of members and leases as a Roster; a row that no relay has written is left out."""
+"""Converts rows of members and leases to a Membership; rows that no relay wrote are left out."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from postroom.store import Lease, Member, Membership
 def make_membership(
     members: Iterable[tuple[Any, ...]], leases: Iterable[tuple[Any, ...]]
 ) -> Membership:
-    """Return what a beat sees.
+    """Return the membership that a heartbeat reads.
 
-    members   (owner, healthy, name) of the live ones; one whose owner is no text is nobody
-    leases    (lane, owner, token, live); what is no lane is left out, and a lane whose token is no
+    members   (owner, healthy, name) of live members; one whose owner is not text is left out
+    leases    (lane, owner, token, live); an invalid lane is left out; a lane whose token is not a
               number is free: the next take gives it a new one
     """
     known: dict[int, Lease] = {}

@@ -21,13 +21,13 @@ class Migration(NamedTuple):
 
 @cache
 def load_queries(package: str, prefix: str) -> Mapping[str, str]:
-    """Return every statement of a store by its name, with the tables called by this prefix."""
+    """Return every statement of a store by name, with this table prefix."""
     return dict(_read_folder(package, "queries", prefix))
 
 
 @cache
 def load_migrations(package: str, prefix: str) -> tuple[Migration, ...]:
-    """Return the steps of a store's schema in their order."""
+    """Return the steps of a store's schema in order."""
     return tuple(
         Migration(int(name[:4]), name, text)
         for name, text in _read_folder(package, "migrations", prefix)
@@ -35,9 +35,9 @@ def load_migrations(package: str, prefix: str) -> tuple[Migration, ...]:
 
 
 def script_after(package: str, prefix: str, version: int) -> str:
-    """Return what the steps after a version say, for people who run SQL by hand.
+    """Return the SQL of the steps after a version, to be run by hand.
 
-    The last lines write down the new version, and the outbox' own id where there is none yet.
+    The last lines write the new version, and the outbox' own id if there is none yet.
     """
     steps = [step for step in load_migrations(package, prefix) if step.version > version]
     if not steps:

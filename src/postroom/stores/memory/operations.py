@@ -1,4 +1,4 @@
-"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+"""Operator commands: list, count, replay, bury, skip (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECOND = 1_000_000
 
 
 class Oversight:
-    """The part of the memory store that serves people."""
+    """The operator commands of the memory store."""
 
     def __init__(self, now_us: Callable[[], int]) -> None:
         self.now_us = now_us
@@ -31,7 +31,7 @@ class Oversight:
         return self._seq
 
     def changed(self) -> None:
-        """Wake who waits for a change."""
+        """Wake callers that wait for a change."""
 
     async def get(self, event_id: str) -> Record | None:
         seq = self.data.ids.get(event_id)

@@ -260,7 +260,7 @@ class MemoryStore(ContextManager, Oversight):
         }
 
     def fence(self, settlement: Settlement) -> set[int]:
-        """Return the lanes of the settlement that its owner holds right now, by these tokens."""
+        """Return the settlement's lanes that its owner holds now, with these tokens."""
         leases, now = self.data.lane_leases(settlement.stream), self.now_us()
         return {
             lane
@@ -274,7 +274,7 @@ class MemoryStore(ContextManager, Oversight):
         now, owned = self.now_us(), set(lanes)
         waiting = sorted((self.data.rows[seq] for seq in self.data.waiting[stream]), key=_due)
         mine = [stored for stored in waiting if stored.row.lane in owned]
-        rank, before = Counter[int](), dict[int, int]()  # one lane holds up no other
+        rank, before = Counter[int](), dict[int, int]()  # a lane holds up no other
         for stored in mine:
             before[stored.seq] = rank[stored.row.lane]
             rank[stored.row.lane] += 1
@@ -353,7 +353,9 @@ class MemoryStore(ContextManager, Oversight):
 
 
 def _is_live(row: LeaseRow | MemberRow, now: int) -> bool:
-    """Say whether its end lies ahead, but no further than a lease can be: the clock may be set."""
+    """Return whether it ends in the future, but within the longest lease: the clock may be
+    set back.
+    """
     return now < row.until_us <= now + 2 * row.length_us
 
 

@@ -94,7 +94,7 @@ class Tables:
         self._enter(stored)
 
     def find(self, record: Record) -> Stored | None:
-        """Return the row of this event; None if its number is another one's by now."""
+        """Return the row of this event; None if another event has its number now."""
         stored = self.rows.get(record.seq)
         if stored is None or stored.row.id != record.id:
             return None
@@ -119,8 +119,8 @@ class Tables:
         return self.leases[stream]
 
     def block(self, record: Record) -> None:
-        """Hold a key at this event, unless an earlier one holds it. A later one that held it until
-        now waits behind it: else the key would be open when this one ends, and overtake it.
+        """Block a key at this event, unless an earlier one blocks it. A later barrier moves behind
+        it; otherwise the key would be freed when this event ends, and overtake it.
         """
         name = (record.stream, record.key_hash)
         before = None if self.is_broken(*name) else self.blocks.get(name)
@@ -133,7 +133,7 @@ class Tables:
                 self.move(held, Stage.PARKED)
 
     def advance(self, stream: str, key_hash: bytes) -> None:
-        """Open the way for the next followers of a blocked key, or lift the block."""
+        """Let the next followers of a blocked key go on, or lift the block."""
         block = self.blocks.get((stream, key_hash))
         if block is None:
             return
@@ -166,7 +166,7 @@ class Tables:
         return [DeadCause(*name, len(at), min(at), max(at)) for name, at in died.items()]
 
     def is_broken(self, stream: str, key_hash: bytes) -> bool:
-        """Say whether the key is blocked by a barrier that is gone, over or parked (B4)."""
+        """Return whether the key is blocked by a barrier that is gone, finished or parked (B4)."""
         block = self.blocks.get((stream, key_hash))
         if block is None:
             return False
@@ -174,7 +174,7 @@ class Tables:
         return head is None or head.stage in (Stage.OVER, Stage.PARKED)
 
     def broken_blocks(self, stream: str, lanes: set[int]) -> list[bytes]:
-        """Return the keys in these lanes whose block is to be mended."""
+        """Return the keys in these lanes whose block needs repair."""
         return [
             key_hash
             for (of_stream, key_hash), block in self.blocks.items()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class MemoryTransaction:
-    """Rows written here are seen by nobody else before `commit`. Also an async context manager."""
+    """Rows written here are invisible to others before `commit`. Also an async context manager."""
 
     def __init__(self, store: MemoryStore) -> None:
         self._store = store
@@ -93,7 +93,7 @@ class MemoryTransaction:
         return [message for _, message in done[skip : skip + limit]]
 
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:
-        """Do it at once: nobody forgets in a transaction that could be rolled back."""
+        """Delete at once: pruning is never rolled back."""
         self.check()
         known = [(consumer, each) for each in ids if (consumer, each) in self._store.data.inbox_at]
         for name in known:
@@ -133,7 +133,7 @@ class MemoryTransaction:
         self.abort()
 
     def abort(self) -> None:
-        """Roll back, as a server does when the client has gone."""
+        """Roll back, as a server does when the client has disconnected."""
         if not self._over:
             self._over = True
             self._store.unlock(self._locked)

@@ -1,20 +1,20 @@
-"""Adopting an outbox table that another program has written: its rows move into ours.
+"""Adopts another program's outbox table: moves its rows into postroom's.
 
 The table has the columns id, event_id, aggregate_type, aggregate_id, event_type, payload (JSON),
 status (pending, sending, sent, failed), attempts, next_attempt_at, created_at and last_error.
 
-    stop the old dispatcher, start no relay → `await adopt(store, "outbox")`
-    → let writers use `outbox.add` → `await adopt(store, "outbox")` once more, for what came in
-    between → start relays
+  stop the old dispatcher, start no relay → `await adopt(store, "outbox")`
+  → let writers use `outbox.add` → `await adopt(store, "outbox")` once more, for rows written
+  in between → start relays
 
-Rows keep their ids, their order and their attempts, and by default their numbers too: the numbers
-of new events begin far above them, so that what is moved later still comes before them. That holds
-only while no relay sends: one that has sent a new event cannot send an older one before it. So
-`adopt` refuses to work while a relay serves the stream.
+Rows keep their ids, order and attempts, and by default their numbers too: the numbers of new events
+begin far above them, so that rows moved later still come before them. This holds only while no
+relay sends: a relay that has sent a new event cannot send an older one before it. `adopt` therefore
+refuses to work while a relay serves the stream.
 
 Every step moves some rows in one transaction, so that a row is in exactly one of the tables. It may
-be interrupted anywhere and run again. Another database needs statements of the same names
-(adopt_*.sql) and nothing else.
+be interrupted anywhere and run again. Another database needs only statements of the same names
+(adopt_*.sql).
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ _STEPS = ("adopt_pick", "adopt", "adopt_delete")
 _STATUS = "CAST(COALESCE(CONVERT(t.status USING utf8mb4), 'NULL') AS BINARY)"
 _STATES = ("pending", "failed", "done", "dead")
 _MEANINGS = {"pending": "pending", "sending": "pending", "sent": "done", "failed": "failed"}
-_NOBODY = "\x00"  # no status: a list in SQL has at least one value
+_NOBODY = "\x00"  # not a status: a list in SQL needs at least one value
 
 
 class Adoption(NamedTuple):
-    """How rows are taken over.
+    """The options of an adoption.
 
     table          the old table, `name` or `database.name`
-    stream, topic  where the events go from now on
-    statuses       what a status of the old table means: pending, failed, done or dead. Added to
-                   pending, sending (= pending), sent (= done) and failed; capitals do not count;
+    stream, topic  the new destination of the events
+    statuses       the meaning of the old table's statuses: pending, failed, done or dead. Added to
+                   pending, sending (= pending), sent (= done) and failed; case-insensitive;
                    NULL is the status of a row without one
-    max_attempts   failed rows that were tried so often become dead letters, others are tried again
-    sent           move sent rows too, as done ones; they are pruned after their time
-    keep_numbers   keep `id` as the place in the order; else they get new places at the end
-    room           so many numbers above the highest stay free for rows that come late
+    max_attempts   failed rows with this many attempts become dead letters, others are retried
+    sent           move sent rows too, as done; they are pruned as usual
+    keep_numbers   keep `id` as the position; otherwise rows get new positions at the end
+    room           how many numbers above the highest stay free for late rows
     time_zone      of the old table's DATETIMEs: an offset such as '+02:00', or 'SYSTEM'; by
-                   default that of the server's sessions. A TIMESTAMP knows its instant by itself
+                   default that of the server's sessions. TIMESTAMPs need none
     step           rows in one transaction
-    force          work although relays serve the stream: keys may be sent out of order
+    force          run although relays serve the stream: keys may be sent out of order
     """
 
     table: str
@@ -79,7 +79,7 @@ class Adoption(NamedTuple):
     force: bool = False
 
     def check(self) -> None:
-        """Refuse what makes no sense before anything is moved."""
+        """Refuse invalid options before anything is moved."""
         if not _NAME.fullmatch(self.table):
             raise ConfigError(f"table {self.table!r}: use letters, digits, _ and $")
         check_setting("stream", self.stream, MAX_STREAM_BYTES)
@@ -94,7 +94,7 @@ class Adoption(NamedTuple):
 
     @property
     def meanings(self) -> dict[str, str]:
-        """What each status means, by its name in small letters."""
+        """The meaning of each status, by its lower-case name."""
         return _MEANINGS | {name.lower(): state for name, state in self.statuses.items()}
 
     @property
@@ -116,9 +116,9 @@ async def adopt(
 ) -> Adopted:
     """Move the rows of an old table into the outbox; options are those of Adoption.
 
-    `on_moved` is told after each step how many rows it moved; what it raises ends the work between
-    two steps. Raises StoreError, with nothing lost, for a row that does not fit or a number that is
-    taken.
+    `on_moved` is called after each step with the number of rows; if it raises, the work ends
+    between two steps. Raises StoreError, with nothing lost, for a row that does not fit or a number
+    that is taken.
     """
     adoption = Adoption(table, **options)
     adoption.check()
@@ -137,13 +137,13 @@ async def adopt(
                 break
             on_moved(step)
             await _refuse_relays(session, adoption)
-        await _statuses(session, adoption)  # what was written meanwhile
+        await _statuses(session, adoption)  # rows written meanwhile
         ((left, _),) = await session.rows("adopt_left", parts=adoption.parts)
     return Adopted(moved, left)
 
 
 def adoption_sql(table: str, *, prefix: str, **options: Any) -> str:
-    """Return what a step runs, for people who want to read it first."""
+    """Return the SQL of a step, for review."""
     adoption = Adoption(table, **options)
     adoption.check()
     sql = load_queries(prefix)
@@ -188,7 +188,7 @@ async def _step(
 
 
 async def _refuse_relays(session: Session, adoption: Adoption) -> None:
-    """Refuse to put rows before what a relay may have sent already (G4)."""
+    """Refuse to put rows before events that a relay may have sent (G4)."""
     membership = await leases(session, adoption.stream)
     names = sorted({member.name or member.owner for member in membership.members})
     if names and not adoption.force:
@@ -200,9 +200,9 @@ async def _refuse_relays(session: Session, adoption: Adoption) -> None:
 
 
 async def _statuses(session: Session, adoption: Adoption) -> dict[str, tuple[str, ...]]:
-    """Return the statuses of the table by what they mean; refuse those that nobody has explained.
+    """Return the table's statuses by meaning; refuse unknown ones.
 
-    What is not sent would be published again as pending, and what is pending must not be lost.
+    Sent rows must not be published again as pending, and pending rows must not be lost.
     """
     meanings = adoption.meanings
     found = {
@@ -226,7 +226,7 @@ async def _statuses(session: Session, adoption: Adoption) -> dict[str, tuple[str
 
 
 async def _time_zone(session: Session, adoption: Adoption) -> str:
-    """Return the zone that the old table's times are in, as this session reads them."""
+    """Return the time zone of the old table's times, as this session reads them."""
     database, _, name = adoption.table.rpartition(".")
     where = {"database": database or None, "name": name}
     ((zone, kind, known),) = await session.rows("adopt_zone", time_zone=adoption.time_zone, **where)
@@ -251,7 +251,7 @@ async def _refuse_unfit(session: Session, adoption: Adoption, moving: Sequence[s
 
 
 async def _make_room(session: Session, adoption: Adoption) -> None:
-    """Let new events begin above the old numbers; the server never lowers the next number."""
+    """Let new events start above the old numbers; the server never lowers the next number."""
     ((rows, highest),) = await session.rows("adopt_left", parts=adoption.parts)
     ((taken,),) = await session.rows("adopt_numbers")
     if rows and taken <= highest:

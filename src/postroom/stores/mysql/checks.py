@@ -1,4 +1,4 @@
-"""What a doctor asks of a MySQL or MariaDB server before people rely on it."""
+"""Checks of a MySQL or MariaDB server for `postroom doctor`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CLOCK_SECONDS = 1.0
 _OLD_TRANSACTION_SECONDS = 300
 _SMALLEST_PACKET = 2 * MAX_PAYLOAD_BYTES + 100_000
-"""Bytes travel as hexadecimal digits, and the rest of an event goes with them."""
+"""Bytes are sent as hexadecimal digits, together with the rest of the event."""
 _MOST_NUMBERS = 1 << 61
 _GRANT = re.compile(r"GRANT (?P<rights>.+?) ON (?P<on>\S+) TO ", re.DOTALL)
 _COLUMNS = re.compile(r"\([^)]*\)")
@@ -46,7 +46,7 @@ INDEXES = {
 
 
 async def examine(store: MysqlStore) -> list[Finding]:
-    """Return all that is worth telling; an empty list if there is nothing."""
+    """Return all findings; an empty list if there are none."""
     async with store.session() as session:
         variables = {name.lower(): value for name, value in await session.rows("check_variables")}
         return [
@@ -64,7 +64,7 @@ async def examine(store: MysqlStore) -> list[Finding]:
 
 
 def check_numbers(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """Numbers that several primaries give out are not in the order of writing."""
+    """Numbers assigned by several primaries are not in the order of writes."""
     step, offset = variables["auto_increment_increment"], variables["auto_increment_offset"]
     if (step, offset) != ("1", "1"):
         yield Finding(
@@ -79,7 +79,7 @@ def check_numbers(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def check_largest(session: Session) -> list[Finding]:
-    """A row with a number of somebody's own choice: no number is left, or it is never read."""
+    """A row with a number chosen by a writer: no number is left, or it is never read."""
     ((lowest, largest),) = await session.rows("check_numbers")
     found = []
     if largest is not None and largest > _MOST_NUMBERS:
@@ -107,7 +107,7 @@ async def check_largest(session: Session) -> list[Finding]:
 
 
 def check_writable(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """A replica shows the past, and nothing can be settled on it."""
+    """A replica lags behind, and nothing can be settled on it."""
     closed = ("read_only", "super_read_only", "innodb_read_only", "transaction_read_only")
     names = [name for name in closed if variables.get(name) in ("ON", "1")]
     if names:
@@ -120,7 +120,7 @@ def check_writable(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def check_packet(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """An event that does not fit into a packet ends the connection of whoever adds it."""
+    """An event that exceeds a packet ends the connection of its writer."""
     limit = int(variables["max_allowed_packet"])
     if limit < _SMALLEST_PACKET:
         yield Finding(
@@ -133,7 +133,7 @@ def check_packet(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def _bare_charset(store: MysqlStore) -> str:
-    """Return what the server makes of a driver's wish for utf8mb4, if nothing else is said."""
+    """Return the character set that the server uses when a driver only asks for utf8mb4."""
     connection = await store.target.connect(names=False)
     try:
         async with connection.cursor() as cursor:
@@ -145,7 +145,7 @@ async def _bare_charset(store: MysqlStore) -> str:
 
 
 def check_charset(variables: Mapping[str, str], bare: str) -> Iterator[Finding]:
-    """Another character set than utf8mb4 turns what it lacks into question marks."""
+    """Other character sets than utf8mb4 replace unsupported characters with question marks."""
     names = [f"character_set_{part}" for part in ("client", "connection", "results")]
     lossy = [f"{name} is {variables[name]}" for name in names if variables[name] != "utf8mb4"]
     if lossy:
@@ -168,7 +168,7 @@ def check_charset(variables: Mapping[str, str], bare: str) -> Iterator[Finding]:
 
 
 def check_durability(variables: Mapping[str, str]) -> Iterator[Finding]:
-    """A power cut must not take back what was committed."""
+    """A power failure must not undo commits."""
     flush = variables.get("innodb_flush_log_at_trx_commit", "1")
     if flush not in ("1", "3"):
         yield Finding(
@@ -188,7 +188,7 @@ def check_durability(variables: Mapping[str, str]) -> Iterator[Finding]:
 
 
 async def check_isolation(session: Session) -> list[Finding]:
-    """The relay sets its own; writers and people have the server's."""
+    """The relay sets its own isolation level; writers and operators use the server's."""
     rows = await session.rows("check_global_isolation")
     default = rows[0][1] if rows else ""
     if default != "SERIALIZABLE":
@@ -205,13 +205,13 @@ async def check_isolation(session: Session) -> list[Finding]:
 
 
 async def check_indexes(session: Session, prefix: str) -> list[Finding]:
-    """Without its index a read walks the whole table."""
+    """Without its index a read scans the whole table."""
     tables = tuple(prefix + table for table in INDEXES)
     there = {
         (table, index): columns
         for table, index, columns in await session.rows("check_indexes", tables=tables)
     }
-    seen = {table for table, _ in there}  # of a table without a right nothing is told
+    seen = {table for table, _ in there}  # tables without privileges are not listed
     found: list[Finding] = []
     for table, indexes in INDEXES.items():
         for name, columns in indexes.items() if prefix + table in seen else ():
@@ -231,7 +231,7 @@ async def check_indexes(session: Session, prefix: str) -> list[Finding]:
 
 
 async def check_clock(session: Session) -> list[Finding]:
-    """Leases are judged by the server's clock alone; events carry the time of their host."""
+    """Only the server's clock decides about leases; events carry the time of their host."""
     before = host_microseconds()
     ((server,),) = await session.rows("check_clock")
     after = host_microseconds()
@@ -250,7 +250,7 @@ async def check_clock(session: Session) -> list[Finding]:
 
 
 async def check_transactions(session: Session) -> list[Finding]:
-    """An old transaction keeps the server from cleaning up behind the relay."""
+    """An old transaction prevents the server from purging settled rows."""
     try:
         rows = await session.rows("check_transactions")
     except StoreError as error:
@@ -276,14 +276,14 @@ async def check_transactions(session: Session) -> list[Finding]:
 
 
 async def examine_rights(store: MysqlStore) -> list[Finding]:
-    """Say if the user may do more than a relay needs."""
+    """Report if the user has more privileges than a relay needs."""
     async with store.session() as session:
         grants = [grant for (grant,) in await session.rows("check_rights")]
     return list(judge_rights(grants))
 
 
 def judge_rights(grants: Iterable[str]) -> Iterator[Finding]:
-    """Say what a user has beyond rows of the tables, by the lines of SHOW GRANTS."""
+    """Return a user's privileges beyond rows of the tables, from the lines of SHOW GRANTS."""
     everywhere: set[str] = set()
     here: set[str] = set()
     for grant in grants:

@@ -1,4 +1,4 @@
-"""What the server's errors mean to whoever asked (1213 and its kin)."""
+"""Translates the server's errors to those of the port (1213 and similar)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _CONFLICTS = {
 
 _LOCKED = {1205, 1213, 3572}
 _REFUSED = {
-    1048,  # a NULL where none may be
-    1062,  # a key that is there already
-    1153,  # a statement that is too long: a part of it may be short enough
+    1048,  # NULL in a NOT NULL column
+    1062,  # duplicate key
+    1153,  # statement too long: a part of it may be short enough
     1264,  # out of range
     1265,
     1292,
@@ -50,7 +50,7 @@ _REFUSED = {
 """The values are refused, and would be again."""
 
 _LOST = {
-    0,  # asyncmy: not connected any more
+    0,  # asyncmy: no longer connected
     1053,  # the server shuts down
     1077,
     1152,
@@ -62,7 +62,7 @@ _LOST = {
     2014,
     2055,
     3169,  # KILL on MySQL 8
-    4031,  # MySQL 8: idle for too long
+    4031,  # MySQL 8: idle too long
 }
 _DENIED = {1044, 1045, 1142, 1143, 1227, 1370, 1698, 3159}
 _READ_ONLY = {1290, 1792, 1836, 3100}
@@ -76,14 +76,14 @@ GRANT = "GRANT SELECT, INSERT, UPDATE, DELETE ON `{database}`.* TO {user}"
 
 
 def code_of(error: BaseException) -> int | None:
-    """Return the server's number for an error, if it has one; of asyncmy and of PyMySQL."""
+    """Return the server's code of an error of asyncmy or PyMySQL, if it has one."""
     if type(error).__module__.partition(".")[0] not in _DRIVERS or not error.args:
         return None
     return error.args[0] if isinstance(error.args[0], int) else None
 
 
 def is_lost(error: BaseException) -> bool:
-    """Say whether the connection went away with this error: it can no longer be used."""
+    """Return whether the connection was lost with this error: it can no longer be used."""
     if isinstance(error, (OSError, EOFError, TimeoutError)):
         return True
     code = code_of(error)
@@ -91,12 +91,12 @@ def is_lost(error: BaseException) -> bool:
 
 
 def is_conflict(error: BaseException) -> bool:
-    """Say whether the same work may simply be repeated, once it was rolled back."""
+    """Return whether the same work may be repeated, once it was rolled back."""
     return code_of(error) in _CONFLICTS
 
 
 def translate(error: BaseException, database: str) -> PostroomError:
-    """Return the error of the port for one that left nothing changed."""
+    """Return the error of the port for one that changed nothing."""
     code = code_of(error)
     said = str(error.args[-1]) if error.args else type(error).__name__
     if code in _CONFLICTS:

@@ -1,4 +1,4 @@
-"""Events: settle, stage, mend, prune (rules L2, B1 to B4, H1)."""
+"""Events: settle, stage, repair blocks, prune (rules L2, B1 to B4, H1)."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ ADVANCE_STEP = 500
 async def settle(session: Session, settlement: Settlement) -> set[int]:
     """Write outcomes behind the fence.
 
-    Every change leaves what is over alone and sets what it counts, so that the same settlement
-    under a new token changes nothing more (L5).
+    Every change leaves finished events alone and sets absolute counts, so that repeating the
+    settlement under a new token changes nothing more (L5).
     """
     s = settlement
     s.missing, s.lost = [], []
@@ -94,7 +94,7 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
 
 
 async def holds(session: Session, proofs: Sequence[Proof]) -> set[int]:
-    """Return the places of the proofs that are there."""
+    """Return the indexes of the proofs that exist."""
     acceptances, counters = by_place(proofs)
     there = set[int]()
     if acceptances:
@@ -128,7 +128,7 @@ async def holds(session: Session, proofs: Sequence[Proof]) -> set[int]:
 
 
 async def _odd_ids(session: Session, s: Settlement) -> dict[tuple[int, str], bytes]:
-    """Return the ids of rows that cannot be events as they are stored: they may be no text."""
+    """Return the ids of rows that cannot be events as stored: they may not be text."""
     flawed = tuple(record.seq for record in s.records() if record.flaw is not None)
     if not flawed:
         return {}
@@ -137,9 +137,10 @@ async def _odd_ids(session: Session, s: Settlement) -> dict[tuple[int, str], byt
 
 
 async def advance(session: Session, stream: str, key_hash: bytes) -> bool:
-    """Let a key go on whose barrier event has ended: its next followers, or all and no block.
+    """Let a key whose barrier event has ended go on: its next followers, or all of them and the
+    block is lifted.
 
-    Nothing happens while the barrier's event is still to be sent. Call it inside a change.
+    Does nothing while the barrier's event is unfinished. Call it inside a change.
     """
     key: dict[str, Any] = {"stream": stream, "key_hash": key_hash}
     if not await session.rows("advance_open", **key):
@@ -156,14 +157,14 @@ async def advance(session: Session, stream: str, key_hash: bytes) -> bool:
 
 
 async def stage(session: Session, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-    """Move what is due; writes only if there is something."""
+    """Move due events; writes only if there are some."""
     if not lanes:
         return Staged(0, None, ready=False)
     where = {"stream": stream, "lanes": tuple(lanes), "each_lane": json.dumps(list(lanes))}
     ((due, ready),) = await session.rows("stage_look", **where)
     moved = 0
     if due is not None and due <= 0:
-        # Each lane by itself and in any order: one that is full of due events holds up no other.
+        # Each lane separately and in any order: one that is full of due events holds up no other.
         some = random.sample(lanes, len(lanes))
         parts = [session.say("stage_due", stream=stream, lane=n, most=-(-limit // 4)) for n in some]
         text = " UNION ALL ".join(f"({part})" for part in parts)
@@ -179,7 +180,7 @@ async def stage(session: Session, stream: str, lanes: Sequence[int], limit: int)
 async def repair_blocks(
     session: Session, stream: str, owner: str, leases: Mapping[int, int], limit: int
 ) -> int:
-    """Repair blocks from state; takes the fence only if one is broken."""
+    """Repair blocks from the stored state; takes the fence only if one is broken."""
     if not leases:
         return 0
     if not await session.rows("repair_blocks", stream=stream, lanes=tuple(leases), limit=1):
@@ -197,7 +198,7 @@ async def repair_blocks(
 
 
 async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
-    """Delete old done events, a stream after the other; within each the oldest first."""
+    """Delete old done events, stream by stream; within each the oldest first."""
     older, removed = microseconds(older_than_seconds), 0
     for stream in await _streams(session):
         found = await session.rows("prune_old", stream=stream, older=older, limit=limit - removed)
@@ -211,12 +212,12 @@ async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
 
 
 async def streams(session: Session, limit: int | None = None) -> list[str]:
-    """Return the names that are in use, at most so many."""
+    """Return the names in use, up to this many."""
     return [decode(name) for name in await _streams(session, limit)]
 
 
 async def _streams(session: Session, limit: int | None = None) -> list[bytes]:
-    """Walk from name to name over the index."""
+    """Walk from name to name along the index."""
     found: list[bytes] = []
     while True:
         if len(found) == limit:

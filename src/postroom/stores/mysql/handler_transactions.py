@@ -1,10 +1,10 @@
-"""Connections lent to handlers, one transaction at a time (rules H2 and H3).
+"""Connections for handlers, one transaction at a time (rules H2 and H3).
 
 They have the server's own isolation and time limits: a handler may take longer than a settle. Where
-the server asks for a retry (a deadlock, a lock that was not free), StoreRetryableError says so.
+the server asks for a retry (a deadlock, a lock timeout), StoreRetryableError is raised.
 
-They are not in autocommit mode: after a rollback, a handler's own or the server's, what the handler
-goes on to write is in a transaction too, which is rolled back.
+They are not in autocommit mode: after a rollback, by the handler or by the server, later writes of
+the handler are in a transaction too, which is rolled back.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _FAILURES = (asyncmy.errors.MySQLError, OSError, EOFError)
 
 
 class HandlerTransactions:
-    """Keeps connections of handlers that have come to a good end, for the next ones."""
+    """Keeps the connections of handlers that ended normally, for the next ones."""
 
     def __init__(self, target: Target, size: int) -> None:
         self._target = target
@@ -62,12 +62,12 @@ class HandlerTransactions:
             await self._commit(connection)
 
     async def _begin(self) -> asyncmy.Connection:
-        """Open a transaction, on a connection that rests or on a new one."""
+        """Open a transaction, on an idle connection or on a new one."""
         while self._idle:
             connection = self._idle.pop()
             try:
                 await connection.begin()
-            except _FAILURES:  # the server has ended it meanwhile
+            except _FAILURES:  # the server has closed it meanwhile
                 await end(connection)
             except BaseException:
                 await end(connection)
@@ -163,7 +163,7 @@ class HandlerTransactions:
             password=(target.password or "").encode(),
             database=target.database,
             charset="utf8mb4",
-            init_command=SET_NAMES,  # not every release of the driver says it by itself
+            init_command=SET_NAMES,  # not every release of the driver reports it
             autocommit=False,
             connect_timeout=max(1, round(target.connect_seconds)),
             ssl=target.tls.context() if target.tls is not None else None,

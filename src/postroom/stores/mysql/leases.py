@@ -19,12 +19,12 @@ from postroom.stores.membership import make_membership
 from postroom.stores.mysql.session import Session
 
 _FORGOTTEN_AFTER_LEASES = 10
-_NO_DOUBT = -1  # whatever was replayed, and whenever
+_NO_DOUBT = -1  # regardless of which events were replayed, and when
 _ALL = json.dumps(list(range(LANES)))
 
 
 def microseconds(seconds: float) -> int:
-    """Return a span as the statements count it."""
+    """Return a time span in the statements' unit."""
     return round(seconds * 1_000_000)
 
 
@@ -34,7 +34,7 @@ async def heartbeat(
     lease = microseconds(lease_seconds)
     long_ago = _FORGOTTEN_AFTER_LEASES * abs(lease)
     renewed = await _renew(session, stream, member.owner, lease_seconds, held) if held else {}
-    with suppress(StoreRetryableError):  # a locked row of a member must not cost it its lanes
+    with suppress(StoreRetryableError):  # a member's locked row must not cost it its lanes
         await session.run(
             "beat_member",
             stream=stream,
@@ -44,7 +44,7 @@ async def heartbeat(
             lease=lease,
         )
     membership, gone = await _look(session, stream, long_ago)
-    for owner in gone:  # one by one and with nothing else locked: no deadlock with others
+    for owner in gone:  # one by one and with nothing else locked: no deadlocks
         async with session.change():
             if await session.rows("beat_gone", stream=stream, owner=owner):
                 session.later("beat_forget", stream=stream, owner=owner, long_ago=long_ago)
@@ -62,11 +62,11 @@ async def _renew(
     held: Mapping[int, int],
     doubt_seconds: float | None = None,
 ) -> dict[int, int]:
-    """Change what is held and not locked; what is locked is tried again for a tenth of a lease.
+    """Renew the held lanes that are not locked; retry locked ones for a tenth of a lease.
 
-    A settle locks its lanes for some milliseconds: these are found free again soon. A transaction
-    that stays open costs its own lanes only. Returns the lanes, with the tokens they had. With
-    `doubt_seconds` each gets a new token, unless an event was replayed there since.
+    A settle locks its lanes for some milliseconds: these soon become free. A transaction that stays
+    open costs only its own lanes. Returns the lanes, with the tokens they had. With `doubt_seconds`
+    each gets a new token, unless an event was replayed there since.
     """
     statement, doubt = "beat_renew", _NO_DOUBT
     if doubt_seconds is not None:
@@ -100,7 +100,7 @@ async def _renew(
 
 
 async def make_lanes(session: Session, stream: str) -> None:
-    """Make the lanes of a stream if they are missing; those that are there are not locked."""
+    """Create the missing lanes of a stream; existing ones are not locked."""
     if len(await session.rows("leases", stream=stream)) < LANES:
         await session.run("beat_lanes", stream=stream, lanes=_ALL)
 
@@ -139,7 +139,7 @@ async def retake(
 
 
 async def release(session: Session, stream: str, owner: str, held: Mapping[int, int]) -> None:
-    """Give back what is not locked; the rest runs out by itself."""
+    """Release lanes that are not locked; the others expire."""
     if held:
         async with session.change():
             where = pairs(held)
@@ -170,7 +170,7 @@ async def fence(
 ) -> dict[int, int]:
     """Lock the lanes that are still held with these tokens until the commit, and return them.
 
-    The count of the rows that were written says whether it was all of them (L2).
+    The number of written rows shows whether it was all of them (L2).
     """
     held = dict(leases)
     while held:
@@ -183,13 +183,13 @@ async def fence(
 
 
 def pairs(held: Mapping[int, int]) -> dict[str, Any]:
-    """Return lanes and tokens as the statements take them: the lanes alone lead to the rows."""
+    """Return lanes and tokens as statement parameters: the lanes alone select the rows."""
     ordered = sorted(held.items())
     return {"lanes": tuple(lane for lane, _ in ordered), "held": tuple(ordered)}
 
 
 async def _look(session: Session, stream: str, long_ago: int = 0) -> tuple[Membership, list[bytes]]:
-    """Return who is there, and the members that nobody needs to remember."""
+    """Return the membership, and the members to delete."""
     members = await session.rows("leases_members", stream=stream)
     lanes = await session.rows("leases", stream=stream)
     membership = make_membership(

@@ -1,4 +1,4 @@
-"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+"""Operator commands: list, count, replay, bury, skip (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from postroom.stores.mysql.read import decoded, lanes_of
 from postroom.stores.mysql.session import Session
 
 _OPEN = (State.PROCESSING, State.FAILED, State.DEAD)
-_LOOKED_AT = 16  # rows of each lane that speak for the age of the rest
-_FEW_STREAMS = 20  # more are looked at together, one row of each lane
+_LOOKED_AT = 16  # rows per lane that are sampled for the age of the rest
+_FEW_STREAMS = 20  # more lanes are queried together, one row of each
 
 
 class _Chosen(NamedTuple):
@@ -71,7 +71,7 @@ async def stats(session: Session, stream: str | None) -> Stats:
     }
     ages = [0]
     names = await streams(session, _FEW_STREAMS + 1) if stream is None else [stream]
-    if len(names) > _FEW_STREAMS:  # a statement for each would take minutes with 10,000
+    if len(names) > _FEW_STREAMS:  # one statement per event would take minutes with 10,000
         names = []
         ((age,),) = await session.rows("stats_oldest_all")
         ages.append(age or 0)
@@ -174,7 +174,9 @@ async def skip(session: Session, event_id: str, reason: str, *, by: str | None) 
 async def _lanes(
     session: Session, ids: Sequence[str], *, finished: bool
 ) -> Mapping[str, Collection[int]]:
-    """Return stream → lanes of the named events, and make rows of lanes that were never leased."""
+    """Return stream → lanes of the named events, and create the rows of lanes that were
+    never leased.
+    """
     lanes = defaultdict[str, set[int]](set)
     if ids:
         for row in await session.rows("chosen", ids=_unique(ids), finished=finished):
@@ -192,8 +194,8 @@ async def _choose(
     *,
     finished: bool,
 ) -> list[_Chosen]:
-    """Take the lanes of unfinished events from their owners (L7), or tell the owners of what is
-    over; return the named events as they are then.
+    """Take the lanes of unfinished events from their owners (L7), or notify the owners of finished
+    ones; return the named events in their then current state.
 
     The lanes are locked first, in the order in which a settle locks them.
     """
@@ -234,7 +236,7 @@ async def _count_up(session: Session, event: _Chosen) -> int:
 
 
 async def _marker_id(session: Session, event: _Chosen) -> str:
-    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    """`skip:` and the event's id, plus its number if that is taken or too long."""
     for name in (f"skip:{event.id}", f"skip:{event.kseq}:{event.id}"):
         if len(name.encode()) <= MAX_ID_BYTES and not await session.rows("get", id=name):
             return name

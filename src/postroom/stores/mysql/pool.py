@@ -1,4 +1,4 @@
-"""A few sessions, shared by everything that a store is asked at the same time."""
+"""A small pool of sessions, shared by concurrent calls of a store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from postroom.stores.mysql.session import IDLE_SECONDS, Session
 
 
 class Pool:
-    """Lends sessions; opens them when needed and throws away those that were hurt.
+    """Hands out sessions; opens them on demand and discards broken ones.
 
-    A session that has rested for long may have been ended by the server: it is not lent again.
+    The server may have closed a session that was idle for long: it is not used again.
     """
 
     def __init__(self, connect: Callable[[], Awaitable[Session]], size: int) -> None:
@@ -23,7 +23,7 @@ class Pool:
 
     @asynccontextmanager
     async def session(self) -> AsyncIterator[Session]:
-        """Lend a session to one caller at a time; waits while all are lent."""
+        """Use a session exclusively; waits while all are in use."""
         async with self._free:
             session = await self._take()
             try:
@@ -36,7 +36,7 @@ class Pool:
                     self._idle.append(session)
 
     async def close(self) -> None:
-        """Close what rests; what is lent is closed when it comes back."""
+        """Close idle sessions; the others are closed when they are returned."""
         self._closed = True
         await self._drop_idle()
 
@@ -44,7 +44,7 @@ class Pool:
         now = asyncio.get_running_loop().time()
         if self._idle and now - self._idle[-1].idle_since < IDLE_SECONDS / 3:
             return self._idle.pop()
-        await self._drop_idle()  # those below rest even longer
+        await self._drop_idle()  # those below were idle even longer
         return await self._connect()
 
     async def _drop_idle(self) -> None:

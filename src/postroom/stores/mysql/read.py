@@ -1,4 +1,4 @@
-"""The read: what may be sent now, fair over lanes, in one statement (rules R1 to R4, B2)."""
+"""The read: events that may be sent now, fair over lanes, in one statement (rules R1 to R4, B2)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _TEXTS = tuple(
 async def read(session: Session, request: ReadRequest) -> list[Record]:
     """Return the rows in the order of `seq`.
 
-    There is no LATERAL in MariaDB: each lane has a SELECT of its own, and a UNION joins them. One
-    walk over several lanes would sort all that they hold.
+    MariaDB has no LATERAL: each lane has its own SELECT, joined by UNION. One scan over several
+    lanes would sort all their rows.
     """
     lanes, tokens = request.lanes, None
     if request.owner is not None:
@@ -58,10 +58,10 @@ def lanes_of(
     exclude: Collection[bytes] = (),
     tokens: Mapping[int, int] | None = None,
 ) -> str:
-    """Return the part of a statement that walks each of the lanes from its lowest event.
+    """Return the part of a statement that scans each lane from its lowest event.
 
-    A key to be left out is named in its own lane only: the others stay with the index. With tokens
-    a lane is walked only if its reader holds it.
+    A key to leave out is named in its own lane only: the other lanes use the index alone. With
+    tokens, a lane is scanned only if its reader holds it.
     """
     template = sql["read_lane"].replace("{held}", "" if tokens is None else f" {sql['read_held']}")
     left_out: dict[int, list[bytes]] = defaultdict(list)

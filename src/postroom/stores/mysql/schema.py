@@ -1,7 +1,7 @@
-"""The tables: made, brought up to date, and checked before use.
+"""Creates, migrates and checks the tables.
 
-DDL commits by itself in MySQL. So every statement of a step can be run again, and the version is
-written down after the last one: a migration that was cut off is simply begun anew.
+DDL commits implicitly in MySQL. Every statement of a step can therefore be repeated, and the
+version is written after the last one: an interrupted migration starts again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 async def migrate(session: Session, prefix: str, patience_seconds: int) -> int:
-    """Run the migrations that are missing. Safe in many processes: one works, the others wait."""
+    """Run the missing migrations. Safe in concurrent processes: one works, the others wait."""
     check_server(session)
     migrations = load_migrations(prefix)
     newest = migrations[-1].version
@@ -28,7 +28,7 @@ async def migrate(session: Session, prefix: str, patience_seconds: int) -> int:
     _refuse_newer(there, newest)
     if there == newest:
         return newest
-    await session.execute("SET SESSION sql_notes = 0")  # "exists already" is no news here
+    await session.execute("SET SESSION sql_notes = 0")  # "already exists" is expected here
     lock = await _lock(session, prefix, patience_seconds)
     try:
         there = await version(session)  # again: another process may have been first
@@ -46,7 +46,7 @@ async def migrate(session: Session, prefix: str, patience_seconds: int) -> int:
 
 
 async def check(session: Session, prefix: str, url: str) -> None:
-    """Raise SchemaError unless the tables are exactly those that this code knows."""
+    """Raise SchemaError unless the tables have the version that this code expects."""
     check_server(session)
     there, newest = await version(session), load_migrations(prefix)[-1].version
     _refuse_newer(there, newest)
@@ -56,7 +56,7 @@ async def check(session: Session, prefix: str, url: str) -> None:
 
 
 async def version(session: Session) -> int:
-    """Return the version of the tables that are there; 0 if there are none."""
+    """Return the version of the tables; 0 if there are none."""
     if not await session.rows("version_known"):
         return 0
     rows = await session.rows("version")
@@ -64,7 +64,7 @@ async def version(session: Session) -> int:
 
 
 def check_server(session: Session) -> None:
-    """Refuse a server that lacks what the statements need: CHECK, JSON_TABLE, SKIP LOCKED."""
+    """Refuse a server that lacks required features: CHECK, JSON_TABLE, SKIP LOCKED."""
     found = _VERSION.search(session.version.removeprefix("5.5.5-"))
     numbers = tuple(map(int, found.groups())) if found else (0, 0, 0)
     oldest = _OLDEST[session.flavour]
@@ -84,7 +84,7 @@ def _refuse_newer(there: int, newest: int) -> None:
 
 
 async def _lock(session: Session, prefix: str, patience_seconds: int) -> str:
-    """Lock out other migrations of the same tables; names of locks are shared by all databases."""
+    """Lock out other migrations of the same tables; lock names are shared by all databases."""
     place = f"{session.database}\x00{prefix}"
     name = f"postroom:{md5(place.encode(), usedforsecurity=False).hexdigest()}"
     ((got,),) = await session.rows("lock", name=name, patience=patience_seconds)

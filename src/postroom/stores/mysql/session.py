@@ -17,22 +17,23 @@ from postroom.stores.mysql.errors import is_lost, translate
 Flavour = Literal["mysql", "mariadb"]
 
 GRACE_SECONDS = 5.0
-"""How much longer than the server this side waits for a statement to end."""
+"""How much longer than the server the client waits for a statement to end."""
 IDLE_SECONDS = 30
-"""The server ends a session that says nothing for so long, an open transaction included: a relay
-that is frozen in the middle of a settle must not keep its lanes from the others."""
+"""The server closes a session that is idle this long, including an open transaction: a relay that
+is frozen in the middle of a settle must not hold its lanes.
+"""
 SET_NAMES = "SET NAMES utf8mb4"
 _CLOSE_SECONDS = 1.0
 _CANNOT_LOAD = 2059  # an authentication plugin
-_TOGETHER_BYTES = 500_000  # longer statements travel alone: a server may take 1 MB at a time
+_TOGETHER_BYTES = 500_000  # longer statements are sent alone: a server may accept 1 MB at a time
 
 
 class Tls(NamedTuple):
-    """How a connection is encrypted, and who must prove to be who.
+    """The encryption of a connection, and the certificates to verify.
 
-    mode        `required`: encrypted, the server may be anybody; `verify_ca`: its certificate is
+    mode        `required`: encrypted, the server is not verified; `verify_ca`: its certificate is
                 checked; `verify_identity`: its name, too
-    ca          certificates that are trusted; those of the system, if it is left out
+    ca          trusted certificates; by default those of the system
     cert, key   the client's own certificate and key; the key may be in the same file
     """
 
@@ -42,7 +43,7 @@ class Tls(NamedTuple):
     key: str | None = None
 
     def context(self) -> ssl.SSLContext:
-        """Make the context; raises ConfigError for a file that cannot be read."""
+        """Create the TLS context; raises ConfigError for an unreadable file."""
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.mode != "verify_identity":
@@ -58,9 +59,9 @@ class Tls(NamedTuple):
 
 
 class ClearText:
-    """Stands in for the ways to log in that hand the password to whoever asks: it refuses.
+    """Replaces the authentication plugins that send the password in clear text: it refuses.
 
-    Any server may ask for them. Over an open line everybody between would read the password.
+    Any server may request them. Without TLS, the password would be readable on the network.
     """
 
     def __init__(self, connection: asyncmy.Connection) -> None: ...
@@ -74,7 +75,7 @@ class ClearText:
 
 
 class Target(NamedTuple):
-    """Where the server is, and how long to wait for it."""
+    """The server's address, and the time limits."""
 
     host: str
     port: int
@@ -88,12 +89,12 @@ class Target(NamedTuple):
     lock_seconds: int = 5
 
     async def connect(self, *, names: bool = True, autocommit: bool = True) -> asyncmy.Connection:
-        """Open a connection; the driver's errors come as those of the port.
+        """Open a connection; the driver's errors are translated to those of the port.
 
-        The driver asks for utf8mb4 in its greeting only, which a server may ignore
-        (skip-character-set-client-handshake) or undo (init_connect): it would turn what its own
-        character set lacks into question marks. So the first statement asks again, unless `names`
-        is False.
+        The driver asks for utf8mb4 only in the handshake, which a server may ignore
+        (skip-character-set-client-handshake) or undo (init_connect): it would replace characters
+        that its own character set lacks with question marks. The first statement therefore asks
+        again, unless `names` is False.
         """
         try:
             async with asyncio.timeout(self.connect_seconds):
@@ -126,15 +127,15 @@ _REFUSED_PLUGINS = dict.fromkeys(("mysql_clear_password", "dialog"), ClearText)
 
 
 def flavour_of(version: str) -> Flavour:
-    """Tell the two families apart by the version that the server shows."""
+    """Distinguish MySQL and MariaDB by the server's version."""
     return "mariadb" if "mariadb" in version.lower() else "mysql"
 
 
 class Session:
-    """An open connection with the statements it knows by name.
+    """An open connection with its named statements.
 
-    READ COMMITTED, autocommit outside of `change`, UTC. Statements of a change travel together
-    where nobody waits for their result: its BEGIN with the first, its COMMIT with the last.
+    READ COMMITTED, autocommit outside of `change`, UTC. Statements of a change are sent together
+    where their result is not awaited: its BEGIN with the first, its COMMIT with the last.
     """
 
     def __init__(
@@ -150,9 +151,9 @@ class Session:
         self._counted: set[str] = set()
         self._fetched: set[str] = set()
         self.changed = 0
-        """How many rows the statements of the last change have changed that were to be counted."""
+        """The number of rows changed by the counted statements of the last change."""
         self.fetched: list[Any] = []
-        """What the statements of the last change returned that were to be fetched."""
+        """The rows returned by the fetched statements of the last change."""
         self.broken = False
         self.idle_since = 0.0
 
@@ -200,26 +201,26 @@ class Session:
 
     # -- statements ---------------------------------------------------------------------------
     async def run(self, name: str, /, **values: Any) -> int:
-        """Execute the statement of this name now; returns how many rows it changed."""
+        """Execute the named statement now; returns the number of changed rows."""
         await self.execute(self.say(name, **values))
         return cast("int", self._cursor.rowcount)
 
     async def rows(self, name: str, /, **values: Any) -> Sequence[Any]:
-        """Execute a statement now and fetch all it returns."""
+        """Execute a statement now and fetch all rows."""
         return await self.query(self.say(name, **values))
 
     async def query(self, text: str) -> Sequence[Any]:
-        """Execute a text and fetch all it returns."""
+        """Execute SQL text and fetch all rows."""
         await self.execute(text)
         return await self._cursor.fetchall()
 
     def later(
         self, name: str, /, *, counted: bool = False, fetched: bool = False, **values: Any
     ) -> None:
-        """Execute a statement of the change before its commit; nobody waits for its result.
+        """Execute a statement of the change before its commit, without waiting for its result.
 
-        After the commit `changed` tells how many rows were changed by those that are counted, and
-        `fetched` holds the rows of those that are fetched.
+        After the commit `changed` is the number of rows changed by counted statements, and
+        `fetched` holds the rows of fetched ones.
         """
         text = self.say(name, **values)
         if counted:
@@ -237,7 +238,7 @@ class Session:
         return str(self._cursor.mogrify(text, values or None))
 
     async def execute(self, text: str) -> None:
-        """Send what waits to be sent, and this; the result is that of the last statement."""
+        """Send the pending statements and this one; the result is that of the last."""
         parts = [*self._ahead, text]
         self._ahead, self._ahead_bytes = [], 0
         try:
@@ -250,7 +251,7 @@ class Session:
             raise
 
     async def _send(self, parts: Sequence[str]) -> None:
-        """Execute statements in one round trip; those that are counted have one result each."""
+        """Execute statements in one round trip; counted ones have one result each."""
         async with asyncio.timeout(self._limit):
             await self._cursor.execute(";".join(parts))
             for text in chain(parts, repeat("")):
@@ -266,14 +267,14 @@ class Session:
     async def change(self) -> AsyncIterator[None]:
         """Commit at the end, roll back on any error.
 
-        An error on the way to the commit leaves nothing changed. If the connection goes away while
-        the COMMIT is under way, nobody knows: StoreUnknownError.
+        An error before the commit leaves nothing changed. If the connection is lost during the
+        COMMIT, the outcome is unknown: StoreUnknownError.
         """
         self._ahead, self._ahead_bytes = ["BEGIN"], 0
         self._counted, self._fetched, self.changed, self.fetched = set(), set(), 0, []
         try:
             yield
-            if self._ahead == ["BEGIN"]:  # nothing was said
+            if self._ahead == ["BEGIN"]:  # nothing was sent
                 self._ahead = []
                 return
             if self._ahead_bytes > _TOGETHER_BYTES:
@@ -303,7 +304,7 @@ class Session:
             raise
 
     async def _roll_back(self) -> None:
-        """End the transaction. A lock wait that ran out has undone one statement only."""
+        """End the transaction. A lock wait timeout has undone one statement only."""
         self._ahead = []
         if self.broken:
             return
@@ -320,7 +321,7 @@ class Session:
 
 
 async def end(connection: asyncmy.Connection) -> None:
-    """Close a connection, politely if the server listens."""
+    """Close a connection, gracefully if the server answers."""
     with suppress(asyncmy.errors.MySQLError, OSError, EOFError):
         async with asyncio.timeout(_CLOSE_SECONDS):
             await connection.ensure_closed()

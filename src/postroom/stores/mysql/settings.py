@@ -20,17 +20,17 @@ _SCHEMES = ("mysql", "mariadb")
 class MysqlSettings:
     """How the server is reached, and how long to wait for it. Times are seconds or timedeltas.
 
-    prefix             what the tables' names begin with
+    prefix             the prefix of the tables' names
     pool_size          maximum number of connections for relays
-    connect_seconds    how long to wait for the server at the beginning of a session
-    statement_seconds  how long a statement may take; the server stops it then
+    connect_seconds    time limit for connecting
+    statement_seconds  time limit of a statement, enforced by the server
     lock_seconds       how long a statement waits for another transaction's lock before
                        StoreRetryableError; whole seconds
     socket             a Unix socket in place of the host
     ssl_mode           `required`: encrypted; `verify_ca`: and the server's certificate is checked;
                        `verify_identity`: and its name. Default: `verify_identity` if one of the
                        files below is given, else the connection is not encrypted
-    ssl_ca             a file of certificates to trust, in place of the system's
+    ssl_ca             a file of trusted certificates, instead of the system's
     ssl_cert, ssl_key  the relay's own certificate and key, for servers that ask for one
     """
 
@@ -58,7 +58,7 @@ class MysqlSettings:
 
     @property
     def tls(self) -> Tls | None:
-        """How the connection is encrypted; None: it is not."""
+        """The TLS settings of the connection; None: it is not encrypted."""
         if not (self.ssl_mode or self.ssl_ca or self.ssl_cert):
             return None
         return Tls(self.ssl_mode or "verify_identity", self.ssl_ca, self.ssl_cert, self.ssl_key)

@@ -14,7 +14,7 @@ _COMMENT = re.compile(r"^\s*--.*$", re.MULTILINE)
 
 
 class Migration(NamedTuple):
-    """One numbered step of the schema; each of its statements can be run again."""
+    """One numbered step of the schema; each of its statements can be repeated."""
 
     version: int
     statements: tuple[str, ...]
@@ -22,7 +22,7 @@ class Migration(NamedTuple):
 
 @cache
 def load_queries(prefix: str) -> Mapping[str, str]:
-    """Return every statement by its name, with the tables called by this prefix."""
+    """Return every statement by name, with this table prefix."""
     found = {n: _bare(text) for n, text in sql_files.load_queries(__package__, prefix).items()}
     columns = found.pop("columns")
     return {
@@ -33,7 +33,7 @@ def load_queries(prefix: str) -> Mapping[str, str]:
 
 @cache
 def load_migrations(prefix: str) -> tuple[Migration, ...]:
-    """Return the steps of the schema in their order, cut into statements."""
+    """Return the steps of the schema in order, split into statements."""
     return tuple(
         Migration(step.version, tuple(cut(step.script)))
         for step in sql_files.load_migrations(__package__, prefix)
@@ -41,7 +41,7 @@ def load_migrations(prefix: str) -> tuple[Migration, ...]:
 
 
 def cut(script: str) -> list[str]:
-    """Cut a script at its semicolons; no text in it may hold one."""
+    """Split a script at its semicolons; texts in it must not contain one."""
     return [part.strip() for part in _bare(script).split(";") if part.strip()]
 
 

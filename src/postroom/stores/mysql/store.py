@@ -56,8 +56,8 @@ class MysqlStore(ContextManager):
     """An outbox in a MySQL or MariaDB database, served by relays on any number of hosts.
 
     Tested on MariaDB 10.11; the SQL keeps to what MySQL 8.0.16 shares with it. The sessions are the
-    store's own: READ COMMITTED, UTC, utf8mb4, whatever the server's defaults are. Nobody is woken
-    by a commit elsewhere: a relay hears of kicks in its own process, and polls.
+    store's own: READ COMMITTED, UTC, utf8mb4, whatever the server's defaults are. MySQL has no
+    notifications: a relay is woken by kicks in its own process, and polls.
 
     url       `mysql://user:password@host:3306/database`
     options   those of MysqlSettings, by name or in the URL
@@ -116,7 +116,7 @@ class MysqlStore(ContextManager):
             return await operations.identity(session)
 
     async def max_packet_bytes(self) -> int:
-        """Return the longest statement that the server takes: no event can be larger."""
+        """Return the server's maximum statement size: no event can be larger."""
         async with self.session() as session:
             ((limit,),) = await session.query("SELECT @@max_allowed_packet")
         return int(limit)
@@ -182,7 +182,7 @@ class MysqlStore(ContextManager):
         async with self.session() as session:
             return await events.prune(session, older_than_seconds, limit)
 
-    # -- people -------------------------------------------------------------------------------
+    # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         async with self.session() as session:
             return await operations.get(session, event_id)
@@ -245,21 +245,21 @@ class MysqlStore(ContextManager):
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
-        """MySQL tells nobody of commits: the time passes, and the relay polls."""
+        """MySQL does not notify of commits: the time passes, and the relay polls."""
         await asyncio.sleep(timeout_seconds)
         return False
 
     def transaction(self) -> AbstractAsyncContextManager[asyncmy.Connection]:
         """Open a transaction for a handler on an asyncmy connection; commits on exit.
 
-        A deadlock or a lock that was not free comes as StoreRetryableError: nothing has happened,
-        and the whole handler may run again. If the connection goes away in the COMMIT, nobody
-        knows: StoreUnknownError.
+        A deadlock or a lock timeout is raised as StoreRetryableError: nothing has happened, and the
+        whole handler may run again. If the connection is lost during the COMMIT, the outcome is
+        unknown: StoreUnknownError.
         """
         return _opened(self._handler_transactions).transaction()
 
     def sync_transaction(self) -> AbstractContextManager[Any]:
-        """Open the same on a PyMySQL connection, for a handler in a thread."""
+        """The same on a PyMySQL connection, for a handler in a thread."""
         return _opened(self._handler_transactions).sync_transaction()
 
     async def forget_accepted(
@@ -287,7 +287,7 @@ class MysqlStore(ContextManager):
     # -- connections --------------------------------------------------------------------------
     @property
     def url(self) -> str:
-        """The URL under which this store is found, without its password and its options."""
+        """The URL of this store, without its password and its options."""
         user = f"{self.target.user}@" if self.target.user else ""
         return f"mysql://{user}{self.target.host}:{self.target.port}/{self.target.database}"
 
@@ -295,12 +295,12 @@ class MysqlStore(ContextManager):
         return await Session.open(self.target, load_queries(self.prefix))
 
     def session(self) -> AbstractAsyncContextManager[Session]:
-        """Lend one of the store's own sessions, for checks and for adopting a table."""
+        """Use one of the store's own sessions, for checks and for adopting a table."""
         return _opened(self._pool).session()
 
     @asynccontextmanager
     async def _once(self) -> AsyncIterator[Session]:
-        """Open a session for one piece of work, without the tables being there."""
+        """Open a session for one piece of work, even if the tables do not exist."""
         session = await self._connect()
         try:
             yield session

@@ -1,4 +1,4 @@
-"""What a doctor asks of a PostgreSQL server before people rely on it."""
+"""Checks of a PostgreSQL server for `postroom doctor`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Server(NamedTuple):
 
 
 async def examine(store: PostgresStore) -> list[Finding]:
-    """Return all that is worth telling; an empty list if there is nothing."""
+    """Return all findings; an empty list if there are none."""
     db = store.database
     before = host_microseconds()
     ((*facts,),) = await db.rows("check_server")
@@ -48,7 +48,7 @@ async def examine(store: PostgresStore) -> list[Finding]:
 
 
 def check_writable(server: _Server) -> list[Finding]:
-    """A replica shows the past, and nothing can be settled on it."""
+    """A replica lags behind, and nothing can be settled on it."""
     if not (server.replica or server.read_only):
         return []
     what = "the server is a read replica" if server.replica else "transactions are read-only here"
@@ -64,7 +64,7 @@ def check_writable(server: _Server) -> list[Finding]:
 
 
 def check_durability(server: _Server) -> list[Finding]:
-    """A crash must not take back what was committed."""
+    """A crash must not undo commits."""
     found = []
     if not server.fsync:
         found.append(
@@ -104,7 +104,7 @@ def check_isolation(server: _Server) -> list[Finding]:
 
 
 def check_clock(server: _Server, before: int, after: int) -> list[Finding]:
-    """Leases are judged by the server's clock alone; events carry the time of their host."""
+    """Only the server's clock decides about leases; events carry the time of their host."""
     apart = max(before - server.clock_us, server.clock_us - after, 0) / 1_000_000
     if apart < _CLOCK_SECONDS:
         return []
@@ -120,7 +120,7 @@ def check_clock(server: _Server, before: int, after: int) -> list[Finding]:
 
 
 async def check_sequence(db: Database) -> list[Finding]:
-    """Numbers must be given one by one, in the order in which they are asked for."""
+    """Numbers must be assigned one by one, in the order of requests."""
     ((cache, step, last, highest),) = await db.rows("check_sequence")
     found = []
     if highest is not None and last is not None and last < highest:
@@ -158,7 +158,7 @@ async def check_sequence(db: Database) -> list[Finding]:
 
 
 async def check_indexes(db: Database, prefix: str) -> list[Finding]:
-    """Without its index a read walks the whole table."""
+    """Without its index a read scans the whole table."""
     there = {name for (name,) in await db.rows("check_indexes")}
     missing = [
         f"{prefix}outbox_{name}" for name in _INDEXES if f"{prefix}outbox_{name}" not in there
@@ -176,7 +176,7 @@ async def check_indexes(db: Database, prefix: str) -> list[Finding]:
 
 
 async def check_vacuum(db: Database, server: _Server) -> list[Finding]:
-    """Every event leaves dead rows behind, and somebody has to remove them."""
+    """Every event leaves dead rows behind, which vacuum must remove."""
     ((off,),) = await db.rows("check_vacuum")
     if server.autovacuum and not off:
         return []
@@ -212,7 +212,7 @@ async def check_transactions(db: Database) -> list[Finding]:
 
 
 async def check_slots(db: Database) -> list[Finding]:
-    """So does what is left of a replica, or of a transaction that was prepared and forgotten."""
+    """So does an abandoned replication slot, or a prepared transaction that was never finished."""
     return [
         Finding(
             "warning",
@@ -227,7 +227,7 @@ async def check_slots(db: Database) -> list[Finding]:
 
 
 async def examine_rights(store: PostgresStore) -> list[Finding]:
-    """Say if the role in use may do more than a relay needs, or everybody may do anything."""
+    """Report if the role has more privileges than a relay needs, or PUBLIC has any."""
     rows: list[Any] = await store.database.rows("check_rights")
     return [finding for row in rows for finding in judge_rights(*row)]
 
@@ -235,7 +235,7 @@ async def examine_rights(store: PostgresStore) -> list[Finding]:
 def judge_rights(
     role: str, superuser: bool, may_administer: bool, owner: bool, everybody: str
 ) -> Iterator[Finding]:
-    """Say what a role has beyond the rights of a relay."""
+    """Return a role's privileges beyond those of a relay."""
     why = "a mistake or a stolen password then affects more than the events"
     fix = "CREATE ROLE relay LOGIN, with the grants of `Least privileges` in operations/deploy"
     if superuser:

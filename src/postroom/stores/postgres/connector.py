@@ -1,4 +1,4 @@
-"""Opening connections, with limits that the server keeps, or none where a pooler forbids them."""
+"""Opens connections with server-side time limits, or without where a pooler forbids them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _FORBIDDEN = "unsupported startup parameter"
 
 
 class Connector:
-    """Opens connections for one store, of every kind. Errors are psycopg's."""
+    """Opens all connections of one store. Errors are psycopg's."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self.settings = settings
         self.error: psycopg.Error | None = None
-        """Why the last attempt failed; None if it did not."""
-        self._bare = False  # a pooler stands between that takes no settings
+        """The error of the last attempt; None if it succeeded."""
+        self._bare = False  # a pooler in between does not accept settings
 
     async def connect(self, seconds: float | None = None) -> AsyncConnection[tuple[Any, ...]]:
         """Open a plain connection in autocommit mode; `seconds` replaces its time limits."""
@@ -35,7 +35,7 @@ class Connector:
                     raise
 
     def connect_sync(self) -> Connection[tuple[Any, ...]]:
-        """Open the same for a thread."""
+        """The same for a thread."""
         while True:
             try:
                 with self.noting():
@@ -51,8 +51,8 @@ class Connector:
             given["options"] = self.settings.server_limits(seconds)
         elif self.settings.server_options is not None:
             given["options"] = self.settings.server_options
-        # Prepared statements do not work behind pgbouncer in transaction mode; the statements that
-        # count have their plans kept by functions of the database.
+        # Prepared statements do not work behind pgbouncer in transaction mode; functions of the
+        # database keep the plans of the most frequent statements.
         return {**given, "autocommit": True, "prepare_threshold": None}
 
     @contextmanager
@@ -66,7 +66,7 @@ class Connector:
         self.error = None
 
     def _can_do_without(self, error: psycopg.Error) -> bool:
-        """Say whether to try again without settings that the server would keep."""
+        """Return whether to try again without server-side settings."""
         if self._bare or _FORBIDDEN not in str(error):
             return False
         self._bare = True
@@ -74,7 +74,7 @@ class Connector:
 
 
 class RelayConnection(AsyncConnection[tuple[Any, ...]]):
-    """A connection in the relay's pool, on which instants arrive as microseconds."""
+    """A connection in the relay's pool, which returns timestamps as microseconds."""
 
     @classmethod
     async def connect(  # type: ignore[override]
@@ -82,7 +82,7 @@ class RelayConnection(AsyncConnection[tuple[Any, ...]]):
     ) -> Self:
         with connector.noting():
             connection = await super().connect(**{**connector.parameters(), **more})
-        # On the wire an instant is a whole number of microseconds since 2000, and the statements
-        # add what lies between 1970 and 2000: exact, and no datetime is made for each row.
+        # On the wire a timestamp is a whole number of microseconds since 2000, and the statements
+        # add the time between 1970 and 2000: exact, and without a datetime for each row.
         connection.adapters.register_loader("timestamptz", Int8BinaryLoader)
         return connection

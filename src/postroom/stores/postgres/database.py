@@ -1,4 +1,4 @@
-"""Statements by their names on connections of a pool, each within a time limit."""
+"""Named statements on pooled connections, each within a time limit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from postroom.stores.postgres.connector import Connector, RelayConnection
 from postroom.stores.postgres.errors import first_line, is_fatal, translate
 from postroom.transactions.queries import Query
 
-_GRACE_SECONDS = 2.0  # after the server's own limit, which gives the better answer
+_GRACE_SECONDS = 2.0  # after the server's own limit, which gives a better error
 _IDLE_SECONDS = 300.0
 _CHANGE = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL enable_seqscan = off; "
@@ -29,21 +29,21 @@ _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL jit = of
 
 
 class Session:
-    """A connection with the statements it knows by name."""
+    """A connection with its named statements."""
 
     def __init__(self, connection: RelayConnection, sql: Mapping[str, Query]) -> None:
         self.connection = connection
         self.undone = False
-        """A connection that is lost now takes everything back."""
+        """A connection that is lost now rolls everything back."""
         self._sql = sql
 
     async def rows(self, name: str, /, **values: Any) -> list[Any]:
-        """Execute a statement and fetch all that it returns."""
+        """Execute a statement and fetch all rows."""
         cursor = await self._execute(name, values)
         return await cursor.fetchall()
 
     async def run(self, name: str, /, **values: Any) -> int:
-        """Execute a statement; returns how many rows it changed."""
+        """Execute a statement; returns the number of changed rows."""
         cursor = await self._execute(name, values)
         return cursor.rowcount
 
@@ -56,10 +56,10 @@ class Session:
 
 
 class Database:
-    """A pool of connections. Errors come as those of the port.
+    """A pool of connections. Errors are translated to those of the port.
 
-    Every use of a connection has a limit here too, as the server's own limits are of no help when
-    it is the network that is silent: then the connection is shut, and what was asked is unknown.
+    Every use of a connection has a limit here too, since the server's own limits do not help when
+    the network is silent: then the connection is closed, and the outcome is unknown.
     """
 
     def __init__(self, connector: Connector, sql: Mapping[str, Query]) -> None:
@@ -67,7 +67,7 @@ class Database:
         self._connector = connector
         self._sql = sql
         self._limit = options.statement_seconds
-        self._failures = 0  # counts connections that were lost
+        self._failures = 0  # counts lost connections
         self._pool = AsyncConnectionPool(
             connection_class=RelayConnection,
             kwargs={"connector": connector},
@@ -76,7 +76,8 @@ class Database:
             open=False,
             name=f"{options.application_name}-relay",
             timeout=options.connect_seconds or 3_600.0,
-            # A long absence makes the pool ever slower to try again; rather begin anew.
+            # After a long outage the pool reconnects more and more slowly; start with a new one
+            # instead.
             reconnect_timeout=5.0,
             max_idle=_IDLE_SECONDS,
             check=self._check,
@@ -89,12 +90,12 @@ class Database:
         await self._pool.close()
 
     async def rows(self, name: str, /, **values: Any) -> list[Any]:
-        """Execute one statement, a transaction of its own, and fetch all that it returns."""
+        """Execute one statement in its own transaction and fetch all rows."""
         async with self._session() as session:
             return await session.rows(name, **values)
 
     async def run(self, name: str, /, **values: Any) -> int:
-        """Execute one statement, a transaction of its own; returns how many rows it changed."""
+        """Execute one statement in its own transaction; returns the number of changed rows."""
         async with self._session() as session:
             return await session.run(name, **values)
 
@@ -102,21 +103,21 @@ class Database:
     async def change(self) -> AsyncIterator[Session]:
         """Open a transaction: committed at the end, rolled back on any error.
 
-        READ COMMITTED, so that what waited for a lock sees what its holder has committed.
+        READ COMMITTED, so that a statement that waited for a lock sees the changes of its holder.
         """
         async with self._session() as session, self._transaction(session, _CHANGE):
             yield session
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Session]:
-        """Let several statements see one state."""
+        """Let several statements see one snapshot."""
         async with self._session() as session, self._transaction(session, _SNAPSHOT):
             yield session
 
     @asynccontextmanager
     async def _transaction(self, session: Session, begin: str) -> AsyncIterator[None]:
         connection = session.connection
-        session.undone = True  # until the COMMIT is sent a lost connection is a rollback
+        session.undone = True  # until the COMMIT is sent, a lost connection is a rollback
         try:
             await connection.execute(begin)
             yield
@@ -160,7 +161,7 @@ class Database:
             raise translate(error) from error
 
     async def _check(self, connection: RelayConnection) -> None:
-        """Try a connection that has been idle since another one was lost: it may be dead too."""
+        """Test a connection that was idle when another one was lost: it may be dead too."""
         seen = getattr(connection, "_postroom_failures", None)
         if seen != self._failures:
             connection._postroom_failures = self._failures  # type: ignore[attr-defined]
@@ -173,9 +174,9 @@ _OPEN = (TransactionStatus.INTRANS, TransactionStatus.INERROR, TransactionStatus
 
 
 class Limit:
-    """Shuts a connection that is still in use after so long.
+    """Closes a connection that is still in use after this time.
 
-    Cancelling would not do: the driver then waits for the server's answer, which may never come.
+    A cancel is not enough: the driver then waits for the server's answer, which may never come.
     """
 
     def __init__(self, connection: AsyncConnection[Any], seconds: float | None) -> None:

@@ -1,4 +1,4 @@
-"""What PostgreSQL's errors mean to the port: nothing happened, nobody knows, or it cannot be."""
+"""Translates PostgreSQL's errors to those of the port: retryable, unknown, or refused."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ _MISSING = (
     errors.InvalidSchemaName,
 )
 _AGAIN = ("40", "53", "57014", "55P03", "55006", "25006", "57P03", "57P04")
-"""States that pass: a conflict, a lack of room, a time limit, a server that is not yet or no longer
-the primary."""
+"""Transient states: a conflict, insufficient resources, a time limit, a server that is not yet or
+no longer the primary.
+"""
 _LOCKED = ("40P01", "55P03")
 _REFUSED = ("22", "23", "44", "54", "P0")
-"""Values out of range, violated constraints, limits of the program, a trigger that raises."""
+"""Values out of range, violated constraints, program limits, a trigger that raises."""
 _RIGHTS = {
     "meta": "SELECT",
     "counter": "SELECT, INSERT, UPDATE",
     "inbox": "SELECT, INSERT, UPDATE",
-    "audit": "SELECT, INSERT",  # who can change or delete its rows can hide what was done
+    "audit": "SELECT, INSERT",  # a role that can change or delete its rows can hide audit entries
 }
 _ALL_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
@@ -40,8 +41,8 @@ _ALL_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 def translate(error: BaseException, *, broken: bool = False, undone: bool = False) -> PostroomError:
     """Return the error of the port.
 
-    broken      the connection is gone: the server has not said what became of the statement
-    undone      … but it was in a transaction that nobody has asked to commit
+    broken      the connection is gone: the outcome of the statement is unknown
+    undone      … but it was in a transaction whose COMMIT was not sent
     """
     match error:
         case PostroomError():
@@ -66,7 +67,7 @@ def _translate(error: psycopg.Error, *, broken: bool, undone: bool) -> PostroomE
     if broken:
         kind = StoreRetryableError if undone else StoreUnknownError
         return kind(f"the connection to PostgreSQL was lost: {said}")
-    # An ERROR on a connection that lives on: the server has rolled back.
+    # An ERROR on a connection that stays open: the server has rolled back.
     if state in _LOCKED:
         return StoreLockedError(f"PostgreSQL: {said}")
     if state.startswith(_REFUSED) or (not state and isinstance(error, psycopg.DataError)):
@@ -77,25 +78,25 @@ def _translate(error: psycopg.Error, *, broken: bool, undone: bool) -> PostroomE
 
 
 def is_fatal(error: psycopg.Error) -> bool:
-    """Say whether the connection ended with this error, or because of it."""
-    if error.sqlstate is None:  # of the driver; one about values was not sent at all
+    """Return whether the connection ended with this error, or because of it."""
+    if error.sqlstate is None:  # of the driver; for an error about values, nothing was sent
         return not isinstance(error, psycopg.DataError)
     return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
 
 
 def could_not_connect(error: psycopg.Error) -> StoreError:
-    """Return the error for a server that is away: nothing was asked of it."""
+    """Return the error for an unreachable server: no request was sent."""
     return StoreRetryableError(f"cannot connect to PostgreSQL: {first_line(error)}")
 
 
 def first_line(error: BaseException) -> str:
-    """Return what the driver said, without the context that follows."""
+    """Return the driver's message, without the context that follows."""
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
 
 
 def needed_grant(error: errors.InsufficientPrivilege) -> str:
-    """Say which right is missing, as far as the server tells."""
+    """Return the missing privilege, as far as the server names it."""
     said = first_line(error)
     name = said.rpartition(" ")[2].strip('"')
     if "for table" in said:

@@ -1,4 +1,4 @@
-"""Reading, settling, staging, mending and pruning (rules R and B)."""
+"""Read, settle, stage, repair blocks and prune (rules R and B)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ADVANCE_STEP = 500
 
 
 async def read(db: Database, floors: Floors, request: ReadRequest) -> list[Record]:
-    """Choose and fetch in one statement, which is one snapshot."""
+    """Select and fetch in one statement, which is one snapshot."""
     lanes, began = request.lanes, monotonic()
     rows = await db.rows(
         "read",
@@ -36,17 +36,17 @@ async def read(db: Database, floors: Floors, request: ReadRequest) -> list[Recor
         size=request.size,
         exclude=hashes(request.exclude),
     )
-    with suppress(StoreError):  # only the next reads are slower for it
+    with suppress(StoreError):  # only makes the next reads slower
         await floors.noticed(db, request, monotonic() - began)
     return to_records(rows)
 
 
 async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[int]:
-    """Write outcomes behind the fence: in one statement where all went well, as it mostly does.
+    """Write outcomes behind the fence: in one statement if all succeeded, which is the common case.
 
-    Every change leaves what is over alone and sets what it counts, so that the same settlement
-    under a new token changes nothing more (L5). A row is named by its number and its id, since a
-    number may be given again after a fail-over.
+    Every change leaves finished events alone and sets absolute counts, so that repeating the
+    settlement under a new token changes nothing more (L5). A row is identified by its number and
+    its id, since a number may be assigned again after a failover.
     """
     s = settlement
     s.missing, s.lost = [], []
@@ -54,7 +54,7 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
     if plain and not any(record.barrier is not None for record in s.done):
         names = sorted([(record.seq, record.id) for record in s.done])
         seqs = [seq for seq, _ in names]
-        if len(set(seqs)) == len(seqs):  # else a number was given twice, and both are here
+        if len(set(seqs)) == len(seqs):  # otherwise a number was assigned twice, and both are here
             return await _settle_done(db, s, seqs, [name for _, name in names])
     freeing = bool(s.freed(s.leases))
     with floors.moving(s.stream, s.leases) if freeing else nullcontext():
@@ -69,13 +69,13 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
                     there = await session.rows("settle_missing", seqs=numbers(seqs))
                     s.missing = s.find_missing(held, [*there, *deleted])
                 freed = {record.key_hash for record in s.freed(held)}
-                # Before the commit: a read after it must not pass over what has come back.
+                # Before the commit: a read after it must not skip events that have come back.
                 floors.lower(s.stream, await advance(session, s.stream, freed))
             return held
 
 
 async def holds(session: Session | Database, proofs: Sequence[Proof]) -> set[int]:
-    """Return the places of the proofs that are there."""
+    """Return the indexes of the proofs that exist."""
     acceptances, counters = by_place(proofs)
     there = set[int]()
     if acceptances:
@@ -99,7 +99,7 @@ async def holds(session: Session | Database, proofs: Sequence[Proof]) -> set[int
 
 
 async def _settle_done(db: Database, s: Settlement, seqs: list[int], ids: list[str]) -> set[int]:
-    """Settle what is done by one statement; the numbers are sorted and each is there once."""
+    """Settle done events with one statement; the numbers are sorted and unique."""
     ((lanes, unchanged),) = await db.rows(
         "settle",
         stream=s.stream,
@@ -125,7 +125,7 @@ async def _write(
 ) -> tuple[int, list[tuple[int, str]]]:
     """Write every kind of outcome.
 
-    Returns how many events were changed, parked ones left out, and which were deleted.
+    Returns how many events were changed, without parked ones, and which were deleted.
     """
     changed = 0
     deleted: list[tuple[int, str]] = []
@@ -179,11 +179,12 @@ async def _write(
 
 
 async def advance(session: Session, stream: str, keys: Collection[bytes]) -> list[tuple[int, int]]:
-    """Let keys go on whose barrier event has ended: their next followers, or all and no block.
+    """Let keys whose barrier event has ended go on: their next followers, or all of them and the
+    block is lifted.
 
-    Nothing happens to a key while its barrier's event is still to be sent. Returns the lane of
-    each key that went on, and the lowest number that came back there (0: none did). Call it
-    inside a transaction that holds the lanes.
+    Does nothing for a key while its barrier's event is unfinished. Returns the lane of each key
+    that went on, and the lowest number that came back there (0: none did). Call it inside a
+    transaction that holds the lanes.
     """
     if not keys:
         return []
@@ -194,7 +195,7 @@ async def advance(session: Session, stream: str, keys: Collection[bytes]) -> lis
 async def stage(
     db: Database, floors: Floors, stream: str, lanes: Sequence[int], limit: int
 ) -> Staged:
-    """Move what is due and say whether there is work, in one statement."""
+    """Move due events and return whether there is work, in one statement."""
     owners, tokens = floors.holders(stream, lanes)
     with floors.moving(stream, lanes):
         ((moved, due, ready, where, lowest),) = await db.rows(
@@ -207,7 +208,7 @@ async def stage(
             epoch=floors.epoch,
             limit=limit,
         )
-        # After the commit: their order rests on their key's block, or none is owed to them.
+        # After the commit: their order is kept by their key's block, or none is guaranteed.
         if moved:
             floors.lower(stream, zip(where, lowest, strict=True))
     return Staged(int(moved), due, ready)
@@ -216,7 +217,7 @@ async def stage(
 async def repair_blocks(
     db: Database, floors: Floors, stream: str, owner: str, leases: Mapping[int, int], limit: int
 ) -> int:
-    """Repair blocks from state; opens a transaction only if one is broken."""
+    """Repair blocks from the stored state; opens a transaction only if one is broken."""
     if not await db.rows("repair_blocks", stream=stream, lanes=numbers(leases), limit=1):
         return 0
     with floors.moving(stream, leases):

@@ -1,20 +1,22 @@
-"""Where reads may begin: a proven floor under each lane (rule R6).
+"""Where reads may start: a proven floor under each lane (rule R6).
 
 While an old transaction is open anywhere in the database, entries of settled events stay at the
 head of the index, and every read walks past them. A lane's floor is a number below which it has no
-ready event and never will have one, so that reads may begin there:
+ready event and never will have one, so that reads may start there:
 
-- A number from the sequence belongs to a writer that locked the table first. Once all who held
-  that lock when `last_value` was read have ended, every number up to it is committed or gone.
-- What comes back to `ready` later is moved by the lane's owner through the same Store, which
-  lowers the floor; or by an operator, who raises the token, and a new token begins without floor.
-- A floor counts only while no number can have been taken back since its proof began: after a
-  fail-over, a crash, TRUNCATE … RESTART IDENTITY or setval a sequence may be behind. The server
-  decides that with each read (postroom_floors), since behind a pooler a crash may pass unseen here.
+- A number from the sequence belongs to a writer that locked the table first. Once all
+  transactions that held that lock when `last_value` was read have ended, every number up to it is
+  committed or gone.
+- Events that return to `ready` later are moved by the lane's owner through the same Store, which
+  lowers the floor; or by an operator command, which raises the token: a new token starts without
+  a floor.
+- A floor is valid only while no number can have been taken back since its proof began: after a
+  failover, a crash, TRUNCATE … RESTART IDENTITY or setval a sequence may be behind. The server
+  decides that with each read (postroom_floors), since behind a pooler a crash may go unnoticed.
 - With a cache in the sequence a session holds numbers without holding a lock: then there are no
   floors.
 
-Nothing of this is asked unless reads have become slow.
+None of these queries runs unless reads have become slow.
 """
 
 from __future__ import annotations
@@ -40,11 +42,13 @@ class _Lane:
     owner: str
     token: int
     floor: int = 0
-    fixed: bool = False  # nobody knows what came back: no floor until it is taken again
+    fixed: bool = False  # unknown which events came back: no floor until it is taken again
 
 
 class _Proof(NamedTuple):
-    """Begun: once none of these writers is left, everything up to the number is decided."""
+    """A proof in progress: once none of these writers is left, everything up to the number
+    is decided.
+    """
 
     number: int
     epoch: tuple[int, int]
@@ -68,17 +72,17 @@ class Floors:
         self._proof: _Proof | None = None
         self._next_look = 0.0
         self._looking = False
-        self._moving = 0  # changes under way that may bring events back
+        self._moving = 0  # changes in progress that may return events
         self._moves = 0  # how many have come back
         self._epoch: tuple[int, int] | None = None  # None: there are no floors
 
     @property
     def epoch(self) -> str | None:
-        """Where the floors were proven and when that began, as an array; None: there are none."""
+        """Where and when the floors' proof began, as an array; None: there are none."""
         return None if self._epoch is None else numbers(self._epoch)
 
     def forget(self) -> None:
-        """Take all floors away: numbers may have gone back."""
+        """Drop all floors: numbers may have gone back."""
         self._epoch = None
         for lanes in self._streams.values():
             for lane in lanes.values():
@@ -92,7 +96,7 @@ class Floors:
     def holders(
         self, stream: str, lanes: Sequence[int]
     ) -> tuple[list[str | None], list[int | None]]:
-        """Return who took each lane through this Store, and with which token."""
+        """Return the owner and token of each lane taken through this Store."""
         known = self._streams.get(stream, {})
         found = [known.get(lane) for lane in lanes]
         return (
@@ -108,7 +112,7 @@ class Floors:
         return numbers(lane.floor if (lane := known.get(n)) else 0 for n in lanes)
 
     def under(self, request: ReadRequest) -> str | None:
-        """Return the floors for a read; only who holds a lane by its last token stands on one."""
+        """Return the floors for a read; they apply only to the holder of a lane's last token."""
         if self._epoch is None or request.owner is None:
             return None
         known, tokens = self._streams.get(request.stream, {}), request.tokens
@@ -121,8 +125,9 @@ class Floors:
     def moving(self, stream: str, lanes: Iterable[int]) -> Iterator[None]:
         """Events of these lanes may come back within this block; no floor is raised meanwhile.
 
-        `lower` must be called before anyone can read them, where their order rests on it. If the
-        block fails nobody knows, or when they will: then these lanes stay without a floor.
+        `lower` must be called before they can be read, where their order depends on it. If the
+        block fails, it is unknown whether and when they come back: then these lanes stay without a
+        floor.
         """
         self._moving += 1
         try:
@@ -147,7 +152,9 @@ class Floors:
                 self._moves += 1
 
     async def noticed(self, db: Database, request: ReadRequest, seconds: float) -> None:
-        """A read took so long: if all of them do, go on with a proof; use it once it is done."""
+        """A read took this long: if all of them do, continue a proof; use it once it is
+        complete.
+        """
         if request.owner is None:
             return
         self._slow = self._slow + 1 if seconds >= self._slow_seconds else 0
@@ -157,7 +164,7 @@ class Floors:
         if self._slow < wanted or now < self._next_look or self._looking:
             return
         self._next_look = now + self._pause
-        # Another look would judge this one's proof by its own writers, or find it gone.
+        # A concurrent look would check this proof against its own writers, or find it gone.
         self._looking = True
         try:
             proof = await self._proven(db)
@@ -167,7 +174,7 @@ class Floors:
             self._looking = False
 
     async def _proven(self, db: Database) -> int | None:
-        """Return a number up to which everything is decided, if the proof is done."""
+        """Return a number up to which everything is decided, if the proof is complete."""
         if self._proof is None:
             ((last, place, now, started, plain),) = await db.rows("floor_number")  # before writers
             number = last or 0
@@ -182,11 +189,11 @@ class Floors:
         if self._proof.writers:
             return None
         proof, self._proof = self._proof, None
-        self._epoch = proof.epoch  # what was left of older floors held when this proof began
+        self._epoch = proof.epoch  # older floors were valid when this proof began
         return proof.number
 
     def _holds(self, number: int, place: int, started: int) -> bool:
-        """Say whether no number was taken back since the floors were proven."""
+        """Return whether no number was taken back since the floors were proven."""
         assert self._epoch is not None
         floors = (lane.floor for lanes in self._streams.values() for lane in lanes.values())
         same, since = place == self._epoch[0], self._epoch[1]
@@ -195,8 +202,8 @@ class Floors:
     async def _raise(self, db: Database, request: ReadRequest, number: int) -> None:
         """Set the floors of a reader's lanes: at the lowest ready event, at most after the number.
 
-        All of them, not only those of this read: another group's are as slow, and each fast read
-        in between would make the slow ones seem to be exceptions.
+        All of them, not only those of this read: other groups' lanes are as slow, and each fast
+        read in between would make the slow ones look like exceptions.
         """
         if self._moving:
             return

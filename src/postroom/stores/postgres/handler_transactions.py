@@ -1,7 +1,8 @@
-"""Connections lent to handlers, one transaction at a time (rules H2 and H3).
+"""Connections for handlers, one transaction at a time (rules H2 and H3).
 
-A handler's commit() and rollback() are refused. After a ROLLBACK that it sends as a statement, the
-driver opens another transaction, which is rolled back: nothing it does can commit by itself.
+A handler's commit() and rollback() are refused. After a ROLLBACK sent as a statement, the driver
+opens another transaction, which is rolled back: nothing that the handler does can commit
+separately.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _FAILED = (
 
 
 class HandlerTransactions:
-    """Keeps connections for async handlers and for those in threads; opened when needed.
+    """Keeps connections for async handlers and for those in threads; opened on demand.
 
     They have none of the relay's time limits and are not taken from its pool: a slow handler must
     not keep a lease from being renewed. `on_add` is called after a commit that added events.
@@ -44,7 +45,7 @@ class HandlerTransactions:
     def __init__(self, connector: Connector, on_add: Callable[[], None]) -> None:
         options = connector.settings
         self._on_add = on_add
-        # One round trip for both. Before the COMMIT, where it counts this transaction's rows.
+        # One round trip for both. Before the COMMIT, since it counts this transaction's rows.
         self._commit = (
             "SELECT pg_stat_get_xact_tuples_inserted"
             f"(CAST('{options.tables}outbox' AS regclass)); COMMIT"
@@ -87,7 +88,7 @@ class HandlerTransactions:
 
     @contextmanager
     def sync_transaction(self) -> Iterator[Connection[Any]]:
-        """Begin the same for a handler in a thread."""
+        """The same for a handler in a thread."""
         pool, connection = self._begin_sync()
         try:
             try:
@@ -115,12 +116,12 @@ class HandlerTransactions:
             sync_pool.close(timeout=0)
 
     async def _begin(self) -> tuple[AsyncConnectionPool[Any], AsyncConnection[Any]]:
-        """Open a transaction, on the first connection that has not died while it rested."""
+        """Open a transaction on the first idle connection that is still alive."""
         if self._pool is None:
             self._pool = AsyncConnectionPool(**self._settings)
             await self._pool.open()
         pool = self._pool
-        for rested in reversed(range(pool.max_size + 1)):  # after so many comes a new one
+        for rested in reversed(range(pool.max_size + 1)):  # after this many, open a new one
             try:
                 connection = await pool.getconn()
             except Exception as error:
@@ -131,7 +132,7 @@ class HandlerTransactions:
             except BaseException as error:
                 await pool.putconn(connection)
                 dead = connection.closed and isinstance(error, PostroomError)
-                # psycopg may raise an error of its own in place of a cancellation.
+                # psycopg may raise its own error in place of a cancellation.
                 if not (rested and dead) or is_cancelled():
                     raise
             else:
@@ -139,7 +140,7 @@ class HandlerTransactions:
         raise AssertionError("the last one was returned or raised")
 
     def _begin_sync(self) -> tuple[ConnectionPool[Any], Connection[Any]]:
-        """Open the same for a handler in a thread."""
+        """The same for a handler in a thread."""
         with self._sync_turn:
             if self._sync_pool is None:
                 self._sync_pool = ConnectionPool(**self._settings)
@@ -164,10 +165,10 @@ class HandlerTransactions:
 
 @contextmanager
 def _guarded(connection: AsyncConnection[Any] | Connection[Any]) -> Iterator[None]:
-    """Take a connection out of autocommit mode, with its transaction open, while a handler has it.
+    """Take a connection with its open transaction out of autocommit mode while a handler uses it.
 
     psycopg refuses to change the mode within a transaction, and without autocommit mode it would
-    send its own BEGIN before ours.
+    send its own BEGIN first.
     """
     connection._autocommit = False
     try:

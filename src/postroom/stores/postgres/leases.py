@@ -18,7 +18,7 @@ _FORGOTTEN_AFTER_LEASES = 10
 async def heartbeat(
     db: Database, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
 ) -> Membership:
-    """Show up, renew, look around: single statements, none of which waits for a locked row."""
+    """Heartbeat, renew, read the membership: single statements that never wait for a locked row."""
     renewed = await _renew(db, stream, member.owner, held, lease_seconds) if held else {}
     await db.run("beat_member", stream=stream, seconds=lease_seconds, **member._asdict())
     long_ago = _FORGOTTEN_AFTER_LEASES * abs(lease_seconds)
@@ -38,11 +38,11 @@ async def _renew(
     lease_seconds: float,
     doubt_seconds: float | None = None,
 ) -> dict[int, int]:
-    """Renew what is held and not locked; what is locked is tried again for a tenth of a lease.
+    """Renew the held lanes that are not locked; retry locked ones for a tenth of a lease.
 
-    A settle locks its lanes for some milliseconds: these are found free again soon. A transaction
-    that stays open costs its own lanes only. Returns the lanes that were renewed. With
-    `doubt_seconds` each gets a new token, unless an event was replayed there since.
+    A settle locks its lanes for some milliseconds: these soon become free. A transaction that stays
+    open costs only its own lanes. Returns the renewed lanes. With `doubt_seconds` each gets a new
+    token, unless an event was replayed there since.
     """
     renewed: dict[int, int] = {}
     left = dict(held)
@@ -120,7 +120,8 @@ async def leases(db: Database, stream: str) -> Membership:
 
 
 async def fence(session: Session, stream: str, owner: str, leases: Mapping[int, int]) -> set[int]:
-    """Return the lanes that are still held with these tokens; until the commit nobody takes them.
+    """Return the lanes that are still held with these tokens; they cannot be taken until the
+    commit.
 
     Inside a transaction it is the fence of rule L2.
     """

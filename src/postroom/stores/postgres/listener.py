@@ -1,10 +1,10 @@
-"""Hearing of commits in other processes: LISTEN on a connection of its own.
+"""LISTEN on a separate connection: wakes relays after commits in other processes.
 
-It only wakes; what it misses is found by polling. Behind pgbouncer in transaction mode LISTEN is
-accepted and nothing is ever heard: then every wait ends with its time.
+It only wakes; polling finds what it misses. Behind pgbouncer in transaction mode LISTEN is accepted
+but no notification arrives: every wait then times out.
 
-No error ends the listener. It connects again after growing pauses, and logs one line when it fails
-and one when it hears again.
+No error ends the listener. It reconnects after growing pauses, and logs one line when it fails and
+one when it works again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.database import Limit
 from postroom.stores.postgres.errors import first_line
 
-_CHECK_SECONDS = 30.0  # silence for so long: ask whether anybody is there
+_CHECK_SECONDS = 30.0  # silence this long: check the connection
 _ANSWER_SECONDS = 5.0
 _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 10.0
@@ -37,7 +37,7 @@ class Listener:
         self._connector = connector
         self._channel = connector.settings.channel
         self._task: asyncio.Task[None] | None = None
-        self._tried = asyncio.Event()  # to listen, at least once
+        self._tried = asyncio.Event()  # attempts to listen
         self._waiting: set[asyncio.Future[None]] = set()
         self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._is_deaf = False
@@ -98,10 +98,10 @@ class Listener:
         with Limit(connection, _ANSWER_SECONDS):
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
         self._tried.set()
-        self._wake()  # for what was said before
+        self._wake()  # for earlier notifications
 
     async def _hear(self, connection: AsyncConnection[Any]) -> None:
-        """Wake those who wait; returns never, raises once the connection is lost."""
+        """Wake the waiting callers; never returns, raises once the connection is lost."""
         loop = asyncio.get_running_loop()
         steady_at = loop.time() + _STEADY_SECONDS if self._is_deaf else None
         while True:

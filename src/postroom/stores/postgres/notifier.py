@@ -1,4 +1,4 @@
-"""Telling relays in other processes that something was committed, from the writer's process."""
+"""Notifies relays in other processes of commits, from the writer's process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.errors import first_line
 from postroom.stores.postgres.settings import PostgresSettings
 
-_GAP_SECONDS = 0.005  # kicks within this time of one NOTIFY are told by the next
+_GAP_SECONDS = 0.005  # kicks within this time after a NOTIFY share the next one
 _RETRY_SECONDS, _LONGEST_RETRY = 1.0, 10.0  # after an error, and after many
 _CLOSE_SECONDS = 5.0
 _NOTIFY = "SELECT set_config('synchronous_commit', 'off', true), pg_notify(%s, '')"
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 
 class PostgresNotifier:
-    """Sends a NOTIFY for kicks, on a connection of its own, in a thread of its own.
+    """Sends a NOTIFY for kicks, on its own connection and in its own thread.
 
-    `notify` only leaves a note: it never blocks, never raises and never touches the caller's
+    `notify` only sets a flag: it never blocks, never raises and never uses the caller's
     transaction; NOTIFY there would make all commits of the database wait for one another. Many
-    kicks become one NOTIFY. If the server is away the last kick is told when it is back.
-    Give it the URL of the relay's store, with the same `prefix` and `schema`.
+    kicks become one NOTIFY. If the server is unreachable, the last kick is sent when it is back.
+    Pass the URL of the relay's store, with the same `prefix` and `schema`.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class PostgresNotifier:
         self._process = os.getpid()
 
     def notify(self, streams: Collection[str] | None = None) -> None:  # noqa: ARG002 - any stream
-        """Tell the relays that there is something; returns at once."""
-        if self._process != os.getpid():  # forked: threads did not come along
+        """Notify the relays; returns at once."""
+        if self._process != os.getpid():  # forked: threads are not inherited
             self._stirred, self._lock = threading.Event(), threading.Lock()
             self._process, self._thread = os.getpid(), None
         self._wanted = True
@@ -58,7 +58,7 @@ class PostgresNotifier:
             self._start()
 
     def close(self) -> None:
-        """Send what is wanted and end; twice is safe. A later `notify` does nothing."""
+        """Send a pending NOTIFY and end; idempotent. A later `notify` does nothing."""
         self._closed.set()
         self._stirred.set()
         thread = self._thread

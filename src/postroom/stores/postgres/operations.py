@@ -1,4 +1,4 @@
-"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+"""Operator commands: list, count, replay, bury, skip (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | No
             if new_id:
                 await _copy(session, event, make_id(), number, fresh=True)
             else:
-                # No event's id begins so: a control character is refused when it is added.
+                # No event id begins with this: `add` refuses control characters.
                 await session.run("rename", id=f"\x01{event.seq}", seq=event.seq)
                 await _copy(session, event, event.id, number, fresh=False)
                 await session.run("replay_delete", seq=event.seq)
@@ -157,10 +157,10 @@ async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> N
 
 
 async def _choose(session: Session, ids: Sequence[str], *, over: bool) -> list[_Chosen]:
-    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
-    over, whose lanes are told.
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or
+    finished ones, whose owners are notified.
 
-    First the locks: a settle that is under way may still decide about an event.
+    Locks come first: a settle in progress may still decide about an event.
     """
     wanted = list(ids)
     streams = [name for (name,) in await session.rows("chosen_streams", ids=wanted)]
@@ -194,7 +194,7 @@ async def _count_up(session: Session, event: _Chosen) -> int:
 
 
 async def _marker_id(session: Session, event: _Chosen) -> str:
-    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    """`skip:` and the event's id, plus its number if that is taken or too long."""
     for name in (f"skip:{event.id}", f"skip:{event.kseq}:{event.id}"):
         if len(name.encode()) <= MAX_ID_BYTES and not await session.rows("get", id=name):
             return name

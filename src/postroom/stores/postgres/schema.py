@@ -1,4 +1,4 @@
-"""The tables: made, brought up to date, and checked before use."""
+"""Creates, migrates and checks the tables."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _OLDEST_SERVER = 140_000
 
 
 async def migrate(connection: AsyncConnection[Any], options: PostgresSettings) -> int:
-    """Run the migrations that are missing, all in one transaction. Safe in many processes."""
+    """Run the missing migrations, all in one transaction. Safe in concurrent processes."""
     migrations = load_migrations(options.prefix)
     newest = migrations[-1].version
     await _check_server(connection)
     if await version(connection, options) == newest:
         return newest
     async with connection.transaction():
-        # Waits for whoever else is at it; the lock ends with the transaction, behind a pooler too.
+        # Waits for concurrent migrations; the lock ends with the transaction, also behind a pooler.
         await connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", (f"postroom {options.tables}",)
         )
@@ -49,7 +49,7 @@ async def migrate(connection: AsyncConnection[Any], options: PostgresSettings) -
 
 
 async def _use_schema(connection: AsyncConnection[Any], schema: str | None) -> None:
-    """Let the names of the migrations mean one schema: the one that is asked for, or the first."""
+    """Resolve the migrations' names in one schema: the requested one, or the first."""
     if schema is None:
         rows = await connection.execute("SELECT current_schema()")
         ((schema,),) = await rows.fetchall()
@@ -63,9 +63,9 @@ async def _use_schema(connection: AsyncConnection[Any], schema: str | None) -> N
 
 
 async def check(connection: AsyncConnection[Any], options: PostgresSettings, url: str) -> None:
-    """Raise SchemaError unless the tables are exactly those that this code knows.
+    """Raise SchemaError unless the tables have the version that this code expects.
 
-    Raises StoreError for a server that cannot be written to.
+    Raises StoreError for a read-only server.
     """
     await _check_server(connection)
     there, newest = await version(connection, options), load_migrations(options.prefix)[-1].version
@@ -85,7 +85,7 @@ async def check(connection: AsyncConnection[Any], options: PostgresSettings, url
 
 
 async def _warn_of_sequence(connection: AsyncConnection[Any], options: PostgresSettings) -> None:
-    """Say so if writers are given numbers that events have already. The relay itself can work."""
+    """Log a warning if writers get numbers that events already have. The relay itself can work."""
     look = load_queries(options.tables)["check_sequence"].sql
     try:
         rows = await connection.execute(look.encode())
@@ -103,7 +103,7 @@ async def _warn_of_sequence(connection: AsyncConnection[Any], options: PostgresS
 
 
 def refuse_newer(there: int, newest: int) -> None:
-    """Raise SchemaError if the tables were made by a later version of this code."""
+    """Raise SchemaError if the tables were created by a later version of this code."""
     if there > newest:
         raise SchemaError(
             f"the tables have version {there}, created by a newer postroom; this one knows "
@@ -112,7 +112,7 @@ def refuse_newer(there: int, newest: int) -> None:
 
 
 async def version(connection: AsyncConnection[Any], options: PostgresSettings) -> int:
-    """Return the version of the tables that are there; 0 if there are none."""
+    """Return the version of the tables; 0 if there are none."""
     name = f"{options.tables}meta"
     if not await _there(connection, "to_regclass", name):
         return 0

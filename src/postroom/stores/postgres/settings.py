@@ -1,4 +1,4 @@
-"""How to reach a PostgreSQL server, and how long to wait for it: from a URL or libpq's words."""
+"""The settings of a PostgreSQL store, from a URL or libpq's keywords."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _KEEPALIVE = {"keepalives_idle": 30, "keepalives_interval": 10, "keepalives_coun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostgresSettings:
-    """What a store and a notifier share. Times are seconds or timedeltas; 0 means no limit.
+    """Settings of a store and a notifier. Times are seconds or timedeltas; 0 means no limit.
 
     conninfo            libpq's: a URL or `host=… dbname=…`
     prefix, schema      of the tables; without a schema the role's search_path finds them
     application_name    shown in pg_stat_activity
-    connect_seconds     to open a connection, and to wait for a free one
-    statement_seconds   a statement may take so long, on the server and as seen from here
-    lock_seconds        a statement may wait so long for a lock
-    pool_size           connections at most, for relays and for handlers each
+    connect_seconds     time limit for opening a connection, and for waiting for a free one
+    statement_seconds   time limit of a statement, on the server and in the client
+    lock_seconds        how long a statement waits for a lock
+    pool_size           maximum number of connections, for relays and for handlers each
     notify              listen for NOTIFY
     """
 
@@ -67,21 +67,21 @@ class PostgresSettings:
 
     @property
     def tables(self) -> str:
-        """What the tables' names begin with, schema included, as SQL."""
+        """The prefix of the tables' names, including the schema, as SQL."""
         return self.prefix if self.schema is None else f'"{self.schema}".{self.prefix}'
 
     @property
     def channel(self) -> str:
-        """The channel of NOTIFY: one for each set of tables, as it is written in the options."""
+        """The channel of NOTIFY: one for each set of tables, as written in the options."""
         place = "" if self.schema is None else f"{self.schema}."
         name = f"{place}{self.prefix}kick"
         if len(name) <= _CHANNEL_BYTES:
             return name
-        # libpq would cut it, and names with one beginning, or one end, would share a channel.
+        # libpq would truncate it, and names with the same beginning, or end, would share a channel.
         return f"postroom_kick_{sha256(name.encode()).hexdigest()[:40]}"
 
     def parameters(self) -> dict[str, Any]:
-        """Return what to connect with; what the URL says goes before our defaults."""
+        """Return the connection parameters; those of the URL override postroom's defaults."""
         given = conninfo_to_dict(self.conninfo)
         ours: dict[str, Any] = {
             "application_name": self.application_name,
@@ -91,15 +91,16 @@ class PostgresSettings:
             "tcp_user_timeout": round(self.statement_seconds * 1000),
         }
         theirs = {k: v for k, v in given.items() if k != "options"}
-        # Whatever PGCLIENTENCODING, the role's settings or the URL say: UTF-8 holds every text.
+        # Regardless of PGCLIENTENCODING, the role's settings or the URL: UTF-8 can represent every
+        # text.
         return {**ours, **theirs, "client_encoding": "UTF8"}
 
     def server_limits(self, seconds: float | None = None) -> str:
-        """Return the limits that the server keeps, as libpq's `options`.
+        """Return the server-side limits, as libpq's `options`.
 
         They belong to the connection from its start. Behind pgbouncer they may be refused or
-        ignored, but they never leak to others, as a SET would. `seconds` replaces the limits of
-        statements and locks.
+        ignored, but they never leak to other clients, as a SET would. `seconds` replaces the limits
+        of statements and locks.
         """
         statement = self.statement_seconds if seconds is None else seconds
         lock = self.lock_seconds if seconds is None else seconds
@@ -114,13 +115,13 @@ class PostgresSettings:
 
     @property
     def server_options(self) -> str | None:
-        """What the connection string itself gives as libpq's `options`."""
+        """The value of libpq's `options` in the connection string itself."""
         given = conninfo_to_dict(self.conninfo).get("options")
         return None if given is None else str(given)
 
     @property
     def shown(self) -> str:
-        """A URL of the server, without secrets."""
+        """The server's URL, without secrets."""
         given = conninfo_to_dict(self.conninfo)
         user = f"{given['user']}@" if given.get("user") else ""
         port = f":{given['port']}" if given.get("port") else ""
@@ -131,7 +132,9 @@ class PostgresSettings:
 
     @classmethod
     def read(cls, where: str | Url, given: Mapping[str, Any]) -> PostgresSettings:
-        """Read a URL; what is not ours goes to libpq as it is (sslmode, target_session_attrs …)."""
+        """Read a URL; other parameters are passed to libpq unchanged (sslmode, target_session_attrs
+        …).
+        """
         url = Url.parse(where)
         if url.scheme not in SCHEMES:
             raise ConfigError(f"not a PostgreSQL URL: {url}; write postgresql://host/database")

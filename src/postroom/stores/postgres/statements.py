@@ -1,4 +1,4 @@
-"""The SQL of this store: queries with numbered marks, and the steps of its schema."""
+"""The SQL of this store: queries with numbered parameters, and the steps of its schema."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from postroom.transactions.queries import Query, compile_query
 
 @cache
 def load_queries(tables: str) -> Mapping[str, Query]:
-    """Return every statement by its name; `tables` is what the tables' names begin with."""
+    """Return every statement by name; `tables` is the prefix of the tables' names."""
     found = sql_files.load_queries(__package__, tables)
     return {name: compile_query(sql, "numeric") for name, sql in found.items()}
 
 
 def load_migrations(prefix: str) -> tuple[Migration, ...]:
-    """Return the steps of the schema in their order; their names are found by the search_path."""
+    """Return the steps of the schema in order; their names are resolved by the search_path."""
     return sql_files.load_migrations(__package__, prefix)
 
 
 def migration_sql(prefix: str, schema: str | None, after: int) -> str:
-    """Return what the steps after a version say, as one transaction, for people with a DBA."""
+    """Return the SQL of the steps after a version, as one transaction, to be run by hand."""
     script = sql_files.script_after(__package__, prefix, after)
     if not script:
         return ""
@@ -36,14 +36,14 @@ def _use(schema: str) -> str:
 
 
 # -- arrays -----------------------------------------------------------------------------------
-# As text: the driver would look at every element in Python, and these are long.
+# As text: the driver would process every element in Python, and these are long.
 def numbers(values: Iterable[int | None]) -> str:
-    """Return an array of whole numbers as PostgreSQL reads it."""
+    """Return an array of integers in PostgreSQL's syntax."""
     return "{" + str(list(values))[1:-1].replace("None", "NULL") + "}"
 
 
 def texts(values: Iterable[str]) -> str:
-    """Return an array of texts as PostgreSQL reads it."""
+    """Return an array of texts in PostgreSQL's syntax."""
     found = list(values)
     joined = "".join(found)
     if '"' in joined or "\\" in joined:
@@ -52,7 +52,7 @@ def texts(values: Iterable[str]) -> str:
 
 
 def hashes(values: Collection[bytes]) -> str | None:
-    """Return an array of bytes as PostgreSQL reads it; None if there are none."""
+    """Return an array of bytes in PostgreSQL's syntax; None if there are none."""
     if not values:
         return None
     return '{"\\\\x' + '","\\\\x'.join(value.hex() for value in values) + '"}'

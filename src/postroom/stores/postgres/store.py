@@ -57,9 +57,9 @@ class PostgresStore(ContextManager):
               into the URL
     options   those of PostgresSettings, by name or in the URL
 
-    Relays have a pool of connections; handlers' transactions have another, and LISTEN a connection
-    of its own. Works behind pgbouncer in transaction mode,
-    where nothing is heard and polling does it all.
+    Relays have a pool of connections, handlers' transactions another, and LISTEN its own
+    connection. Works behind pgbouncer in transaction mode,
+    where no notification arrives and relays poll.
     """
 
     capabilities = Capabilities()
@@ -171,7 +171,7 @@ class PostgresStore(ContextManager):
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         return await events.prune(self.database, older_than_seconds, limit)
 
-    # -- people -------------------------------------------------------------------------------
+    # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await operations.get(self.database, event_id)
 
@@ -222,8 +222,8 @@ class PostgresStore(ContextManager):
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         """Return True when a writer's process has sent a NOTIFY, and after every reconnect.
 
-        Writers do that by a PostgresNotifier; commits of handlers' transactions do it by
-        themselves. Never raises for a server that is away.
+        Writers send it with a PostgresNotifier; commits of handlers' transactions send it
+        automatically. Never raises for an unreachable server.
         """
         _ = self.database  # raises if it is not open
         return await self._listener.wait(timeout_seconds)
@@ -231,12 +231,12 @@ class PostgresStore(ContextManager):
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection[Any]]:
         """Open a transaction for a handler on a psycopg connection; commits on exit.
 
-        What the handler sets with SET stays on the connection for the next one: use SET LOCAL.
+        Settings changed with SET stay on the connection for the next handler: use SET LOCAL.
         """
         return self._guarded.transaction()
 
     def sync_transaction(self) -> AbstractContextManager[Connection[Any]]:
-        """Open the same on a psycopg connection without a loop, for a handler in a thread."""
+        """The same on a sync psycopg connection, for a handler in a thread."""
         return self._guarded.sync_transaction()
 
     async def forget_accepted(
@@ -260,7 +260,7 @@ class PostgresStore(ContextManager):
     # -- connections --------------------------------------------------------------------------
     @property
     def url(self) -> str:
-        """The URL under which this store is found, without its password."""
+        """The URL of this store, without its password."""
         return self.settings.shown
 
     @property
@@ -278,7 +278,7 @@ class PostgresStore(ContextManager):
 
     @asynccontextmanager
     async def _connected(self, *, migrating: bool = False) -> AsyncIterator[AsyncConnection[Any]]:
-        """Use a connection that is not of the pool, which may not be open yet."""
+        """Use a connection outside of the pool, which may not be open yet."""
         try:
             connection = await self._connector.connect(_MIGRATE_SECONDS if migrating else None)
         except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""What a doctor asks of an SQLite file before people rely on it."""
+"""Checks of an SQLite file for `postroom doctor`."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ MUCH_WAL_BYTES = 256_000_000
 
 
 async def examine(store: SqliteStore) -> list[Finding]:
-    """Return all that is worth telling; an empty list if there is nothing."""
+    """Return all findings; an empty list if there are none."""
     found = await store.ask(lambda db: [*check_journal(db), *check_indexes(db, store.prefix)])
     return [*found, *check_wal(store.path)]
 
 
 def check_journal(db: Database) -> list[Finding]:
-    """Readers and the writer go on side by side only with a write-ahead log."""
+    """Readers and the writer run concurrently only with a write-ahead log."""
     (mode,) = db.connection.execute("PRAGMA journal_mode").fetchone()
     if mode == "wal":
         return []
@@ -44,7 +44,7 @@ def check_journal(db: Database) -> list[Finding]:
 
 
 def check_indexes(db: Database, prefix: str) -> list[Finding]:
-    """Without its index a read walks the whole table."""
+    """Without its index a read scans the whole table."""
     rows = db.connection.execute("SELECT name FROM sqlite_master WHERE type = 'index'")
     there = {name for (name,) in rows}
     return [
@@ -60,7 +60,7 @@ def check_indexes(db: Database, prefix: str) -> list[Finding]:
 
 
 def check_wal(path: Path) -> list[Finding]:
-    """A transaction that stays open keeps the log from being folded into the file."""
+    """A transaction that stays open keeps the log from being checkpointed."""
     log = path.with_name(path.name + "-wal")
     size = log.stat().st_size if log.exists() else 0
     if size < MUCH_WAL_BYTES:

@@ -10,18 +10,18 @@ _BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def is_busy(error: sqlite3.Error) -> bool:
-    """Say whether SQLite only asks to come again: nothing was changed."""
+    """Return whether SQLite only asks for a retry: nothing was changed."""
     code = getattr(error, "sqlite_errorcode", None)
     return code is not None and code & 0xFF in _BUSY
 
 
 def is_not_text(error: sqlite3.Error) -> bool:
-    """Say whether a text in the answer is not UTF-8: SQLite stores whatever it is given."""
+    """Return whether a returned text is not UTF-8: SQLite stores any bytes."""
     return "Could not decode to UTF-8" in str(error)
 
 
 def translate(error: sqlite3.Error) -> StoreError:
-    """Return the error of the port for one that left nothing changed."""
+    """Return the error of the port for one that changed nothing."""
     if is_busy(error):
         return StoreRetryableError(f"the database is busy: {error}")
     if isinstance(error, (sqlite3.IntegrityError, sqlite3.DataError)):

@@ -1,4 +1,4 @@
-"""Reading, settling, staging, mending and pruning (rules R and B)."""
+"""Read, settle, stage, repair blocks and prune (rules R and B)."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from postroom.stores.sqlite.thread import Database
 from postroom.transaction import Proof, by_place
 
 ADVANCE_STEP = 500
-_CHUNK = 50  # rows that are fetched at once: bounds what a read holds beyond its limit of bytes
+_CHUNK = 50  # rows fetched at once: limits what a read holds beyond its byte limit
 
 _payload = attrgetter("payload")
 _headers = attrgetter("headers_json")
 
 
 def read(db: Database, request: ReadRequest) -> list[Record]:
-    """Choose by the index alone, then fetch what was chosen, in one snapshot.
+    """Select by the index alone, then fetch the selected rows, in one snapshot.
 
-    Oldest first, because rows that were written together lie on the same pages: a settle that
-    follows the order of the lanes instead would write several times as many of them.
+    Oldest first, because rows that were written together are on the same pages: a settle in the
+    order of lanes would write several times as many.
     """
     with db.snapshot():
         seqs = _choose(db, request)
@@ -46,7 +46,7 @@ def read(db: Database, request: ReadRequest) -> list[Record]:
 
 
 def _fetch(cursor: sqlite3.Cursor, room: int) -> list[Record]:
-    """Make records of what fits into the room, a few rows at a time; always of the first one."""
+    """Make records of the rows that fit, a few at a time; always of the first one."""
     found: list[Record] = []
     while rows := cursor.fetchmany(_CHUNK):
         records = to_records(rows)
@@ -91,8 +91,8 @@ def _choose(db: Database, request: ReadRequest) -> list[int]:
 def settle(db: Database, settlement: Settlement) -> set[int]:
     """Write outcomes behind the fence.
 
-    Every change leaves what is over alone and sets what it counts, so that the same settlement
-    under a new token changes nothing more (L5).
+    Every change leaves finished events alone and sets absolute counts, so that repeating the
+    settlement under a new token changes nothing more (L5).
     """
     s = settlement
     s.missing, s.lost, changed = [], [], 0
@@ -108,7 +108,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
             return odd.get((record.seq, record.id), record.id) if odd else record.id
 
         def named(records: Iterable[Record]) -> str | None:
-            # By hand: after a fail-over two events may have had the same number.
+            # Not by the number alone: after a failover two events may have had the same one.
             names = [f'"{r.seq}":{_quoted(name(r))}' for r in records if r.lane in lanes]
             return "{" + ",".join(names) + "}" if names else None
 
@@ -155,7 +155,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
 
 
 def holds(db: Database, proofs: Sequence[Proof]) -> set[int]:
-    """Return the places of the proofs that are there."""
+    """Return the indexes of the proofs that exist."""
     acceptances, counters = by_place(proofs)
     there = set[int]()
     if acceptances:
@@ -170,7 +170,7 @@ def holds(db: Database, proofs: Sequence[Proof]) -> set[int]:
 
 
 def _odd_ids(db: Database, s: Settlement) -> dict[tuple[int, str], str]:
-    """Return how to name rows whose id is no text: number and id as read → its bytes."""
+    """Return how to address rows whose id is not text: number and id as read → its bytes."""
     flawed = [record for record in s.records() if record.flaw is not None]
     if not flawed:
         return {}
@@ -183,9 +183,10 @@ def _odd_ids(db: Database, s: Settlement) -> dict[tuple[int, str], str]:
 
 
 def advance(db: Database, stream: str, key_hash: bytes) -> bool:
-    """Let a key go on whose barrier event has ended: its next followers, or all and no block.
+    """Let a key whose barrier event has ended go on: its next followers, or all of them and the
+    block is lifted.
 
-    Nothing happens while the barrier's event is still to be sent. Call it inside a change.
+    Does nothing while the barrier's event is unfinished. Call it inside a change.
     """
     key = {"stream": stream, "key_hash": key_hash}
     if not db.rows("advance_open", **key):
@@ -199,13 +200,13 @@ def advance(db: Database, stream: str, key_hash: bytes) -> bool:
 
 
 def stage(db: Database, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-    """Move what is due; takes the write lock only if there is something."""
+    """Move due events; takes the write lock only if there are some."""
     where = {"stream": stream, "lanes": json.dumps(list(lanes))}
     ((due, ready),) = db.rows("stage_look", **where)
     now, moved = host_microseconds(), 0
     if isinstance(due, int) and due <= now:
         with db.change() as now:
-            # Each lane by itself, in any order: one that is full of due events holds up no other.
+            # Each lane separately, in any order: one that is full of due events holds up no other.
             for lane in random.sample(lanes, len(lanes)):
                 most = min(-(-limit // 4), limit - moved)
                 moved += db.run("stage", stream=stream, lane=lane, now=now, most=most).rowcount
@@ -219,7 +220,7 @@ def stage(db: Database, stream: str, lanes: Sequence[int], limit: int) -> Staged
 def repair_blocks(
     db: Database, stream: str, owner: str, leases: Mapping[int, int], limit: int
 ) -> int:
-    """Repair blocks from state; takes the write lock only if one is broken."""
+    """Repair blocks from the stored state; takes the write lock only if one is broken."""
     if not db.rows("repair_blocks", stream=stream, lanes=json.dumps(list(leases)), limit=1):
         return 0
     with db.change() as now:

@@ -1,7 +1,7 @@
-"""Connections lent to handlers, one transaction at a time (rules H2 to H4).
+"""Connections for handlers, one transaction at a time (rules H2 to H4).
 
-They are not in autocommit mode: after a rollback, a handler's own or SQLite's, what the handler
-goes on to write is in a transaction too, which is rolled back.
+They are not in autocommit mode: after a rollback, by the handler or by SQLite, later writes of the
+handler are in a transaction too, which is rolled back.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _ENDED = (
 
 
 class HandlerTransactions:
-    """Keeps one connection for async handlers and one for sync ones, opened when first needed.
+    """Keeps one connection for async handlers and one for sync ones, opened on first use.
 
-    Their commits keep SQLite's full durability: a consumer acknowledges after them.
+    Their commits have SQLite's full durability: a consumer acknowledges after them.
     """
 
     def __init__(self, target: str, busy_seconds: float, path: Path | None = None) -> None:
@@ -67,8 +67,8 @@ class HandlerTransactions:
                 await self._give_back(connection)
                 raise
             except BaseException:
-                # A call may be under way still. If it is BEGIN, nobody would ever end what it
-                # begins, and no one else could write any more.
+                # A call may still be running. If it is BEGIN, its transaction would never end, and
+                # no other connection could write any more.
                 self._discard(connection)
                 raise
             await self._give_back(connection)
@@ -81,7 +81,7 @@ class HandlerTransactions:
             self._idle = connection
 
     def _discard(self, connection: aiosqlite.Connection) -> asyncio.Future[None]:
-        """Close it after what is under way on it, whether or not the caller waits for that."""
+        """Close it after its running call, whether or not the caller waits for that."""
         closing = asyncio.ensure_future(connection.close())
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)
@@ -147,7 +147,7 @@ class HandlerTransactions:
                 uri=True,
                 timeout=self._busy_seconds,
                 isolation_level="IMMEDIATE",
-                check_same_thread=False,  # lent to one thread after another
+                check_same_thread=False,  # used by one thread after another
             )
         except sqlite3.Error as error:
             raise translate(error) from error

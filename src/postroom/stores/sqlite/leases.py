@@ -14,7 +14,7 @@ _FORGOTTEN_AFTER_LEASES = 10
 
 
 def microseconds(seconds: float) -> int:
-    """Return a span as the tables count it."""
+    """Return a time span in the tables' unit."""
     return round(seconds * 1_000_000)
 
 

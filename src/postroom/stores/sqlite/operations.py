@@ -1,4 +1,4 @@
-"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+"""Operator commands: list, count, replay, bury, skip (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -155,8 +155,8 @@ def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
 
 
 def _choose(db: Database, ids: Sequence[str], *, over: bool, now: int) -> list[_Chosen]:
-    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
-    over, whose lanes are told.
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or
+    finished ones, whose owners are notified.
     """
     rows = db.rows("chosen", ids=json.dumps(list(ids)), over=over)
     chosen = [_Chosen._make(row) for row in rows]
@@ -187,7 +187,7 @@ def _count_up(db: Database, event: _Chosen) -> int:
 
 
 def _marker_id(db: Database, event: _Chosen) -> str:
-    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    """`skip:` and the event's id, plus its number if that is taken or too long."""
     for name in (f"skip:{event.id}", f"skip:{event.kseq}:{event.id}"):
         if len(name.encode()) <= MAX_ID_BYTES and not db.rows("get", id=name):
             return name

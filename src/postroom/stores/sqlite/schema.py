@@ -1,4 +1,4 @@
-"""The tables: made, brought up to date, and checked before use."""
+"""Creates, migrates and checks the tables."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OLDEST_SQLITE = (3, 35, 0)
 
 
 def migrate(db: Database, prefix: str, patience_seconds: float) -> int:
-    """Run the migrations that are missing, all in one transaction. Safe in many processes."""
+    """Run the missing migrations, all in one transaction. Safe in concurrent processes."""
     _check_sqlite(db.connection)
     _use_wal(db.connection, patience_seconds)
     migrations = load_migrations(prefix)
@@ -37,7 +37,7 @@ def migrate(db: Database, prefix: str, patience_seconds: float) -> int:
 
 
 def check(connection: sqlite3.Connection, prefix: str, url: str) -> None:
-    """Raise SchemaError unless the tables are exactly those that this code knows."""
+    """Raise SchemaError unless the tables have the version that this code expects."""
     _check_sqlite(connection)
     there, newest = version(connection, prefix), load_migrations(prefix)[-1].version
     _refuse_newer(there, newest)
@@ -55,7 +55,7 @@ def _refuse_newer(there: int, newest: int) -> None:
 
 
 def version(connection: sqlite3.Connection, prefix: str) -> int:
-    """Return the version of the tables that are there; 0 if there are none."""
+    """Return the version of the tables; 0 if there are none."""
     there = connection.execute(
         "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (f"{prefix}meta",)
     ).fetchone()
@@ -79,7 +79,7 @@ def _check_sqlite(connection: sqlite3.Connection) -> None:
 
 
 def _use_wal(connection: sqlite3.Connection, patience_seconds: float) -> None:
-    """Switch to WAL. SQLite does not wait for other connections here, so we ask again."""
+    """Switch to WAL. SQLite does not wait for other connections here, so this retries."""
     deadline = time.monotonic() + patience_seconds
     while True:
         try:

@@ -18,9 +18,9 @@ from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 class SqliteSettings:
     """Where the file is, and how it is used. Times are seconds or timedeltas.
 
-    prefix          what the tables' names begin with
+    prefix          the prefix of the tables' names
     busy_seconds    how long a call waits for another writer before StoreRetryableError
-    synchronous     `normal`: a power cut may undo the last settles, whose events are then sent
+    synchronous     `normal`: a power failure may undo the last settles, whose events are then sent
                     again; `full` or `extra`: it may not
     """
 

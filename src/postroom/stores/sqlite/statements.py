@@ -1,4 +1,4 @@
-"""The SQL of this store, cut into statements where SQLite takes only one at a time."""
+"""The SQL of this store, split into statements, since SQLite accepts one at a time."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ class Migration(NamedTuple):
 
 
 def load_queries(prefix: str) -> Mapping[str, str]:
-    """Return every statement by its name, with the tables called by this prefix."""
+    """Return every statement by name, with this table prefix."""
     return sql_files.load_queries(__package__, prefix)
 
 
 @cache
 def load_migrations(prefix: str) -> tuple[Migration, ...]:
-    """Return the steps of the schema in their order."""
+    """Return the steps of the schema in order."""
     return tuple(
         Migration(step.version, tuple(_cut(step.script)))
         for step in sql_files.load_migrations(__package__, prefix)
@@ -32,7 +32,7 @@ def load_migrations(prefix: str) -> tuple[Migration, ...]:
 
 
 def _cut(script: str) -> Iterator[str]:
-    """Cut a script; `executescript` would commit the transaction around it."""
+    """Split a script; `executescript` would commit the transaction around it."""
     statement = ""
     for line in script.splitlines(keepends=True):
         statement += line

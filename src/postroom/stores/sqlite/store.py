@@ -56,10 +56,10 @@ _MIGRATE_SECONDS = 60.0
 class SqliteStore(ContextManager):
     """An outbox in an SQLite file, served by several relays and processes of one host.
 
-    Relays write through one connection and read through another, each in a thread of its own;
-    people's questions and the watch for changes have a third. Every call is one hop to a thread.
+    Relays write through one connection and read through another, each in its own thread;
+    operator commands and the watch for changes use a third. Every call is one hop to a thread.
 
-    url       `sqlite:///relative.db`, `sqlite:////absolute.db`, or a Path. The file is made by
+    url       `sqlite:///relative.db`, `sqlite:////absolute.db`, or a Path. The file is created by
               `migrate`, never by `open`
     options   those of SqliteSettings, by name or in the URL
     """
@@ -190,7 +190,7 @@ class SqliteStore(ContextManager):
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         return await self._write.call(lambda db: events.prune(db, older_than_seconds, limit))
 
-    # -- people -------------------------------------------------------------------------------
+    # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await self._look.call(lambda db: operations.get(db, event_id))
 
@@ -243,7 +243,7 @@ class SqliteStore(ContextManager):
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         """Return True once any connection to the file, in any process, has committed.
 
-        A commit between two calls is heard by the second one at once.
+        The second of two calls notices a commit between them at once.
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
@@ -260,15 +260,15 @@ class SqliteStore(ContextManager):
     def transaction(self) -> AbstractAsyncContextManager[aiosqlite.Connection]:
         """Open a transaction for a handler on an aiosqlite connection; commits on exit.
 
-        It holds the file's only write lock: until it ends no relay can renew, settle or add, in
-        any process. Keep it well below a third of the lease, and do slow work before it (H4).
-        Handlers of this process take turns. Raises StoreRetryableError if the lock is not free
-        within `busy_seconds`: nothing has run then.
+        It holds the file's only write lock: until it ends no relay can renew, settle or add, in any
+        process. Keep it well below a third of the lease, and do slow work before it (H4). Handlers
+        of this process take turns. Raises StoreRetryableError if the lock is not free within
+        `busy_seconds`: nothing has run then.
         """
         return self._handler_transactions.transaction()
 
     def sync_transaction(self) -> AbstractContextManager[sqlite3.Connection]:
-        """Open the same on a sqlite3 connection, for a handler in a thread."""
+        """The same on a sqlite3 connection, for a handler in a thread."""
         return self._handler_transactions.sync_transaction()
 
     async def forget_accepted(
@@ -288,12 +288,12 @@ class SqliteStore(ContextManager):
 
     # -- connections --------------------------------------------------------------------------
     async def ask(self, request: Callable[[Database], T]) -> T:
-        """Ask through the connection of people's questions, for checks."""
+        """Run a query on the operators' connection, for checks."""
         return await self._look.call(request)
 
     @property
     def url(self) -> str:
-        """The URL under which this store is found, without its options."""
+        """The URL of this store, without its options."""
         return f"sqlite:///{self.path}"
 
     @property
@@ -312,13 +312,13 @@ class SqliteStore(ContextManager):
         return f"{self.path.as_uri()}?mode={mode}"
 
     def _connect(self, *, create: bool = False, read_only: bool = False) -> Database:
-        file = OpenFile(self.path)  # first: a file that is replaced meanwhile is noticed then
+        file = OpenFile(self.path)  # first: a file that is replaced meanwhile is noticed
         connection = sqlite3.connect(
             self._target("rwc" if create else "rw"),
             uri=True,
             timeout=_MIGRATE_SECONDS if create else self.settings.busy_seconds,
             isolation_level=None,
-            check_same_thread=False,  # opened, used and closed in the one thread that owns it
+            check_same_thread=False,  # opened, used and closed in its own thread
             cached_statements=256,
         )
         try:

@@ -1,4 +1,4 @@
-"""A connection and the one thread that may touch it."""
+"""A connection and its dedicated thread."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ T = TypeVar("T")
 
 
 class OpenFile:
-    """The file that a connection has opened: its path may come to name another one.
+    """The file that a connection has opened: its path may later name another one.
 
-    Whoever restores a backup by `mv`, or deletes the file, leaves open connections with a file that
-    no longer has a name: they would go on reading and writing what nobody else sees.
+    Restoring a backup by `mv`, or deleting the file, leaves open connections with a file that no
+    longer has a name: they would go on reading and writing data that no other process sees.
     """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen = self._identity()  # None: it is about to be made
+        self._seen = self._identity()  # None: it is about to be created
 
     def _identity(self) -> tuple[int, int] | None:
         try:
@@ -56,7 +56,7 @@ class OpenFile:
 
 
 class Database:
-    """An open connection with the statements it knows by name."""
+    """An open connection with its named statements."""
 
     def __init__(
         self, connection: sqlite3.Connection, sql: Mapping[str, str], file: OpenFile | None = None
@@ -70,7 +70,7 @@ class Database:
         return self.connection.execute(self._sql[name], values)
 
     def rows(self, name: str, /, **values: Any) -> list[Any]:
-        """Execute a statement and fetch all it returns."""
+        """Execute a statement and fetch all rows."""
         try:
             return self.run(name, **values).fetchall()
         except sqlite3.OperationalError as error:
@@ -81,7 +81,7 @@ class Database:
 
     @contextmanager
     def reading_any_text(self) -> Iterator[None]:
-        """Let text that is not UTF-8 pass, as `Undecodable`; every text costs more then."""
+        """Let text that is not UTF-8 pass, as `Undecodable`; this makes every text slower."""
         self.connection.text_factory = decode
         try:
             yield
@@ -92,8 +92,8 @@ class Database:
     def change(self) -> Iterator[int]:
         """Hold the write lock and yield the time, read after the lock was taken (L2).
 
-        Commits at the end, rolls back on any error. An error of the COMMIT itself, other than
-        busy, leaves it unknown what happened.
+        Commits at the end, rolls back on any error. After an error of the COMMIT itself, other than
+        busy, the outcome is unknown.
         """
         self.connection.execute("BEGIN IMMEDIATE")
         try:
@@ -113,7 +113,7 @@ class Database:
 
     @contextmanager
     def snapshot(self) -> Iterator[int]:
-        """Let several statements see one state; yields the time."""
+        """Let several statements see one snapshot; yields the time."""
         self.connection.execute("BEGIN")
         try:
             yield host_microseconds()
@@ -127,11 +127,11 @@ class Database:
 
 
 class DatabaseThread:
-    """Runs whole operations, one after another, on a connection of its own.
+    """Runs whole operations, one after another, on its own connection.
 
-    A caller that is cancelled stops waiting; an operation that has begun still ends, with its
-    commit or its rollback. After an error that may have hurt the connection, or when its file was
-    replaced, the next operation gets a new one.
+    A cancelled caller stops waiting; an operation that has begun still ends, with its commit or its
+    rollback. After an error that may have damaged the connection, or when its file was replaced,
+    the next operation gets a new one.
     """
 
     def __init__(self, name: str, connect: Callable[[], Database]) -> None:
@@ -140,11 +140,11 @@ class DatabaseThread:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"postroom-sqlite-{name}")
 
     async def call(self, work: Callable[[Database], T]) -> T:
-        """Run the work in the thread; SQLite's errors come as those of the port."""
+        """Run the work in the thread; SQLite's errors are translated to those of the port."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
 
     async def close(self) -> None:
-        """Wait for what is under way, close the connection, end the thread."""
+        """Wait for the running operation, close the connection, end the thread."""
         try:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._drop)
         finally:
