@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from postroom.engine.pauses import Pauses
 from postroom.engine.runner import run_all
-from postroom.engine.service import end, wait_for
+from postroom.engine.service import crash_of, end, wait_for
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import SchemaError, StoreError
 from postroom.observer import Alarm, Fact, Observer, StoreTrouble, tell
@@ -47,7 +47,7 @@ class Lifecycle(ABC, Generic[Context]):
         self._observers = tuple(observers)
         self._context: Context | None = None
         self._opened: list[Any] = []
-        self._opening: asyncio.Task[None] | None = None
+        self._opening: asyncio.Task[Context] | None = None
         self._endings: set[asyncio.Task[None]] = set()
         self._lifecycle_lock = asyncio.Lock()
         self._stopping = False
@@ -77,26 +77,21 @@ class Lifecycle(ABC, Generic[Context]):
                     return
                 await self._to_the_end(self._end())  # of the last life
             self._error, self._killed = None, asyncio.Event()
-            opening = self._opening = asyncio.create_task(self._start())
+            opening = self._opening = asyncio.create_task(self._open())
             try:
                 await asyncio.wait({opening})
-            except asyncio.CancelledError:
-                await end(opening)
-                if self._context is not None:
-                    await self._to_the_end(self._end())
-                raise
+                if self._error is not None:  # of a part that has begun already
+                    raise self._error
+                if not self._killed.is_set():
+                    self._live(opening.result())
+                    return
             finally:
                 self._opening = None
+                await end(opening)  # if the caller was cancelled
+                crash_of(opening)  # whether it is raised or not: asyncio need not report it
                 if self._context is None:
                     await self._to_the_end(self._close_opened())
-            if self._context is not None:
-                return
-            if self._killed.is_set():
-                self._stopped.set()
-                return
-            if self._error is not None:
-                raise self._error
-            opening.result()
+            self._stopped.set()  # killed
 
     async def stop(self) -> None:
         """Finish what is in flight within `stop_seconds`, then stop; twice is safe.
@@ -242,10 +237,7 @@ class Lifecycle(ABC, Generic[Context]):
         tell(self._observers, fact)
 
     # -- inside -------------------------------------------------------------------------------
-    async def _start(self) -> None:
-        context = await self._open()
-        if self._killed.is_set() or self._error is not None:
-            return  # the driver did not pass on the cancellation
+    def _live(self, context: Context) -> None:
         if self._stopped.is_set():
             self._stopped = asyncio.Event()  # the last life may have had another event loop
         self._context, self._stopping = context, False

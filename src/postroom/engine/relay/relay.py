@@ -132,9 +132,16 @@ class Relay(Lifecycle[RelayContext]):
         bound = self.broker.bind(
             self.store, self.settings.lease_seconds, stream=self.settings.stream
         )
-        outbox_id = await self.store.identity()
-        context = self._build(bound)
-        context.outbox_id = outbox_id
+        context = RelayContext(
+            self.store,
+            bound,
+            self.settings,
+            LaneKeeper(self._owner or str(uuid4()), self.settings.lease_seconds),
+            Breaker(self.settings.outage_seconds, self.settings.max_outage_seconds),
+            self._clock,
+            self._observers,
+            outbox_id=await self.store.identity(),
+        )
         try:
             await self._open_shared(bound)
         except Exception as error:
@@ -142,6 +149,7 @@ class Relay(Lifecycle[RelayContext]):
         return context
 
     def _begin(self, context: RelayContext) -> None:
+        self._build(context)
         self._subscribe(context)
         for service in self._services:
             service.start(self._broke_down)
@@ -177,18 +185,8 @@ class Relay(Lifecycle[RelayContext]):
 
         self._unsubscribe = notifier.subscribe(context.stream, kicked_from_anywhere)
 
-    def _build(self, broker: Broker) -> RelayContext:
-        settings = self.settings
-        owner = self._owner or str(uuid4())
-        context = RelayContext(
-            self.store,
-            broker,
-            settings,
-            LaneKeeper(owner, settings.lease_seconds),
-            Breaker(settings.outage_seconds, settings.max_outage_seconds),
-            self._clock,
-            self._observers,
-        )
+    def _build(self, context: RelayContext) -> None:
+        settings, broker = self.settings, context.broker
         marks_start = broker.capabilities.marks_start
         policy = FailurePolicy(
             settings.retry,
@@ -216,7 +214,6 @@ class Relay(Lifecycle[RelayContext]):
             self._services.append(Pruner(context))
         if broker.capabilities.keeps_inbox:
             self._services.append(InboxPruner(context, broker.forget_accepted))
-        return context
 
     async def _try_alone(self, record: Record) -> None:
         if self._context is not None:
