@@ -17,8 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message
 from pymongo import MongoClient
 
-from postroom import SyncInbox
-from postroom.model.envelope import read_headers
+from postroom import SyncInbox, read_headers
 
 inbox = SyncInbox("runner")
 

@@ -13,8 +13,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from postroom import Bus, Constant, Event, RetryPolicy
-from postroom.store import Filter
+from postroom import Bus, Constant, Event, Filter, RetryPolicy
 
 TABLES = """
 CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT NOT NULL);

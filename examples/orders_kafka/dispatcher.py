@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from postroom import Relay, RelaySettings
+from postroom import Exponential, Relay, RelaySettings, RetryPolicy
 from postroom.observer import Attempt, BreakerChanged, Fact
-from postroom.retry import Exponential, RetryPolicy
 
 SETTINGS = RelaySettings(
     batch_size=100,

@@ -10,8 +10,7 @@ from typing import Any
 
 import asyncmy
 
-from postroom import Event, Outbox
-from postroom.model.url import Url
+from postroom import Event, Outbox, Url
 
 TABLE = """
 CREATE TABLE orders (

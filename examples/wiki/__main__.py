@@ -14,8 +14,7 @@ from typing import Any
 from pymongo import AsyncMongoClient
 
 from examples.wiki import app
-from postroom import State, migrate
-from postroom.store import Filter
+from postroom import Filter, State, migrate
 from postroom.stores.mongo import MongoStore
 
 PATIENCE_SECONDS = 60.0

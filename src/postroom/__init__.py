@@ -39,6 +39,8 @@ from postroom.errors import (
 )
 from postroom.event import Event
 from postroom.inbox import Inbox, SyncInbox
+from postroom.model.envelope import read_headers
+from postroom.model.url import Url
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, State
 from postroom.registry import migrate
@@ -47,6 +49,7 @@ from postroom.routes import Routes
 from postroom.settings import ConsumerSettings, RelaySettings
 from postroom.source import Source
 from postroom.store import Filter, Store
+from postroom.transactions.conflicts import is_conflict
 
 if TYPE_CHECKING:
     from postroom.brokers.memory import MemoryBroker
@@ -102,9 +105,12 @@ __all__ = [
     "TransactionEndedError",
     "TransactionError",
     "UnsupportedConnectionError",
+    "Url",
     "__version__",
+    "is_conflict",
     "migrate",
     "open_store",
+    "read_headers",
 ]
 _LAZY = {  # loaded on first use: most programs never need them
     "MemoryBroker": "postroom.brokers.memory",

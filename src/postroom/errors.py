@@ -27,7 +27,8 @@ event.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import timedelta
+
+from postroom.model.durations import Seconds, to_seconds
 
 _SHOWN_CHARS = 100
 
@@ -180,7 +181,10 @@ class NumberTakenError(StoreError):
 
 
 class StoreUnknownError(StoreError):
-    """The connection was lost during the call: the outcome is unknown."""
+    """The connection was lost during the call: it may or may not have taken effect.
+
+    Read what is in the database before the call is repeated, or repeat one that is idempotent.
+    """
 
 
 class NotFoundError(PostroomError, LookupError):
@@ -190,9 +194,9 @@ class NotFoundError(PostroomError, LookupError):
 class Retry(Exception):  # noqa: N818 - a signal, not an error
     """Raised by a handler: retry this event, `after` the given time instead of the backoff."""
 
-    def __init__(self, reason: str = "", *, after: timedelta | float | None = None) -> None:
+    def __init__(self, reason: str = "", *, after: Seconds | None = None) -> None:
         super().__init__(reason)
-        self.after_seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        self.after_seconds = None if after is None else to_seconds(after)
 
 
 class Reject(Exception):  # noqa: N818 - a signal, not an error

@@ -26,7 +26,7 @@ PUBLIC = {
     "NumberTakenError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "Source", "State", "Store", "open_store",
     "StoreRetryableError", "StoreError", "StoreLockedError", "StoreUnknownError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
-    "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "__version__", "migrate",
+    "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "Url", "__version__", "is_conflict", "migrate", "read_headers",
 }  # fmt: skip
 
 

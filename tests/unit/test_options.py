@@ -11,7 +11,19 @@ from typing import Any, Unpack, get_args, get_origin, get_type_hints
 
 import pytest
 
-from postroom import Bus, Consumer, ConsumerSettings, Handlers, Module, Relay, RelaySettings
+from postroom import (
+    Bus,
+    Constant,
+    Consumer,
+    ConsumerSettings,
+    Handlers,
+    Inbox,
+    Module,
+    Relay,
+    RelaySettings,
+    Retry,
+    SyncInbox,
+)
 from postroom import options as declared
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.kafka.settings import KafkaSettings
@@ -25,7 +37,7 @@ from postroom.sources.kafka.settings import KafkaSourceSettings
 from postroom.sources.kafka.source import KafkaSource
 from postroom.sources.rabbitmq.settings import RabbitSourceSettings
 from postroom.sources.rabbitmq.source import RabbitSource
-from postroom.stores.mongo import MongoStore
+from postroom.stores.mongo import MongoStore, Recent, Reconciler
 from postroom.stores.mongo.settings import MongoSettings
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.mysql.settings import MysqlSettings
@@ -34,6 +46,7 @@ from postroom.stores.postgres import PostgresNotifier, PostgresStore
 from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.sqlite import SqliteStore
 from postroom.stores.sqlite.settings import SqliteSettings
+from postroom.telemetry.log import LogObserver
 
 WIDER = {  # an option takes more than the setting keeps
     (MongoSettings, "embedded"): Sequence[str],
@@ -189,6 +202,30 @@ def test_settings_take_timedeltas():
     assert type(settings.poll_seconds) is float
     assert ConsumerSettings(dedup_seconds=timedelta(days=1)).dedup_seconds == 86_400
     assert Handlers(time_limit_seconds=timedelta(minutes=1)).time_limit_seconds == 60
+
+
+@pytest.mark.parametrize(
+    "call",
+    [Handlers, Inbox.forget, SyncInbox.forget, Reconciler, LogObserver],
+    ids=lambda call: call.__qualname__,
+)
+def test_every_duration_may_be_a_timedelta(call):
+    hints = get_type_hints(call.__init__ if inspect.isclass(call) else call)
+    spans = {name: hint for name, hint in hints.items() if name.endswith("_seconds")}
+    assert spans
+    assert all(hint in (Seconds, Seconds | None) for hint in spans.values())
+
+
+def test_timedeltas_are_seconds():
+    assert Retry(after=timedelta(minutes=1)).after_seconds == 60
+    assert Recent("changed", timedelta(hours=1)).seconds == 3_600
+    assert Constant(timedelta(seconds=3))(1) == 3
+    reconciler = Reconciler(
+        "mongodb://h/d", "pages", lambda _: None, Recent("at", 60.0),
+        every_seconds=timedelta(minutes=1), grace_seconds=timedelta(seconds=1),
+        keep_done_seconds=timedelta(hours=1),
+    )  # fmt: skip
+    assert reconciler.every_seconds == 60
 
 
 @pytest.mark.parametrize("kind", [RelaySettings, ConsumerSettings])

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import assert_never
 
 from postroom.broker import Verdict
+from postroom.model.durations import Seconds, to_seconds
 from postroom.observer import (
     Alarm,
     Attempt,
@@ -68,11 +69,11 @@ class LogObserver:
         self,
         logger: logging.Logger | None = None,
         *,
-        quiet_seconds: float = QUIET_SECONDS,
+        quiet_seconds: Seconds = QUIET_SECONDS,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._logger = logger or logging.getLogger(LOGGER)
-        self._quiet_seconds = quiet_seconds
+        self._quiet_seconds = to_seconds(quiet_seconds)
         self._monotonic = monotonic
         self._breakers: dict[str, str] = {}
         self._troubles: dict[tuple[str, str], tuple[str, float, int]] = {}

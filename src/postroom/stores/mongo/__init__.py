@@ -22,6 +22,7 @@ from postroom.stores.mongo.reconciler import Reconciler, Report
 from postroom.stores.mongo.reconciler_rules import FoundBy, HasResult, Marked, Recent
 from postroom.stores.mongo.store import MongoStore
 from postroom.stores.mongo.upsert import upsert, upsert_sync
+from postroom.transactions.mongo import in_database, without_transaction
 
 __all__ = [
     "EmbeddedOutbox",
@@ -32,6 +33,8 @@ __all__ = [
     "Recent",
     "Reconciler",
     "Report",
+    "in_database",
     "upsert",
     "upsert_sync",
+    "without_transaction",
 ]

@@ -23,6 +23,7 @@ from postroom.engine.service import Service
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import ConfigError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import DEFAULT_TOPIC, Event
+from postroom.model.durations import Seconds, to_seconds
 from postroom.outbox import to_row
 from postroom.record import short_error
 from postroom.routes import Routes
@@ -90,23 +91,23 @@ class Reconciler(Service):
         query: Mapping[str, Any] | None = None,
         name: str | None = None,
         changed_at: str | None = None,
-        grace_seconds: float = 30.0,
+        grace_seconds: Seconds = 30.0,
         limit: int = 10_000,
-        every_seconds: float = 300.0,
-        keep_done_seconds: float | None = None,
+        every_seconds: Seconds = 300.0,
+        keep_done_seconds: Seconds | None = None,
         routes: Routes | Mapping[str, str] | None = None,
         default_topic: str = DEFAULT_TOPIC,
     ) -> None:
         super().__init__()
         if limit < 1:
             raise ConfigError(f"reconciler: limit must be 1 or more, not {limit}")
-        if not every_seconds > 0:
+        self.every_seconds = to_seconds(every_seconds)
+        if not self.every_seconds > 0:
             raise ConfigError(f"reconciler: every_seconds must be more than 0, not {every_seconds}")
         self.store = MongoStore(store) if isinstance(store, str) else store
         self.collection = collection
         self.name = name or collection
         self.limit = limit
-        self.every_seconds = every_seconds
         self._event = event
         self._served = served
         self._uses_store = False
@@ -114,12 +115,11 @@ class Reconciler(Service):
         self._routes = routes if isinstance(routes, Routes) else Routes(routes, default_topic)
         parts = [dict(query or {}), served.query()]
         if changed_at is not None:
-            before = {"$subtract": ["$$NOW", Int64(milliseconds(grace_seconds))]}
+            before = {"$subtract": ["$$NOW", Int64(milliseconds(to_seconds(grace_seconds)))]}
             parts.append({"$expr": {"$lte": [f"${changed_at}", before]}})
         self._query: Document = {"$and": [part for part in parts if part] or [{}]}
-        self.check_retention(
-            RelaySettings().keep_done_seconds if keep_done_seconds is None else keep_done_seconds
-        )
+        kept = RelaySettings().keep_done_seconds if keep_done_seconds is None else keep_done_seconds
+        self.check_retention(to_seconds(kept))
 
     @classmethod
     def load(cls, path: str) -> Reconciler:

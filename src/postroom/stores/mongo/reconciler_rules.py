@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
 from bson.codec_options import DatetimeConversion
@@ -16,6 +15,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 
 from postroom.errors import ConfigError
 from postroom.event import Event
+from postroom.model.durations import Seconds, to_seconds
 from postroom.stores.mongo.connection import Connection
 from postroom.transactions.mongo.documents import Document, milliseconds
 
@@ -141,9 +141,9 @@ class Recent:
     Documents without a date in the field are never looked at. The field wants an index.
     """
 
-    def __init__(self, field: str, within: timedelta | float) -> None:
+    def __init__(self, field: str, within: Seconds) -> None:
         self.order = self.field = field
-        self.seconds = within.total_seconds() if isinstance(within, timedelta) else within
+        self.seconds = to_seconds(within)
         if not self.seconds > 0:
             raise ConfigError(f"reconciler: the window must be more than 0 seconds, not {within}")
 
