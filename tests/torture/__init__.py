@@ -1,1 +1,1 @@
-"""Torture: real processes, real servers, real faults, and a checker that believes nobody."""
+"""Torture: real processes, real servers, real faults, and an independent checker."""

@@ -1,4 +1,4 @@
-"""Torture: real processes, real servers, real faults, and a checker that believes nobody.
+"""Torture: real processes, real servers, real faults, and an independent checker.
 
 python -m tests.torture smoke                             about a minute
 python -m tests.torture cell postgres kafka --events 50000 --faults 100 --seed 7

@@ -1,4 +1,4 @@
-"""The offline checker: histories, business tables, dead letters and what arrived; nothing else."""
+"""The offline checker. It reads histories, business tables, dead letters and arrived messages."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check(evidence):
 
 
 def words_of_producers(evidence):
-    """T0: what a producer was told is what the database holds, and a transaction is there or not."""
+    """T0: the database holds what it confirmed to producers; a transaction is there whole or not."""
     committed = evidence.committed
     told = {what: set() for what in ("ok", "fail", "unknown")}
     torn = set()
@@ -80,14 +80,14 @@ def words_of_producers(evidence):
 
 
 def nothing_lost(evidence):
-    """T1: committed = arrived or dead."""
+    """T1: every committed event has arrived or is a dead letter."""
     arrived = {event_id for event_id, *_ in evidence.arrivals or evidence.effects}
     lost = set(evidence.committed) - arrived - set(evidence.dead)
     return [f"T1 lost: {some(lost)} of {len(evidence.committed)}"] if lost else []
 
 
 def no_phantom(evidence):
-    """T2: what was rolled back is never seen, and nothing arrives changed."""
+    """T2: events that were rolled back never arrive, and none arrives changed."""
     found = []
     for where in (evidence.arrivals, evidence.effects):
         phantoms = {event_id for event_id, *_ in where} - set(evidence.committed)
@@ -100,7 +100,7 @@ def no_phantom(evidence):
             and tuple(seen) != evidence.committed[event_id][: len(seen)]
         }
         if changed:
-            found.append(f"T2 changed on the way: {some(changed)}")
+            found.append(f"T2 arrived changed: {some(changed)}")
     return found
 
 
@@ -151,7 +151,7 @@ def copies_explained(evidence):
         last = ended.get(event_id, float("inf")) + WINDOW_SECONDS
         if not any(first <= at <= last for at in (*torn[lane], *tried[key])):
             unexplained.add(event_id)
-    return [f"T4 copies that nothing explains: {some(unexplained)}"] if unexplained else []
+    return [f"T4 unexplained copies: {some(unexplained)}"] if unexplained else []
 
 
 def _lives(evidence):
@@ -200,7 +200,7 @@ def one_owner(evidence):
 
 
 def stale_settles_change_nothing(evidence):
-    """T6: an event becomes done by the owner of its lane, and nobody else says that he did it."""
+    """T6: only the owner of its lane settles an event; no other relay says that it did."""
     found, owners = [], defaultdict(set)
     for line in evidence.histories:
         if line["what"] == "taken":
@@ -209,9 +209,9 @@ def stale_settles_change_nothing(evidence):
     for row in evidence.settled:
         by_id[row.id].add(row.owner)
         if row.owner is None:
-            found.append(f"T6 {row.id} was settled while its lane was nobody's")
+            found.append(f"T6 {row.id} was settled while its lane had no owner")
         elif row.writer and row.owner not in owners[row.writer]:
-            found.append(f"T6 {row.id} was settled by {row.writer}, who did not own its lane")
+            found.append(f"T6 {row.id} was settled by {row.writer}, which did not own its lane")
     for line in evidence.histories:
         if line["what"] == "delivered":
             stolen = {i for i in line["ids"] if not by_id[i] & owners[line["process"]]}
@@ -226,7 +226,7 @@ def stale_settles_change_nothing(evidence):
 
 
 def effects_once(evidence):
-    """T7: what is not poison takes effect once, and an ack comes after the effect."""
+    """T7: every event but poison takes effect once, and an ack comes after the effect."""
     found = []
     counts = Counter(event_id for event_id, *_ in evidence.effects)
     if twice := {i for i, count in counts.items() if count > 1}:
@@ -245,7 +245,7 @@ def effects_once(evidence):
 
 
 def dead_letters_whole(evidence):
-    """T8: poison and nothing else is buried, by who meets it, and nothing of it is missing."""
+    """T8: only poison is buried, by the process that handles it, and its dead letter is whole."""
     others = tuple(fate for fate in evidence.guilty if fate != "oversize")
     at_relay = ("oversize", *others) if evidence.by_handlers else ("oversize",)
     at_consumer = () if evidence.by_handlers else others
@@ -260,7 +260,7 @@ def _buried(committed, dead, fates, where):
     found = []
     innocent, alive = set(dead) - set(guilty), set(guilty) - set(dead)
     if innocent:
-        found.append(f"T8 buried {where} although nothing was wrong with them: {some(innocent)}")
+        found.append(f"T8 buried {where} although they were valid: {some(innocent)}")
     if alive:
         found.append(f"T8 poison that is not dead {where}: {some(alive)}")
     spoilt = {i for i, row in dead.items() if i in guilty and row != guilty[i]}
@@ -270,7 +270,7 @@ def _buried(committed, dead, fates, where):
 
 
 def foreign_ends(evidence):
-    """T12: a good foreign message or row takes effect once, a bad one is one dead letter."""
+    """T12: a valid foreign message or row takes effect once, an invalid one is one dead letter."""
     met, dead = Counter(evidence.met), Counter(evidence.foreign_dead)
     wrong = defaultdict(list)
     for number, (_, end, _, tries) in evidence.foreign.items():

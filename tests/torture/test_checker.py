@@ -91,13 +91,13 @@ def test_all_is_well_without_a_broker():
     [
         ({"arrivals": ARRIVALS[1:]}, "T1 lost: 1 (a1)"),
         ({"arrivals": [*ARRIVALS, ("ghost", "a", 3, 1)]}, "T2 phantom: 1 (ghost)"),
-        ({"arrivals": [("a1", "a", 1, 9), *ARRIVALS[1:]]}, "T2 changed on the way: 1 (a1)"),
+        ({"arrivals": [("a1", "a", 1, 9), *ARRIVALS[1:]]}, "T2 arrived changed: 1 (a1)"),
         ({"effects": [*EFFECTS, ("ghost", "a", 3)]}, "T2 phantom: 1 (ghost)"),
         ({"arrivals": ARRIVALS[::-1]}, "T3 order: key a: 1 first arrived after 2"),
         ({"effects": EFFECTS[::-1]}, "T3 order: key a: 1 first took effect after 2"),
         ({"strict": ("b",)}, "T3 gap: key b: 3 first arrived after 1"),
         ({"strict": ("a",), "effects": EFFECTS[1:]}, "T3 gap: key a: 2 first took effect after 0"),
-        ({"arrivals": [*ARRIVALS, ARRIVALS[0]]}, "T4 copies that nothing explains: 1 (a1)"),
+        ({"arrivals": [*ARRIVALS, ARRIVALS[0]]}, "T4 unexplained copies: 1 (a1)"),
         ({"leases": [*TAKEN, taken(2, "ben", "anna", 0.5)]}, "taken 0.500 s before its lease"),
         ({"leases": [taken(2, "ben", None, None), *TAKEN]}, f"T5 lane main/{LANE}: token 1 after"),
         ({"effects": [*EFFECTS, EFFECTS[0]]}, "T7 took effect more than once: 1 (a1)"),
@@ -109,7 +109,7 @@ def test_all_is_well_without_a_broker():
         ({"effects": EFFECTS[1:]}, "T7 acknowledged without an effect: 1 (a1)"),
         ({"dead": {}}, "T8 poison that is not dead in the outbox: 1 (big)"),
         ({"buried": {}}, "T8 poison that is not dead in the inbox: 1 (bad)"),
-        ({"dead": {**DEAD, "a2": ("a", 2, 10)}}, "T8 buried in the outbox although nothing was"),
+        ({"dead": {**DEAD, "a2": ("a", 2, 10)}}, "T8 buried in the outbox although they were"),
         ({"dead": {"big": ("b", 2, 98)}}, "T8 dead letters in the outbox that are not whole"),
     ],
 )
@@ -138,8 +138,11 @@ def test_each_word_that_does_not_fit_is_told(line, told):
 @pytest.mark.parametrize(
     ("row", "told"),
     [
-        (SettledRow("a1", "ben", "relay-1", 101.0), "settled by relay-1, who did not own its lane"),
-        (SettledRow("a1", None, "relay-1", 101.0), "settled while its lane was nobody's"),
+        (
+            SettledRow("a1", "ben", "relay-1", 101.0),
+            "settled by relay-1, which did not own its lane",
+        ),
+        (SettledRow("a1", None, "relay-1", 101.0), "settled while its lane had no owner"),
         (SettledRow("a2", "anna", "relay-1", 101.5), "T6 became done twice: 1 (a2)"),
     ],
 )
