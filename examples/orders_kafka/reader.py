@@ -59,7 +59,7 @@ def read_all(servers: str, topic: str, partitions: int) -> Findings:
                 raise TimeoutError(f"nothing more of {topic} within {WITHIN_SECONDS:g} s")
             error = message.error()
             if error is not None:
-                if error.code() == KafkaError._PARTITION_EOF:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                     ended.add(message.partition())
                 continue
             headers = {name: value.decode() for name, value in message.headers() or []}

@@ -121,7 +121,7 @@ class _Writer:
             raise ConfigError(f"ordering must be 'keyed' or 'strict', not {ordering!r}")
         self._strict = ordering == "strict"
         self._names = (prefix, schema)
-        self._prefix = qualify(DEFAULT_PREFIX if prefix is None else prefix, schema)
+        self.prefix = qualify(DEFAULT_PREFIX if prefix is None else prefix, schema)
         self._notifier = notifier
         self._open: dict[int, set[str]] = {}  # id of a connection in transaction() → its streams
 
@@ -142,7 +142,7 @@ class _Writer:
                     "outbox, or use the same value in both"
                 )
         twin = copy.copy(self)
-        twin._prefix = tables.qualified
+        twin.prefix = tables.qualified
         return twin
 
     def kick(self, streams: Collection[str] | None = None) -> None:
@@ -326,7 +326,7 @@ class Outbox(_Writer):
         event was written is unknown.
         """
         row = self._row(event)
-        tx = resolve(conn, self._prefix)
+        tx = resolve(conn, self.prefix)
         if self._strict:
             await run_async(self._write(conn, tx, [row]))
         else:
@@ -344,7 +344,7 @@ class Outbox(_Writer):
         """
         listed = _listed(events)
         rows = self._rows(listed)
-        tx = resolve(conn, self._prefix)
+        tx = resolve(conn, self.prefix)
         if rows:
             await run_async(self._write(conn, tx, rows))
         return listed
@@ -352,7 +352,7 @@ class Outbox(_Writer):
     @asynccontextmanager
     async def transaction(self, conn: AnyConn) -> AsyncIterator[AnyConn]:
         """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
-        tx = resolve(conn, self._prefix)
+        tx = resolve(conn, self.prefix)
         with self._scope(target_of(tx, conn)):
             async with open_transaction(tx):
                 yield conn
@@ -364,7 +364,7 @@ class SyncOutbox(_Writer):
     def add(self, conn: SyncConnection, event: Event) -> Event:
         """Write an event into the transaction that is open on `conn`; see `Outbox.add`."""
         row = self._row(event)
-        tx = resolve_sync(conn, self._prefix)
+        tx = resolve_sync(conn, self.prefix)
         if self._strict:
             run(self._write(conn, tx, [row]))
         else:
@@ -378,7 +378,7 @@ class SyncOutbox(_Writer):
         """Write events in their order; see `Outbox.add_many`."""
         listed = _listed(events)
         rows = self._rows(listed)
-        tx = resolve_sync(conn, self._prefix)
+        tx = resolve_sync(conn, self.prefix)
         if rows:
             run(self._write(conn, tx, rows))
         return listed
@@ -386,6 +386,6 @@ class SyncOutbox(_Writer):
     @contextmanager
     def transaction(self, conn: SyncConn) -> Iterator[SyncConn]:
         """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
-        tx = resolve_sync(conn, self._prefix)
+        tx = resolve_sync(conn, self.prefix)
         with self._scope(target_of(tx, conn)), open_transaction_sync(tx):
             yield conn

@@ -19,7 +19,7 @@ def database(tables=PAY):
 
 def names(handlers):
     scopes = (handlers._scope, handlers._sync_scope)
-    return [(scope.tables, scope.outbox._prefix) for scope in scopes]
+    return [(scope.tables, scope.outbox.prefix) for scope in scopes]
 
 
 def own():
@@ -62,7 +62,7 @@ def test_an_outbox_of_ones_own_gets_the_names_of_the_store():
     bound = Handlers(outbox=outbox).bind(database())
     assert bound._scope.outbox._routes is outbox._routes
     assert names(bound)[0] == (PAY, "app.pay_")
-    assert outbox._prefix == "postroom_"
+    assert outbox.prefix == "postroom_"
 
 
 def test_an_outbox_with_other_names_is_refused_in_the_stores_transactions():

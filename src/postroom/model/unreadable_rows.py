@@ -49,15 +49,15 @@ def decode(stored: bytes) -> str:
 class FlawedRecord(Record):
     """A row that is not a valid record. `seq`, `lane` and `key_hash` are those of the row."""
 
-    _flaw: str
+    problem: str
 
     @property
     def flaw(self) -> str:
         """The problem with the row, for `last_error` and the CLI."""
-        return self._flaw
+        return self.problem
 
     def _replace(self, **changes: Any) -> FlawedRecord:
-        return _flawed(super()._replace(**changes), self._flaw)
+        return _flawed(super()._replace(**changes), self.problem)
 
 
 def to_records(rows: Iterable[Sequence[Any]]) -> list[Record]:
@@ -102,7 +102,7 @@ def refuse_to_skip(event_id: str, row: Sequence[Any]) -> None:
 
 def _flawed(fields: Iterable[Any], flaw: str) -> FlawedRecord:
     record = tuple.__new__(FlawedRecord, tuple(fields))
-    record._flaw = flaw
+    record.problem = flaw
     return record
 
 

@@ -202,9 +202,7 @@ async def _last(handlers: Handlers, record: Record, tries: int = 3) -> Outcome:
 
 def _handlers(bench: TransactionBench, behaviour: Behaviour) -> Handlers:
     if bench.sync:
-        handlers = Handlers(name="payments", sync_transaction=_sync_factory(bench))
-        handlers._runtime.enter()
-        handlers._runtime.threads = _Here()  # type: ignore[assignment]
+        handlers: Handlers = _HandlersHere(name="payments", sync_transaction=_sync_factory(bench))
     else:
         handlers = Handlers(name="payments", transaction=_factory(bench))
 
@@ -284,3 +282,10 @@ class _Here:
         return future
 
     def close(self) -> None: ...
+
+
+class _HandlersHere(Handlers):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._runtime.enter()
+        self._runtime.threads = _Here()  # type: ignore[assignment]

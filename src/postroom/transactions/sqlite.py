@@ -18,7 +18,7 @@ these bare drivers what shares the event's savepoint shares its commit; use BEGI
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -159,9 +159,9 @@ async def in_its_thread(
     connection: aiosqlite.Connection, call: Callable[..., T], *values: Any
 ) -> T:
     """Do something with a connection's inner one, where aiosqlite has no public way to."""
-    inner = Sqlite3Driver(connection._conn)
-    result: T = await connection._execute(call, inner, *values)  # type: ignore[no-untyped-call]
-    return result
+    inner = Sqlite3Driver(connection._conn)  # noqa: SLF001 - aiosqlite has no public way
+    run: Callable[..., Awaitable[T]] = connection._execute  # noqa: SLF001 - aiosqlite's
+    return await run(call, inner, *values)
 
 
 # -- outbox.transaction(conn): the caller's transaction, opened and ended --------------------------

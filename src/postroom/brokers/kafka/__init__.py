@@ -9,7 +9,7 @@ session         one idempotent producer, from its start to its first error
 lane_producers  in transactional mode instead: one producer for each lane
 message         a record as key, headers and value
 publish_call    one call of `publish`: what was sent and what came back, key by key
-verdicts        what an error of Kafka means for an event
+verdicts        what an error of Kafka means for an event; `error_codes` are librdkafka's own
 
 `log` routes librdkafka's log to Python's logging; `checks` is for `postroom doctor`.
 """

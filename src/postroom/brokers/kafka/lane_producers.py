@@ -19,6 +19,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
+from postroom.brokers.kafka import error_codes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Message
 from postroom.brokers.kafka.settings import KafkaSettings
@@ -50,7 +51,7 @@ class LaneProducer:
         """Send all or nothing. None: it is committed. Otherwise the reason, for each message."""
         deadline = monotonic() + within_seconds
         if not self._using.acquire(timeout=within_seconds):
-            return _all(messages, Loss(KafkaError._TIMED_OUT, "the lane is in use", left=False))
+            return _all(messages, Loss(error_codes.TIMED_OUT, "the lane is in use", left=False))
         try:
             if batch_bytes < self._batch_bytes:  # a topic with a smaller limit was added (K2)
                 self._producer = None
@@ -207,7 +208,7 @@ def _reported(
 
 def _loss(error: Exception, *, left: bool = True) -> Loss:
     if not isinstance(error, KafkaException):
-        return Loss(KafkaError._FAIL, str(error), left=left)
+        return Loss(error_codes.FAIL, str(error), left=left)
     problem: KafkaError = error.args[0]
     if problem.code() in FENCED:
         return Loss(problem.code(), "fenced: another relay serves this lane", left=left)

@@ -18,6 +18,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
+from postroom.brokers.kafka import error_codes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Writer
 from postroom.brokers.kafka.publish_call import PublishCall
@@ -226,7 +227,7 @@ class Session:
         """Process an error that librdkafka mentions, usually about a connection."""
         if error.fatal():
             self._tell(self._broke)
-        elif error.code() == KafkaError._ALL_BROKERS_DOWN:
+        elif error.code() == error_codes.ALL_BROKERS_DOWN:
             self._tell(self._shook)
 
     def _tell(self, news: Callable[[], object]) -> None:

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     OffsetSpec,
 )
 
+from postroom.brokers.kafka import error_codes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.settings import KafkaSettings
 
@@ -186,7 +187,7 @@ class Topics:
         return self._admin
 
     def _noticed(self, error: KafkaError) -> None:
-        if error.code() != KafkaError._ALL_BROKERS_DOWN or not self._error:
+        if error.code() != error_codes.ALL_BROKERS_DOWN or not self._error:
             self._error = error.str()
 
     def _answered(self) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from confluent_kafka import KafkaError
 
 from postroom.broker import Outcome, Verdict
+from postroom.brokers.kafka import error_codes
 from postroom.record import short_error
 
 _E = KafkaError
@@ -19,7 +20,7 @@ REFUSED = frozenset(
         _E.INVALID_TIMESTAMP,
         _E.POLICY_VIOLATION,
         _E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-        _E._INVALID_DIFFERENT_RECORD,
+        error_codes.INVALID_DIFFERENT_RECORD,
     }
 )
 """The broker permanently refuses a batch; nothing of it was written."""
@@ -31,13 +32,13 @@ WRONG_TOPIC = frozenset(
         _E.TOPIC_AUTHORIZATION_FAILED,
         _E.INVALID_REQUIRED_ACKS,
         _E.UNSUPPORTED_COMPRESSION_TYPE,
-        _E._UNKNOWN_TOPIC,
-        _E._UNKNOWN_PARTITION,
+        error_codes.UNKNOWN_TOPIC,
+        error_codes.UNKNOWN_PARTITION,
     }
 )
 """The topic, or this user's permissions on it, must be corrected."""
 
-FENCED = frozenset({_E._FENCED, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH})
+FENCED = frozenset({error_codes.FENCED, _E.PRODUCER_FENCED, _E.INVALID_PRODUCER_EPOCH})
 """Another producer with the same transactional id has started."""
 
 
@@ -63,12 +64,12 @@ class Loss(NamedTuple):
 def unwritable(error: Exception) -> Loss:
     """Return the loss of an event that cannot be encoded as a message: it can never be sent."""
     said = short_error(error).removeprefix("EventError: ")
-    return Loss(_E._INVALID_ARG, said, left=False, verdict=Verdict.REJECTED)
+    return Loss(error_codes.INVALID_ARG, said, left=False, verdict=Verdict.REJECTED)
 
 
 def not_taken(problem: KafkaError) -> Loss:
     """Return the loss of a message that the producer itself refused, with a code."""
-    verdict = Verdict.FAILED if problem.code() == _E._INVALID_ARG else None
+    verdict = Verdict.FAILED if problem.code() == error_codes.INVALID_ARG else None
     return Loss(problem.code(), problem.str(), left=False, verdict=verdict)
 
 
@@ -78,11 +79,13 @@ def outgrows_queue(size: int) -> Loss:
         f"the producer's queue is too small for this event ({size} bytes): raise "
         "queue.buffering.max.kbytes, or leave it at its default"
     )
-    return Loss(_E._QUEUE_FULL, said, left=False, verdict=Verdict.MISCONFIGURED)
+    return Loss(error_codes.QUEUE_FULL, said, left=False, verdict=Verdict.MISCONFIGURED)
 
 
-NEVER_LEFT = Loss(_E._STATE, "held back: an earlier event of its key was not confirmed", left=False)
-NO_REPORT = Loss(_E._PURGE_INFLIGHT, "no delivery report arrived")
+NEVER_LEFT = Loss(
+    error_codes.STATE, "held back: an earlier event of its key was not confirmed", left=False
+)
+NO_REPORT = Loss(error_codes.PURGE_INFLIGHT, "no delivery report arrived")
 
 
 def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -> Outcome:
@@ -97,7 +100,7 @@ def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = 
         return Outcome(Verdict.MISCONFIGURED, loss.error)
     if loss.code in REFUSED:  # possibly because of another message: it is tried alone
         return Outcome(Verdict.UNKNOWN, loss.error)
-    if unreachable and loss.code != _E._PURGE_INFLIGHT:
+    if unreachable and loss.code != error_codes.PURGE_INFLIGHT:
         return Outcome(Verdict.OUTAGE, unreachable)
     if not loss.left:
         return Outcome(Verdict.UNSENT, loss.error)

@@ -72,7 +72,7 @@ def fits(channel: AbstractChannel) -> bool:
             and isinstance(inside.number, int)
             and isinstance(inside.connection.connection_tune.frame_max, int)
             and inside.delivery_tag == 0
-            and inside._close_exception is None
+            and inside._close_exception is None  # noqa: SLF001 - aiormq's; `post` reads it
             and frame.payload == b""
             and not frame.should_drain
         )
@@ -158,7 +158,7 @@ class FastChannel(_Listening):
         self._tag = 0
 
     async def post(self, packed: Sequence[tuple[Message, bytes]]) -> None:
-        if cast("Any", self._channel)._close_exception is not None:
+        if cast("Any", self._channel)._close_exception is not None:  # noqa: SLF001 - aiormq's
             return  # closed, the notification follows: RabbitMQ would close the connection
         slips, tags = self._slips, self._tags
         for message, _ in packed:

@@ -196,15 +196,19 @@ class Handlers(Dispatch):
         bound = self if self._store is None or self._closed else copy.copy(self)
         if self._transaction is None and self._sync_transaction is None:
             refuse_other_names(self._given, store.tables)
-        bound._store, bound.name, bound._kept_by = store, chosen, name or chosen
-        bound._set_scopes(store.tables)
-        bound._home = Home()
+        bound.name = chosen
+        Handlers._attach(bound, store, lease_seconds, kept_by=name or chosen)
+        return bound
+
+    def _attach(self, store: Store, lease_seconds: float, *, kept_by: str) -> None:
+        self._store, self._kept_by = store, kept_by
+        self._set_scopes(store.tables)
+        self._home = Home()
         one_writer = not store.capabilities.concurrent_writers
         uses_it = self._transaction is None or self._sync_transaction is None
         alone = one_writer and uses_it
-        bound._turn = SharedLimiter(1) if alone else None
-        bound._limit = min(self.time_limit_seconds, lease_seconds / 3 if alone else math.inf)
-        return bound
+        self._turn = SharedLimiter(1) if alone else None
+        self._limit = min(self.time_limit_seconds, lease_seconds / 3 if alone else math.inf)
 
     # -- the broker port ----------------------------------------------------------------------
     @property

@@ -12,6 +12,7 @@ from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPar
 from confluent_kafka import TopicCollection as Topics
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from postroom.brokers.kafka import error_codes
 from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _ANSWER_SECONDS = 10.0
@@ -21,7 +22,7 @@ _NO_ANSWER = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.UNSUPPORTED_VERSION,
-    KafkaError._UNSUPPORTED_FEATURE,
+    error_codes.UNSUPPORTED_FEATURE,
 }
 
 

@@ -12,6 +12,7 @@ from time import monotonic
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka import Consumer as Client
 
+from postroom.brokers.kafka import error_codes
 from postroom.engine.consumer.size_limit import BODY_BYTES
 from postroom.model.incoming import Incoming
 from postroom.model.url import MASK, is_secret
@@ -31,8 +32,8 @@ _LONG_LIFE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _STEADY_SECONDS = 5.0
 _FINISH_SECONDS = 5.0
-_UNREACHABLE = {KafkaError._ALL_BROKERS_DOWN, KafkaError._AUTHENTICATION}
-_UNREADABLE = {KafkaError._BAD_COMPRESSION, KafkaError._BAD_MSG}
+_UNREACHABLE = {error_codes.ALL_BROKERS_DOWN, error_codes.AUTHENTICATION}
+_UNREADABLE = {error_codes.BAD_COMPRESSION, error_codes.BAD_MSG}
 
 
 class KafkaDelivery:

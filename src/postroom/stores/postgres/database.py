@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection, AsyncRawCursor
@@ -68,6 +69,7 @@ class Database:
         self._sql = sql
         self._limit = options.statement_seconds
         self._failures = 0  # counts lost connections
+        self._checked: WeakKeyDictionary[RelayConnection, int] = WeakKeyDictionary()
         self._pool = AsyncConnectionPool(
             connection_class=RelayConnection,
             kwargs={"connector": connector},
@@ -162,9 +164,9 @@ class Database:
 
     async def _check(self, connection: RelayConnection) -> None:
         """Test a connection that was idle when another one was lost: it may be dead too."""
-        seen = getattr(connection, "_postroom_failures", None)
+        seen = self._checked.get(connection)
         if seen != self._failures:
-            connection._postroom_failures = self._failures  # type: ignore[attr-defined]
+            self._checked[connection] = self._failures
             if seen is not None:
                 with Limit(connection, _GRACE_SECONDS):
                     await AsyncConnectionPool.check_connection(connection)

@@ -170,12 +170,12 @@ def _guarded(connection: AsyncConnection[Any] | Connection[Any]) -> Iterator[Non
     psycopg refuses to change the mode within a transaction, and without autocommit mode it would
     send its own BEGIN first.
     """
-    connection._autocommit = False
+    connection._autocommit = False  # noqa: SLF001 - psycopg has no public way, see above
     try:
         with guarded(connection, "commit", "rollback"):
             yield
     finally:
-        connection._autocommit = True
+        connection._autocommit = True  # noqa: SLF001 - psycopg's, see above
 
 
 def _check_end(connection: AsyncConnection[Any] | Connection[Any]) -> None:
