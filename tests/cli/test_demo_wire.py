@@ -98,7 +98,8 @@ async def test_a_hang_up_leaves_what_was_sent_unknown_and_nothing_passes_it(brok
     assert [reporter.verdict(r) for r in batch[2:]] == [Verdict.UNKNOWN] * 3
     assert [m.id for m in post.messages] == [batch[0].id, batch[1].id]
     assert (
-        "hung up" in reporter.outcome(batch[2]).error or "broke" in reporter.outcome(batch[2]).error
+        "disconnected" in reporter.outcome(batch[2]).error
+        or "broke" in reporter.outcome(batch[2]).error
     )
 
 

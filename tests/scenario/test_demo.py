@@ -57,7 +57,8 @@ def test_its_files_stay_where_one_wants_them(tmp_path):
     done = call("demo", "--orders", "1", "--dir", "here % ?", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (
-        "  order kept                         1  ✓ orders, each event in its turn\n" in done.stdout
+        "  order kept                         1  ✓ orders, events in order of writing\n"
+        in done.stdout
     )
     assert done.stdout.endswith("wire.py shows a broker adapter.\n")
     assert {"shop.db", "receiver.db", "shop.log"} <= {
@@ -96,7 +97,7 @@ def test_a_process_that_dies_by_itself_is_told(tmp_path):
         assert demo.end() == 1
     (folder,) = tmp_path.iterdir()  # kept, to be looked at
     assert demo.lines[-1] == (
-        "postroom: the receiver ended by itself with code -9: it said nothing; "
+        "postroom: the receiver ended unexpectedly with code -9: its log is empty; "
         f"the files are in {folder}\n"
     )
 

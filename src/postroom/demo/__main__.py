@@ -74,7 +74,7 @@ def play_relay(database: Path, port: int, name: str, lease_seconds: float) -> No
 @click.argument("receiver_database", type=PATH)
 @click.option("--json", "as_json", is_flag=True)
 def play_checker(shop_database: Path, receiver_database: Path, as_json: bool) -> None:
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a reader that went away breaks no promise
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe is not a violation
     report = checker.examine(shop_database, receiver_database)
     checker.print_report(report, as_json=as_json)
     sys.exit(0 if report.is_good else 1)

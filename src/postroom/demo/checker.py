@@ -1,7 +1,7 @@
-"""The checker: whether the receiver saw what the shop committed, and nothing else.
+"""The checker: compares the committed events of the shop with those that the receiver got.
 
-It reads the shop's business tables and the receiver's database. It knows nothing of the outbox, of
-relays, or of what any of them counted.
+It reads the shop's business tables and the receiver's database. It uses no data of the outbox or
+the relays.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ class Arrival(NamedTuple):
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise, and what was found against it."""
+    """A guarantee, and the violations that were found."""
 
     name: str
-    kept: str  # what to say if it was
+    kept: str  # remark if it holds
     problems: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the two databases say."""
+    """The comparison of the two databases."""
 
     written: int
     rolled_back: int
@@ -114,22 +114,22 @@ def _never_seen(written: set[str], undone: set[str], seen: Iterable[str]) -> Pro
     problems = []
     for event_id in dict.fromkeys(seen):
         if event_id in undone:
-            problems.append(f"{event_id} was rolled back, and was seen")
+            problems.append(f"{event_id} was rolled back but delivered")
         elif event_id not in written:
-            problems.append(f"{event_id} was seen, and nobody had written it")
-    return Promise("never seen", "the receiver never saw one of them", tuple(problems))
+            problems.append(f"{event_id} was delivered but never written")
+    return Promise("never seen", "none of them was delivered", tuple(problems))
 
 
 def _nothing_lost(written: Sequence[str], seen: Iterable[str]) -> Promise:
     there = set(seen)
     lost = [f"{event_id} never arrived" for event_id in written if event_id not in there]
-    return Promise("nothing lost", "all that was written, and nothing else", tuple(lost))
+    return Promise("nothing lost", "all written events, and no others", tuple(lost))
 
 
 def _applied_once(written: Sequence[str], applied: Counter[str]) -> Promise:
     problems = [f"{i} was applied {n} times" for i, n in applied.items() if n > 1]
     problems += [f"{i} was never applied" for i in written if not applied[i]]
-    return Promise("applied once", "no repeat has changed anything", tuple(problems))
+    return Promise("applied once", "duplicates had no effect", tuple(problems))
 
 
 def _order_kept(
@@ -137,7 +137,7 @@ def _order_kept(
     arrived: Sequence[tuple[str, str]],
     applied: Sequence[tuple[str, str]],
 ) -> Promise:
-    """Each order's events must be first seen, and applied, in the order they were written."""
+    """Check that each order's events first arrived, and were applied, in the order of writing."""
     problems: dict[str, None] = {}
     place = {event_id: n for n, (event_id, _) in enumerate(written)}
     for doing, events in (("arrived", arrived), ("was applied", applied)):
@@ -150,7 +150,7 @@ def _order_kept(
                 problems[f"{order_id}: {event_id} {doing} after the later {before}"] = None
             else:
                 latest[order_id] = event_id
-    return Promise("order kept", "orders, each event in its turn", tuple(problems))
+    return Promise("order kept", "orders, events in order of writing", tuple(problems))
 
 
 def _same_end(shop: dict[str, str], receiver: dict[str, str]) -> Promise:
@@ -160,12 +160,12 @@ def _same_end(shop: dict[str, str], receiver: dict[str, str]) -> Promise:
         for order_id in sorted({*shop, *receiver})
         if shop.get(order_id) != receiver.get(order_id)
     ]
-    return Promise("same end", "orders stand where the shop left them", tuple(problems))
+    return Promise("same end", "orders have the same status in both", tuple(problems))
 
 
 # -- telling ----------------------------------------------------------------------------------
 def print_report(report: Report, *, as_json: bool) -> None:
-    """Print it for a person, or for a program."""
+    """Print the report as text or JSON."""
     if as_json:
         click.echo(json.dumps(to_json(report), indent=2))
         return
@@ -189,10 +189,10 @@ def to_json(report: Report) -> dict[str, object]:
 
 
 def render(report: Report) -> list[str]:
-    """Return a table that a person understands, at most 80 columns wide."""
-    hit = "sent, but not ticked off when it died" if report.repeated_by_kill else "it hit none"
+    """Return the report as a table, at most 80 columns wide."""
+    hit = "sent, but not settled at the kill" if report.repeated_by_kill else "none in flight"
     lines = [
-        _row("written", report.written, "each in one transaction with its order"),
+        _row("written", report.written, "each in the transaction of its order"),
         _checked("rolled back on purpose", report.rolled_back, report.never_seen),
         _checked("delivered", report.delivered, report.nothing_lost),
         _row("repeated because of the kill", report.repeated_by_kill, hit),
@@ -209,7 +209,7 @@ def render(report: Report) -> list[str]:
     for promise in report.promises:
         if promise.problems:
             more = len(promise.problems) - _SHOWN
-            lines += ["", f"{promise.name}: this promise was broken"]
+            lines += ["", f"{promise.name}: violated"]
             lines += [f"  {problem}" for problem in promise.problems[:_SHOWN]]
             lines += [f"  … and {more:,} more"] if more > 0 else []
     return lines
@@ -221,12 +221,12 @@ def _row(label: str, number: int, remark: str, mark: str = " ") -> str:
 
 def _checked(label: str, number: int, promise: Promise) -> str:
     if promise.problems:
-        return _row(label, number, f"broken {len(promise.problems):,} times, see below", "✗")
+        return _row(label, number, f"violated {len(promise.problems):,} times, see below", "✗")
     return _row(label, number, promise.kept, "✓")
 
 
 def _printable(text: str) -> str:
-    """Do without the signs that this terminal cannot show."""
+    """Replace characters that this terminal cannot show."""
     encoding = sys.stdout.encoding or "ascii"
     try:
         text.encode(encoding)

@@ -1,4 +1,4 @@
-"""The demo's processes as the stage sees them: started, heard, ended."""
+"""The demo's child processes: start them, read their reports, end them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _END_SECONDS = 10.0
 
 
 class DemoError(click.ClickException):
-    """The demo could not be played to its end."""
+    """The demo could not be completed."""
 
 
 class Actor:
-    """One child process. What it says (a JSON object each line) is gathered in `facts`."""
+    """A child process. Its reports (one JSON object per line) are merged into `facts`."""
 
     def __init__(
         self, role: str, name: str, process: asyncio.subprocess.Process, log: Path
@@ -28,8 +28,8 @@ class Actor:
         self.role = role
         self.name = name
         self.facts: dict[str, Any] = {}
-        self.leaving = False  # its end is wanted
-        self.finishes = False  # it ends by itself, with code 0
+        self.leaving = False  # it was told to end
+        self.finishes = False  # it ends without being told, with exit code 0
         self._process = process
         self._log = log
 
@@ -48,7 +48,7 @@ class Actor:
             stdin.write(command.encode() + b"\n")
 
     def kill(self) -> None:
-        """SIGKILL: it has no chance to do anything more."""
+        """Send SIGKILL, which leaves no chance to clean up."""
         self.leaving = True
         with suppress(ProcessLookupError):
             self._process.kill()
@@ -60,12 +60,12 @@ class Actor:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it ended when or how it should not have."""
+        """Whether the process ended unexpectedly."""
         code = self.exit_code
         return code is not None and not self.leaving and not (self.finishes and code == 0)
 
     async def ended(self) -> int:
-        """Wait for its end; one that does not end in time is killed."""
+        """Wait for the process to end; kill it after a timeout."""
         try:
             async with asyncio.timeout(_END_SECONDS):
                 return await self._process.wait()
@@ -74,7 +74,7 @@ class Actor:
             return await self._process.wait()
 
     async def listen(self, changed: asyncio.Event) -> None:
-        """Gather what it says until it ends."""
+        """Read reports until the process ends."""
         stdout = self._process.stdout
         assert stdout is not None
         while line := await stdout.readline():
@@ -88,11 +88,11 @@ class Actor:
             lines = self._log.read_text(errors="replace").strip().splitlines()
             if lines:
                 return lines[-1]
-        return "it said nothing"
+        return "its log is empty"
 
 
 class Crew:
-    """All processes of one demo. They end when this ends."""
+    """All processes of one demo; `end` ends them."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -101,7 +101,7 @@ class Crew:
         self.changed = asyncio.Event()
 
     async def start(self, role: str, *arguments: str, name: str | None = None) -> Actor:
-        """Start a process of its own session: Ctrl-C reaches the stage alone, which ends it."""
+        """Start a process in its own session: Ctrl-C reaches only the stage, which ends it."""
         name = name or role
         log = self._folder / f"{name.replace(' ', '-')}.log"
         with log.open("wb") as errors:
@@ -120,7 +120,7 @@ class Crew:
     async def until(
         self, true: Callable[[], bool], seconds: float, meanwhile: Callable[[], None]
     ) -> bool:
-        """Wait until it is true; False if it is not in time. Raises DemoError if a process dies."""
+        """Wait for a condition; False after a timeout. Raises DemoError if a process dies."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + seconds
         while not true():
@@ -139,12 +139,12 @@ class Crew:
         for actor in self._actors:
             if actor.has_failed:
                 raise DemoError(
-                    f"the {actor.name} ended by itself with code {actor.exit_code}: "
+                    f"the {actor.name} ended unexpectedly with code {actor.exit_code}: "
                     f"{actor.last_words()}"
                 )
 
     async def end(self) -> None:
-        """Kill what is still there, and wait until all are gone."""
+        """Kill the remaining processes and wait until all have ended."""
         for actor in self._actors:
             if actor.exit_code is None:
                 actor.kill()

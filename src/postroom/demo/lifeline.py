@@ -1,4 +1,4 @@
-"""What ties the demo's processes to the stage: they hear its commands, and end when it is gone."""
+"""Connects the demo's processes to the stage: they follow its commands and end with it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ ABANDONED = 1
 
 
 def hold_on(obey: Callable[[str], object] = lambda _: None) -> None:
-    """Follow the stage's commands; leave at once when it is gone, however it went.
+    """Follow the stage's commands; exit immediately when the stage has ended.
 
-    Its end of the pipe closes even if it was killed. The file descriptor is read directly: a
-    thread that waits inside of `sys.stdin` would not let the interpreter end.
+    The stage's end of the pipe closes even if it was killed. The file descriptor is read directly:
+    a thread blocked in `sys.stdin` would keep the interpreter from exiting.
     """
 
     def listen() -> None:

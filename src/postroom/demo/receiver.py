@@ -1,7 +1,7 @@
-"""The receiver: another service, with a database of its own.
+"""The receiver: another service with its own database.
 
-For each message, in one transaction: the arrival is written down, and the inbox says whether it is
-new; only then the order is changed. The ack goes back after the commit.
+For each message, one transaction records the arrival, asks the inbox whether the message is new,
+and if so changes the order. The ack is sent after the commit.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Take = Callable[[Message, str], None]
 
 
 class Books:
-    """What has arrived and what it has changed, in receiver.db."""
+    """Arrivals and effects in receiver.db."""
 
     def __init__(self, path: Path) -> None:
         self._conn = sqlite3.connect(path, timeout=15.0, isolation_level=None)
@@ -43,7 +43,7 @@ class Books:
         self.applied = 0
 
     def take(self, message: Message, relay: str) -> None:
-        """Write down that a message has arrived, and apply it if it is new."""
+        """Record the arrival of a message, and apply the message if it is new."""
         conn = self._conn
         order, status = message.key, json.loads(message.payload)["status"]
         conn.execute("BEGIN IMMEDIATE")
@@ -75,11 +75,10 @@ class Books:
 
 
 class Server:
-    """Takes messages from relays, one line each.
+    """Receives messages from relays, one per line.
 
-    It can be told to `hold`: acks are kept back, as if they were still on their way. From `limit`
-    messages on it also stops reading, and hangs up when it is released: what was on the wire by
-    then is lost.
+    After `hold`, acks are withheld, as if they were in transit. From `limit` messages on the server
+    also stops reading, and disconnects on `release`: messages in transit are then lost.
     """
 
     def __init__(self, take: Take, on_change: Callable[[], None] = lambda: None) -> None:
@@ -98,26 +97,26 @@ class Server:
         return len(self._kept)
 
     async def start(self, port: int = 0) -> int:
-        """Listen on this machine only; returns the port."""
+        """Listen on 127.0.0.1; returns the port."""
         self._server = await asyncio.start_server(
             self._serve, "127.0.0.1", port, limit=MAX_LINE_BYTES
         )
         return int(self._server.sockets[0].getsockname()[1])
 
     def stop(self) -> None:
-        """Hang up on everybody."""
+        """Close all connections."""
         if self._server is not None:
             self._server.close()
         for writer in self._writers:
             writer.transport.abort()
 
     def hold(self, limit: int | None = None) -> None:
-        """Keep acks back until the release."""
+        """Withhold acks until `release`."""
         self._released.clear()
         self._hold_limit = limit
 
     def release(self) -> None:
-        """Let the acks go; those of relays that are gone go nowhere."""
+        """Send the withheld acks; those of dead relays are dropped."""
         self._released.set()
         self._hold_limit = None
         kept, self._kept = self._kept, []
@@ -146,11 +145,11 @@ class Server:
                 if self._hold_limit is not None and self.unacked >= self._hold_limit:
                     await self._released.wait()
                     return
-                await asyncio.sleep(0)  # others have their turn, however much is buffered here
+                await asyncio.sleep(0)  # let other connections run, however much is buffered
         except OSError:
-            pass  # the relay is gone
+            pass  # the relay disconnected
         except Exception:
-            log.exception("a message cannot be handled: hanging up")
+            log.exception("cannot handle a message; closing the connection")
         finally:
             self._writers.discard(writer)
             writer.transport.abort()
@@ -162,7 +161,7 @@ def _ack(writer: asyncio.StreamWriter, n: int) -> None:
 
 
 class Clerk:
-    """The receiver as a process: it reports to the stage, and obeys it."""
+    """The receiver as a process: reports to the stage and follows its commands."""
 
     def __init__(self, path: Path, hold_after: int, hold_limit: int) -> None:
         self._books = Books(path)

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: one line that is redrawn, or plain lines now and then."""
+"""Progress of the demo: one line that is redrawn on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _BAR = 16
 
 
 class Screen:
-    """Writes to a terminal, or to a log. News stays; progress is overwritten where it can be."""
+    """Writes to a terminal or a log. News stays; progress is overwritten on a terminal."""
 
     def __init__(
         self, stream: TextIO | None = None, monotonic: Callable[[], float] = time.monotonic
@@ -27,12 +27,12 @@ class Screen:
         self._at = 0.0
 
     def news(self, text: str) -> None:
-        """Say something that stays to be read."""
+        """Print a line that stays."""
         self.clear()
         self._write(text + "\n")
 
     def progress(self, text: str) -> None:
-        """Show how far it is; not too often."""
+        """Show progress, at a limited rate."""
         now = self._monotonic()
         if now - self._at < (_REDRAW_SECONDS if self._live else _PLAIN_SECONDS):
             return
@@ -45,7 +45,7 @@ class Screen:
             self._write(text + "\n")
 
     def clear(self) -> None:
-        """Take the progress away."""
+        """Remove the progress line."""
         if self._drawn:
             self._write(_CLEAR)
             self._drawn = False

@@ -1,7 +1,7 @@
-"""The shop: changes orders, and says so in the same transaction.
+"""The shop: changes orders and adds events in the same transaction.
 
-What it did is in its own tables: `orders`, `changes` (one row for each committed change), and
-`undone` (events whose transaction was rolled back on purpose, noted afterwards in another one).
+Its tables are `orders`, `changes` (one row for each committed change), and `undone` (events whose
+transaction was rolled back on purpose, recorded afterwards in another transaction).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from postroom.event import Event
 from postroom.outbox import SyncOutbox
 
 STEPS = ("placed", "paid", "packed", "shipped", "delivered")
-ROLLED_BACK = 0.125  # so many of all transactions
+ROLLED_BACK = 0.125  # share of all transactions
 TABLES = """
 CREATE TABLE orders (id TEXT PRIMARY KEY, status TEXT NOT NULL);
 CREATE TABLE changes (
@@ -27,20 +27,20 @@ CREATE TABLE undone (event_id TEXT NOT NULL, order_id TEXT NOT NULL);
 
 
 class ChangedMindError(Exception):
-    """Something went wrong in the middle of a business transaction."""
+    """A failure in the middle of a business transaction."""
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open the shop's database. Other processes write to it, too: wait for them."""
+    """Open the shop's database with a timeout, as other processes write to it too."""
     conn = sqlite3.connect(path, timeout=15.0)
-    conn.execute("PRAGMA synchronous = NORMAL")  # enough for a killed process, and quick to watch
+    conn.execute("PRAGMA synchronous = NORMAL")  # survives a killed process, and is fast
     return conn
 
 
 def change_order(
     conn: sqlite3.Connection, outbox: SyncOutbox, event: Event, *, goes_wrong: bool = False
 ) -> None:
-    """Change an order and add its event: both are committed, or neither is."""
+    """Change an order and add its event in one transaction."""
     with outbox.transaction(conn):
         order, status = event.payload["order"], event.payload["status"]
         conn.execute(
@@ -58,7 +58,7 @@ def change_order(
 
 
 def note_undone(conn: sqlite3.Connection, event: Event) -> None:
-    """Remember an event that must never be seen."""
+    """Record an event that must never be delivered."""
     with conn:
         conn.execute("INSERT INTO undone VALUES (?, ?)", (event.id, event.payload["order"]))
 
@@ -70,7 +70,7 @@ def tell(written: int, rolled_back: int) -> None:
 
 
 def run(path: Path, orders: int, seed: int, rate: float) -> None:
-    """Take orders through all their steps, in a random order, `rate` transactions a second."""
+    """Move orders through all their steps, in random order, at `rate` transactions per second."""
     chance = random.Random(seed)
     outbox = SyncOutbox()
     conn = connect(path)

@@ -1,4 +1,4 @@
-"""The stage: brings the processes on, and kills the first relay at the worst moment."""
+"""The stage: starts the processes, and kills the first relay at the worst moment."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _SHOP_SECONDS = 120.0
 _FINISH_SECONDS = 30.0
 _QUIET_SECONDS = 0.5
 _WIRE_SECONDS = 0.3
-_RATE = 110.0  # transactions a second: slow enough to watch
-_LONGEST = 20.0  # seconds that the shop may take
+_RATE = 110.0  # transactions per second: slow enough to watch
+_LONGEST = 20.0  # maximum seconds for the shop
 
 
 @dataclass(frozen=True)
 class Play:
-    """One demo: how much of it, and where."""
+    """The parameters of one demo."""
 
     folder: Path
     orders: int
@@ -40,7 +40,7 @@ class Play:
 
     @property
     def unacked(self) -> int:
-        """How many events the receiver has at the kill without the relay knowing."""
+        """Events that the receiver has at the kill without having acknowledged them."""
         return max(1, min(12, self.orders // 4))
 
     @property
@@ -57,7 +57,7 @@ class Play:
 
 
 class Stage:
-    """Plays one demo, and tells what happens."""
+    """Runs one demo and prints its steps."""
 
     def __init__(self, play: Play, screen: Screen) -> None:
         self._play = play
@@ -86,7 +86,7 @@ class Stage:
             "--hold-after", str(max(1, play.events // 2)), "--hold-limit", str(play.unacked),
         )  # fmt: skip
         await self._must("the receiver did not start", lambda: "port" in self._heard())
-        self._say("receiver", f"process {self._receiver.pid}, with a database of its own")
+        self._say("receiver", f"process {self._receiver.pid}, with its own database")
         self._relay = await self._start_relay("first relay")
         await self._must("the relay did not connect", lambda: bool(self._heard().get("relay")))
         self._say(
@@ -103,10 +103,10 @@ class Stage:
         )  # fmt: skip
 
     async def _kill_half_way(self) -> None:
-        """Kill the relay when it has events under way that it cannot have settled yet.
+        """Kill the relay while it has events in flight that it cannot have settled.
 
-        From half-way on the receiver keeps its acks back: to the relay they are still on the way.
-        After a few messages it stops reading, too: those that follow are lost with the connection.
+        From half-way on the receiver withholds its acks: for the relay they are still in transit.
+        After a few messages it also stops reading: later messages are lost with the connection.
         """
         assert self._relay is not None
         assert self._receiver is not None
@@ -118,13 +118,13 @@ class Stage:
         died_at = time.monotonic()
         arrived = self._heard()["arrived"]
         self._say("kill -9", "the first relay is dead: some of its events had arrived, others")
-        self._say("", "were on the wire and are lost; it could tick off none of them")
+        self._say("", "were in transit and are lost; it had settled none of them")
         self._receiver.say("release")
         self._relay = await self._start_relay("second relay")
         self._say(
-            "second relay", f"process {self._relay.pid}, waits for the dead one's lease to end"
+            "second relay", f"process {self._relay.pid}, waits for the dead relay's lease to expire"
         )
-        # If it never delivers the checker will say what is missing.
+        # If it never delivers, the checker reports the missing events.
         if await self._until(lambda: self._heard()["arrived"] > arrived, _FINISH_SECONDS):
             self._say("", f"has taken over, {time.monotonic() - died_at:.1f} s after the kill")
 
@@ -134,20 +134,22 @@ class Stage:
         assert self._relay is not None
         shop_process, receiver = self._shop, self._receiver
         if not await self._until(lambda: shop_process.exit_code is not None, _SHOP_SECONDS):
-            raise DemoError("the shop does not come to its end; is the disk very slow?")
+            raise DemoError(
+                f"the shop did not finish within {_SHOP_SECONDS:g} s; is the disk slow?"
+            )
         if shop_process.exit_code != 0:
             raise DemoError(f"the shop failed: {shop_process.last_words()}")
         written = shop_process.facts["written"]
-        # If they do not all arrive in time the checker will say what is missing.
+        # If some do not arrive in time, the checker reports them.
         await self._until(lambda: self._heard().get("applied", 0) >= written, _FINISH_SECONDS)
-        await self._until(lambda: False, _QUIET_SECONDS)  # for what should not come
+        await self._until(lambda: False, _QUIET_SECONDS)  # time for unexpected messages to arrive
         self._relay.terminate()
         if await self._relay.ended() != 0:
-            raise DemoError(f"the second relay did not stop well: {self._relay.last_words()}")
+            raise DemoError(f"the second relay failed to stop: {self._relay.last_words()}")
         receiver.leaving = True
         receiver.say("close")
         if await receiver.ended() != 0:
-            raise DemoError(f"the receiver did not stop well: {receiver.last_words()}")
+            raise DemoError(f"the receiver failed to stop: {receiver.last_words()}")
 
     # -- small things -------------------------------------------------------------------------
     def _say(self, who: str, what: str) -> None:
@@ -187,7 +189,7 @@ class Stage:
 
 
 async def check(play: Play, *, as_json: bool) -> int:
-    """Let the checker, a process of its own, judge and print; returns its exit code."""
+    """Run the checker as a separate process that prints the report; returns its exit code."""
     extra = ["--json"] if as_json else []
     sys.stdout.flush()
     process = await asyncio.create_subprocess_exec(

@@ -1,13 +1,12 @@
-"""A destination over TCP: how a broker for postroom is written, in one file.
+"""A destination over TCP: an example of a broker for postroom in one file.
 
-The protocol has one JSON line for each message and one line back, once it is durably there:
+The protocol has one JSON line per message, and one line back once the message is stored durably:
 
     → {"hello": "relay one"}                    ← {"ready": true}
     → {"n": 1, "id": "…", "key": "order-1", …}  ← {"ack": 1}
 
-Messages are pipelined. The receiver handles a connection's messages one after another and hangs up
-at the first that it cannot handle: so what follows a failed message of a key never takes effect
-before it.
+Messages are pipelined. The receiver handles the messages of a connection one after another and
+disconnects at the first failure: later messages of a key never take effect before a failed one.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ MAX_LINE_BYTES = 8_000_000
 
 
 class Message(NamedTuple):
-    """A record as it travels. It is all that the receiver's inbox asks for, and the payload."""
+    """A record on the wire: the attributes that the receiver's inbox needs, and the payload."""
 
     n: int
     id: str
@@ -49,7 +48,7 @@ class Message(NamedTuple):
 
 
 def pack(n: int, record: Record) -> bytes:
-    """Return the line for a record: a payload that is text as text, anything else in base64."""
+    """Return the line of a record: a text payload as text, other payloads in base64."""
     facts: dict[str, Any] = {
         "n": n,
         "id": record.id,
@@ -79,7 +78,7 @@ def _line(facts: dict[str, Any]) -> bytes:
 
 @dataclass(eq=False)
 class Delivery:
-    """One call of `publish`: what it still waits for."""
+    """One call of `publish`, with its unacknowledged records."""
 
     reporter: Reporter
     records: dict[int, Record]
@@ -87,7 +86,7 @@ class Delivery:
 
 
 class Link:
-    """One connection: messages go out, acks come in."""
+    """A connection: sends messages and receives acks."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -99,20 +98,20 @@ class Link:
 
     @classmethod
     async def connect(cls, host: str, port: int, name: str) -> Self:
-        """Connect, and wait until the receiver says that it is there. Raises OSError."""
+        """Connect and wait for the receiver's greeting. Raises OSError."""
         async with asyncio.timeout(CONNECT_SECONDS):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(_line({"hello": name}))
                 if not await reader.readline():
-                    raise ConnectionError("the receiver hung up")
+                    raise ConnectionError("the receiver disconnected")
             except BaseException:
                 writer.transport.abort()
                 raise
         return cls(reader, writer)
 
     def post(self, batch: Sequence[Record], reporter: Reporter) -> Delivery:
-        """Put messages on their way. Raises ConnectionError if nothing can have left."""
+        """Send messages without waiting. Raises ConnectionError if nothing can have been sent."""
         if self.broken:
             raise ConnectionError("the connection is broken")
         delivery = Delivery(reporter, {next(self._numbers): record for record in batch})
@@ -123,17 +122,19 @@ class Link:
     async def wait(self, delivery: Delivery) -> None:
         """Wait until each message is acked, or the connection breaks."""
         try:
-            with suppress(ConnectionError):  # the listener sees it, too, and knows what to report
+            with suppress(
+                ConnectionError
+            ):  # the listener gets the same error and reports the outcomes
                 await self._writer.drain()
             await delivery.answered.wait()
         finally:
-            if delivery.records:  # given up: a late ack must not be taken for that of a later try
+            if delivery.records:  # abandoned: a late ack must not count for a later attempt
                 for n in delivery.records:
                     self._deliveries.pop(n, None)
                 self.abort()
 
     async def _listen(self) -> None:
-        error = "the receiver hung up before it had answered"
+        error = "the receiver disconnected before it answered"
         try:
             while line := await self._reader.readline():
                 self._acked(json.loads(line)["ack"])
@@ -142,7 +143,7 @@ class Link:
         finally:
             self.broken = True
             self._writer.transport.abort()
-            # They were written to the connection, and no more is known of them.
+            # They were written to the connection; their outcome is unknown.
             unknown = Outcome(Verdict.UNKNOWN, error)
             for delivery in dict.fromkeys(self._deliveries.values()):
                 for record in delivery.records.values():
@@ -169,7 +170,7 @@ class Link:
 
 
 class WireBroker(Broker):
-    """Sends records to a receiver at `host:port`; it is known there as `name`."""
+    """Sends records to a receiver at `host:port`; `name` identifies the relay there."""
 
     capabilities = BrokerCapabilities()
 
@@ -183,7 +184,7 @@ class WireBroker(Broker):
 
     async def open(self) -> None:
         self._closed = False
-        with suppress(OSError):  # away: publishing will say so, and try again
+        with suppress(OSError):  # unreachable: `publish` reports the outage and reconnects
             await self._connected()
 
     async def close(self) -> None:
@@ -208,7 +209,7 @@ class WireBroker(Broker):
             await link.wait(delivery)
 
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
-        """Send a suspect on a connection of its own: if it breaks, nobody else is hurt."""
+        """Send a suspect on a separate connection, so that a failure affects no other record."""
         try:
             link = await self._connect()
         except OSError as error:
@@ -232,7 +233,9 @@ class WireBroker(Broker):
 
 
 def _report_outage(batch: Sequence[Record], reporter: Reporter, error: OSError) -> None:
-    """Nothing has left. The first of each key says why; the others stay behind it."""
+    """Report that nothing was sent: an outage for the first record of each key, UNSENT for the
+    others.
+    """
     outage = Outcome(Verdict.OUTAGE, f"no receiver: {error or type(error).__name__}")
     told: set[bytes] = set()
     for record in batch:

@@ -1,12 +1,12 @@
-"""Relays, consumers and the bus inside of a web process: a lifespan for FastAPI and Starlette.
+"""A lifespan for FastAPI and Starlette that runs relays, consumers and the bus in a web process.
 
     app = FastAPI(lifespan=lifespan(Relay(database, broker), Consumer(queue, database, handlers)))
 
-They start before the first request is taken and stop, in peace, after the last one. With several
-web processes each has its own: relays share their work, consumers their queue.
+They start before the first request and shut down gracefully after the last one. With several web
+processes each has its own: relays share their lanes, consumers their queue.
 
-A service that breaks down logs the error and stops; the web process goes on without it. Let the
-health check fail then:
+A service that crashes logs the error and stops; the web process continues without it. Let the
+health check fail in this case:
 
     @app.get("/readyz")
     def ready(response: Response) -> list[str]:
@@ -14,7 +14,7 @@ health check fail then:
         response.status_code = 503 if found else 200
         return found
 
-or let the process end, for its supervisor to start it again:
+or end the process, so that its supervisor restarts it:
 
     lifespan(relay, consumer, on_breakdown=stop_process)
 """
@@ -32,7 +32,7 @@ from postroom.engine.lifecycle import Lifecycle
 
 
 class Startable(Protocol):
-    """A Relay, a Consumer, a Bus, or anything else with these."""
+    """A Relay, a Consumer, a Bus, or any object with these methods."""
 
     async def start(self) -> None: ...
     async def stop(self) -> None: ...
@@ -47,13 +47,14 @@ OnBreakdown = Callable[[Startable, BaseException], None]
 def lifespan(
     *services: Startable, around: Lifespan | None = None, on_breakdown: OnBreakdown | None = None
 ) -> Lifespan:
-    """Return a lifespan that starts the services in this order, and stops them in reverse.
+    """Return a lifespan that starts the services in this order, and stops them in reverse order.
 
-    around          a lifespan of the application's own; it begins before them and ends after them
-    on_breakdown    called with the service and its error, in the event loop, when a service has
-                    broken down and stopped; `stop_process` ends the web process
+    around          the application's lifespan; it starts before the services and ends after them
+    on_breakdown    called in the event loop with the service and its error when a service has
+                    crashed and stopped; `stop_process` ends the web process
 
-    What cannot be started stops those before it, and the application does not come up.
+    If a service cannot be started, the services before it are stopped and the application does not
+    start.
     """
 
     @asynccontextmanager
@@ -73,15 +74,15 @@ def lifespan(
 
 
 def stop_process(service: Startable, error: BaseException) -> None:  # noqa: ARG001 - an OnBreakdown
-    """End this process as its server does on SIGTERM: open requests are finished first.
+    """Send SIGTERM to this process: its server finishes open requests first.
 
-    For `on_breakdown`, where a supervisor starts the process again.
+    For `on_breakdown`, if a supervisor restarts the process.
     """
     signal.raise_signal(signal.SIGTERM)
 
 
 def problems(*services: Startable) -> list[str]:
-    """Return a line for each service that does not run, for a health check; empty if all run."""
+    """Return a line for each service that is not running, for a health check."""
     return [
         f"{_name(service)} {_state(service)}; see the log of this process"
         for service in services
@@ -94,7 +95,7 @@ def _state(service: Startable) -> str:
 
 
 async def _watch(service: Startable, on_breakdown: OnBreakdown | None) -> None:
-    """Report the breakdown of a service: nothing else in a web process waits for it."""
+    """Report the crash of a service; in a web process no other task waits for it."""
     wait = getattr(service, "wait", None)
     if wait is None:
         return

@@ -1,26 +1,27 @@
-"""The inbox around FastStream's own subscribers, for RabbitMQ and Kafka (confluent).
+"""An inbox for FastStream's subscribers, for RabbitMQ and Kafka (confluent).
 
     broker = RabbitBroker(url, middlewares=[inbox_middleware("payments", sessions.begin)])
 
     @broker.subscriber("payments", ack_policy=AckPolicy.NACK_ON_ERROR)
     async def pay(order: Order, tx: Annotated[AsyncSession, Context("tx")]): ...
 
-The transaction is opened before the subscriber and committed after it; `accept` comes first, and a
-repeat is not handed on. FastStream acknowledges when the middleware has returned: after the commit.
+The middleware opens a transaction, accepts the message, calls the subscriber and commits; a
+duplicate is not passed on. FastStream acknowledges after the middleware returns: after the commit.
 
-The inbox knows a subscriber by the middleware's `consumer`, its function's name and its queue, or
-its topics and group: each subscriber of a broker sees every message. A repeat is acknowledged and
-goes nowhere else: a `@broker.publisher` publishes nothing for it. FastStream publishes after the
-commit, so a crash in between loses what a publisher would have sent; add it to the outbox instead.
+A subscriber's name in the inbox consists of the middleware's `consumer`, the function's name, and
+the queue, or topics and group: each subscriber of a broker handles every message. A duplicate is
+acknowledged, and a `@broker.publisher` publishes nothing for it. FastStream publishes after the
+commit, so a crash in between loses the published message; add an event to the outbox instead.
 
 A message that fails is nacked after a pause that grows with each of its failures. A message is
-rejected without being requeued, with an error in the log, if it has no id (with
-missing_id="reject"), cannot be read, or its subscriber has ended the transaction in a way that a
-second run could repeat (see `faststream_runs`): give a RabbitMQ queue a dead-letter exchange, or it
-is gone. On Kafka its offset is committed.
+rejected without requeueing, with an error in the log, if it has no id (with missing_id="reject"),
+cannot be parsed, or its subscriber ended the transaction so that a second run could repeat effects
+(see `faststream_runs`). Without a dead-letter exchange a RabbitMQ queue loses the message; on Kafka
+its offset is committed.
 
-Its defaults lose messages. Kafka's acknowledges first; RabbitMQ's rejects on an error, for good.
-Both are refused (I5): call `check_policies(broker)` when the application starts.
+FastStream's default policies lose messages: on Kafka they acknowledge before handling, on RabbitMQ
+they reject for good on an error. Both are refused (I5): call `check_policies(broker)` when the
+application starts.
 """
 
 from __future__ import annotations
@@ -65,18 +66,18 @@ def inbox_middleware(
     id_header: str = "",
     type_header: str = "",
 ) -> Callable[..., BaseMiddleware[Any, Any]]:
-    """Return a middleware that runs subscribers in transactions, each message once.
+    """Return a middleware that runs subscribers in transactions and skips duplicates.
 
-    consumer      the first part of the name by which the inbox remembers. Two applications that
-                  share a database need different ones, unless they are the same
+    consumer      first part of the consumer name in the inbox. Different applications that share a
+                  database need different names
     transaction   a factory of async context managers that yield an open transaction, commit on a
                   clean exit and roll back on an exception
-    name          under which a subscriber finds the transaction: `Context("tx")`
+    name          context name of the transaction in a subscriber: `Context("tx")`
     missing_id    as in ConsumerSettings
     prefix, schema    of the inbox table, as in Inbox
-    id_header, type_header    headers in which foreign senders put the id and the type of a message
+    id_header, type_header    headers in which foreign senders put id and type of a message
     """
-    Inbox(consumer, prefix=prefix, schema=schema)  # refuses a name that makes no sense
+    Inbox(consumer, prefix=prefix, schema=schema)  # raises for an invalid name
     scoped, names, failures = qualify(prefix, schema), Names(id_header, type_header), Failures()
 
     class InboxMiddleware(BaseMiddleware[Any, Any]):
@@ -111,9 +112,9 @@ def inbox_middleware(
 
 
 def check_policies(broker: Any) -> None:
-    """Raise ConfigError for a subscriber that could acknowledge what was not done.
+    """Raise ConfigError for a subscriber that could acknowledge messages that were not handled.
 
-    To be called before the broker starts: a message that was acknowledged first cannot be saved.
+    Call it before the broker starts: a message acknowledged too early cannot be recovered.
     """
     for subscriber in broker.subscribers:
         _refuse_policy(subscriber)
@@ -124,12 +125,12 @@ def _refuse_policy(subscriber: Any) -> None:
     if policy is not AckPolicy.NACK_ON_ERROR:
         raise ConfigError(
             f"a subscriber has ack_policy={policy}: it can acknowledge a message that was not "
-            "done. Use ack_policy=AckPolicy.NACK_ON_ERROR"
+            "handled. Use ack_policy=AckPolicy.NACK_ON_ERROR"
         )
 
 
 def inbox_name(consumer: str, subscriber: Any) -> str:
-    """Return the name by which the inbox knows a subscriber of FastStream."""
+    """Return the consumer name of a FastStream subscriber in the inbox."""
     queue = getattr(subscriber, "queue", None)
     where = [getattr(queue, "name", "")] if queue is not None else []
     where += sorted(
@@ -144,7 +145,7 @@ def inbox_name(consumer: str, subscriber: Any) -> str:
 
 
 async def _read(message: Incoming, missing_id: MissingId) -> Record:
-    """Return the event of a message; reject one that has no id or makes no sense."""
+    """Return the event of a message; reject a message without an id or with invalid content."""
     problem = message.problem
     if not problem:
         try:
@@ -155,10 +156,10 @@ async def _read(message: Incoming, missing_id: MissingId) -> Record:
 
 
 def _incoming(message: StreamMessage[Any], names: Names) -> Incoming:
-    """Read the driver's own message: FastStream makes up ids where there are none."""
+    """Read the driver's message: FastStream generates ids for messages without one."""
     raw = message.raw_message
     if isinstance(raw, (list, tuple)):
-        raise ConfigError("an inbox takes one message at a time: a subscriber without batch=True")
+        raise ConfigError("an inbox does not support batches; remove batch=True of the subscriber")
     if hasattr(raw, "routing_key"):  # aio-pika
         from postroom.sources.rabbitmq.message import to_text, with_properties
 

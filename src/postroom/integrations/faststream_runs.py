@@ -1,15 +1,15 @@
-"""One message, one run of a FastStream subscriber in a transaction; and what follows if it fails.
+"""Runs of FastStream subscribers in transactions, and the handling of their failures.
 
 Believe the database, not the subscriber (see `engine.handlers.commit_check`). A message that fails
-is nacked, and RabbitMQ and FastStream deliver it again at once. So:
+is nacked, and RabbitMQ and FastStream redeliver it immediately. Therefore:
 
     the subscriber raises, or the        nacked after a pause that grows with each failure of this
     database is unreachable              message, up to LONGEST_PAUSE
-    its transaction was rolled back,     nacked in the same way; rejected at the fifth time, because
-    or it swallowed an error             it may have committed something in between
-    its transaction was rolled back,     rejected at once: what it did after that may be committed,
-    and none is open                     so a second run could repeat it
-    it committed by itself               done, or rejected if something failed after that
+    its transaction was rolled back,     nacked in the same way; rejected at the fifth failure,
+    or it swallowed an error             because it may have committed statements in between
+    its transaction was rolled back,     rejected immediately: later statements may be committed,
+    and none is open                     and a second run could repeat them
+    the subscriber committed             done, or rejected if an error followed
 
 Failures are counted in this process.
 """
@@ -43,8 +43,11 @@ from postroom.transaction import Acceptance, AsyncTransaction
 Factory = Callable[[], AbstractAsyncContextManager[Any]]
 
 _log = logging.getLogger("postroom.integrations.faststream")
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 1.0  # a subscriber with a small prefetch count waits meanwhile
-REJECT_SECONDS = 1.0  # a flood of messages that are rejected must not fill the log
+FIRST_PAUSE, LONGEST_PAUSE = (
+    0.1,
+    1.0,
+)  # a subscriber with a small prefetch count is blocked meanwhile
+REJECT_SECONDS = 1.0  # a flood of rejected messages must not fill the log
 _MOST_TRIES = RetryPolicy().max_attempts
 _MOST_REMEMBERED = 10_000
 _LEAVE = (asyncio.CancelledError, KeyboardInterrupt, SystemExit, GeneratorExit)
@@ -88,40 +91,42 @@ class Run:
             return await call(tx)
         except _LEAVE:
             raise
-        except BaseException as error:  # also what a Rust extension raises when it panics
+        except BaseException as error:  # includes panics of Rust extensions
             if is_outside_transaction(adapter, error):
                 found = await adapter.standing([self.mark])
                 raise outside_transaction_error(found, [self.mark.consumer], error) from error
             if isinstance(error, Exception):
                 raise
-            # FastStream's own loop would end by it.
+            # It would end FastStream's loop.
             raise RuntimeError(f"the subscriber raised {type(error).__qualname__}") from error
 
     async def _look_back(self, adapter: AsyncTransaction) -> bool:
-        """Ask the database whether this may be committed; True: the subscriber has done so."""
+        """Check with the database before the commit; True: the subscriber has committed."""
         try:
             return not may_commit(await adapter.standing([self.mark]), [self.mark.consumer])
         except OutsideTransactionError:
             raise
-        except TransactionError as error:  # PostgreSQL does nothing more after a failed statement
+        except (
+            TransactionError
+        ) as error:  # PostgreSQL aborts the transaction after a failed statement
             raise RolledBackError(str(error)) from error
 
 
 class Failures:
-    """Counts failures of messages, and decides what becomes of a message that has failed."""
+    """Counts failures of messages, and decides between redelivery and rejection."""
 
     def __init__(self) -> None:
-        # Subscriber and id → how often, and whether it was before the commit the last time.
+        # Subscriber and id → number of failures, and whether the last one preceded the commit.
         self._failed: dict[tuple[str, str], tuple[int, bool]] = {}
 
     def done(self, run: Run) -> None:
-        """Forget a message that is done."""
+        """Remove the failures of a handled message."""
         _, before_commit = self._failed.pop(run.mark[:2], (0, False))
-        if run.is_repeat and before_commit:  # it was committed all the same, by the subscriber
+        if run.is_repeat and before_commit:  # the subscriber had committed it
             tell_committed([run.mark.consumer])
 
     async def judge(self, run: Run, message: Incoming, error: Exception) -> None:
-        """Return after a pause if the message may be delivered again; else raise RejectMessage."""
+        """Return after a pause if the message may be redelivered; otherwise raise RejectMessage."""
         key = run.mark[:2]
         tries = self._failed.pop(key, (0, False))[0] + 1
         if isinstance(error, OutsideTransactionError):
@@ -129,7 +134,7 @@ class Failures:
         if isinstance(error, RolledBackError) and tries >= _MOST_TRIES:
             raise await rejection(message, f"{error} (attempts: {tries})", run.mark.id)
         if isinstance(error, HandlerException) and not isinstance(error, NackMessage):
-            return  # the subscriber has said what is to become of it
+            return  # the subscriber decided itself
         self._failed[key] = tries, not run.is_committing
         if len(self._failed) > _MOST_REMEMBERED:
             del self._failed[next(iter(self._failed))]
@@ -137,11 +142,11 @@ class Failures:
 
 
 async def rejection(message: Incoming, why: str, message_id: str = "") -> RejectMessage:
-    """Log that a message is rejected; return what to raise, after a pause."""
+    """Log that a message is rejected; return the exception to raise, after a pause."""
     if message.offset is None:
-        where = "It goes to the dead-letter exchange of its queue; without one it is gone"
+        where = "It goes to the queue's dead-letter exchange; without one it is lost"
     else:
-        where = f"Its offset is committed; it stays in the topic, at {message.offset}"
+        where = f"Its offset is committed; it stays in the topic at {message.offset}"
     name = f" {message_id}" if message_id else ""
     _log.error("a message%s of %r is rejected: %s. %s", name, message.topic, why, where)
     await asyncio.sleep(REJECT_SECONDS)
