@@ -157,8 +157,9 @@ def _drain_without_patience():
 
 def _drain_without_growing_pauses():
     from postroom.engine.relay.heartbeat import Patience
+    from postroom.model.pauses import Pauses
 
-    Patience._pause = property(lambda self: 0.01, lambda self, pause: None)
+    Patience._pauses = property(lambda self: Pauses(0.01, 0.01), lambda self, pauses: None)
 
 
 def _first_lane_first():

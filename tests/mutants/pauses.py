@@ -8,7 +8,7 @@ ALLOTMENT = "tests/unit/test_lane_groups.py::"
 
 
 def _pauses_do_not_grow():
-    from postroom.engine.pauses import Pauses
+    from postroom.model.pauses import Pauses
 
     Pauses.grow = lambda self: self._first
 

@@ -16,9 +16,9 @@ def _text_is_strict():
 
 
 def _reconnects_at_once():
-    from postroom.sources.pauses import Pauses
+    from postroom.model.pauses import Pauses
 
-    Pauses.after_loss = lambda self: 0.0
+    Pauses.grow = lambda self: 0.0
 
 
 def _default_limit():

@@ -10,11 +10,11 @@ from types import SimpleNamespace
 import pytest
 
 from postroom.brokers.memory import MemoryBroker
-from postroom.engine.pauses import Pauses
 from postroom.engine.relay.inbox_pruner import InboxPruner
 from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreRetryableError, StoreUnknownError
 from postroom.event import Event
+from postroom.model.pauses import Pauses
 from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore

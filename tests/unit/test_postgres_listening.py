@@ -44,7 +44,7 @@ class Connection:
 class Connector:
     """Opens connections; each attempt is noted with its time."""
 
-    options = SimpleNamespace(channel="postroom")
+    settings = SimpleNamespace(channel="postroom")
 
     def __init__(self, answer):
         self._answer = answer

@@ -10,7 +10,7 @@ from aiormq.exceptions import ChannelNotFoundEntity
 from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.brokers.rabbitmq.connection import UnreachableError
 from postroom.errors import ConfigError
-from postroom.sources.pauses import Pauses
+from postroom.model.pauses import Pauses
 from postroom.sources.rabbitmq.source import RabbitSource
 from postroom.testing.broker_tools import RecordingReporter, make_record
 
@@ -54,7 +54,7 @@ def refusing(monkeypatch, *refusals):
 
 
 def without_pauses(source):
-    source._pauses = Pauses(first=0.0)
+    source._pauses = Pauses(0.0, 10.0)
     return source
 
 
@@ -141,7 +141,7 @@ def failing(monkeypatch, how):
 async def test_a_failure_without_end_costs_few_attempts_and_one_log_line(monkeypatch, caplog, how):
     links, clock = failing(monkeypatch, how), Clock(monkeypatch)
     source = RabbitSource(URL)
-    source._pauses = Pauses(clock=clock)
+    source._pauses = Pauses(0.1, 10.0, steady_seconds=5.0, clock=clock)
     with pytest.raises(TimeoutError):
         await source.receive()
     assert clock.pauses[:8] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0])
@@ -161,20 +161,20 @@ def test_a_source_that_loses_every_connection_at_once_waits_longer_each_time():
     waits = []
     for _ in range(9):
         pauses.connected()
-        waits.append(pauses.after_loss())
+        waits.append(pauses.grow())
     assert waits == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
 
 
 async def test_the_pauses_begin_anew_after_a_connection_that_lasted():
     now = [0.0]
-    pauses = Pauses(clock=lambda: now[0])
-    assert [pauses.after_loss() for _ in range(3)] == [0.1, 0.2, 0.4]
+    pauses = Pauses(0.1, 10.0, steady_seconds=5.0, clock=lambda: now[0])
+    assert [pauses.grow() for _ in range(3)] == [0.1, 0.2, 0.4]
     pauses.connected()
     now[0] += 4.9
-    assert pauses.after_loss() == 0.8
+    assert pauses.grow() == 0.8
     pauses.connected()
     now[0] += 5.0
-    assert [pauses.after_loss(), pauses.after_loss()] == [0.1, 0.2]
+    assert [pauses.grow(), pauses.grow()] == [0.1, 0.2]
 
 
 async def test_the_state_of_the_connection_is_told_once_for_each_change(monkeypatch, caplog):
@@ -187,7 +187,7 @@ async def test_the_state_of_the_connection_is_told_once_for_each_change(monkeypa
     assert await source.receive() == ["a message"]
     assert (source.connection.trouble, source.connection.losses) == ("", 1)
     lost, back = [record.getMessage() for record in caplog.records]
-    assert lost.endswith(f"{said} (postroom connects again)")
+    assert lost.endswith(f"{said} (postroom reconnects)")
     assert back == "consuming 'inbox' of RabbitMQ again"
     await source.close()
 
@@ -216,9 +216,9 @@ class HangsUp:
 async def test_every_connection_to_a_server_that_hangs_up_is_followed_by_a_pause(caplog):
     async with HangsUp() as server:
         source = RabbitSource(f"amqp://{server.host}?queue=inbox&connect_seconds=5")
-        source._pauses = pauses = Pauses(first=0.001, longest=0.004)
-        next_pause, slept = pauses.after_loss, []
-        pauses.after_loss = lambda: slept.append(next_pause()) or slept[-1]
+        source._pauses = pauses = Pauses(0.001, 0.004, steady_seconds=5.0)
+        next_pause, slept = pauses.grow, []
+        pauses.grow = lambda: slept.append(next_pause()) or slept[-1]
         receiving = asyncio.create_task(source.receive())
         async with asyncio.timeout(30):
             while len(slept) < 12:  # noqa: ASYNC110 - as many as the loop makes

@@ -13,5 +13,4 @@ runner          runs several relays and consumers in one process until a signal 
 sharing         opens a store or broker once for several users; the last user closes it
 breaker         circuit breaker: pauses publishing while the destination is unreachable
 failure_policy  decides whether a failed event is retried, isolated, released or buried
-pauses          growing pauses between failing attempts
 """

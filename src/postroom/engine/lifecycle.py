@@ -19,11 +19,11 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
-from postroom.engine.pauses import Pauses
 from postroom.engine.runner import run_all
 from postroom.engine.service import crash_of, end, wait_for
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import SchemaError, StoreError
+from postroom.model.pauses import Pauses
 from postroom.observer import Alarm, Fact, Observer, StoreTrouble, tell
 from postroom.record import short_error
 

@@ -14,6 +14,7 @@ incoming          a message as it arrived
 foreign_messages  CloudEvents and other foreign headers, translated to the names of `envelope`
 message_id        the id by which the inbox recognizes a message
 
-`text` (checks names), `clock`, `durations`, `url`, `option_reader` (options from URLs), `suggest`
-("did you mean …?") and `diagnostics` (the doctor's findings) serve all parts.
+`text` (checks names), `clock`, `durations`, `pauses` (between failing attempts), `url`,
+`option_reader` (options from URLs), `suggest` ("did you mean …?") and `diagnostics` (the doctor's
+findings) serve all parts.
 """

@@ -6,8 +6,7 @@ memory     a queue in this process, for tests and examples
 
 The consumer calls `receive()`, handles the messages, and calls `ack()` on each delivery after its
 effect is committed; the source passes acknowledgements on to the broker. A message without an
-`ack` is delivered again. `pauses` grows the pause between reconnects. Every source passes
-`postroom.testing.consumer.ConsumerContract`.
+`ack` is delivered again. Every source passes `postroom.testing.consumer.ConsumerContract`.
 """
 
 from postroom.sources.memory import MemorySource

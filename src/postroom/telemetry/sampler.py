@@ -16,9 +16,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from postroom.engine.consumer import Consumer
-from postroom.engine.pauses import Pauses
 from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Service, is_cancelled
+from postroom.model.pauses import Pauses
 from postroom.record import short_error
 from postroom.store import Stats
 

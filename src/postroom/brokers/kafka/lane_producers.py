@@ -24,6 +24,7 @@ from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Message
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.verdicts import FENCED, REFUSED, WRONG_TOPIC, Loss, outgrows_queue
+from postroom.model.pauses import Pauses
 
 MOST_AT_ONCE = 16
 MOST_LANES = 64
@@ -185,7 +186,7 @@ def _repeat(step: Callable[[float], None], deadline: float) -> None:
 
     The pauses grow. The last one ends before the deadline, so that the step is tried once more.
     """
-    pause = _FIRST_PAUSE
+    pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
     while True:
         try:
             step(max(0.1, deadline - monotonic()))
@@ -193,8 +194,7 @@ def _repeat(step: Callable[[float], None], deadline: float) -> None:
             problem: KafkaError = error.args[0]
             if not problem.retriable() or monotonic() >= deadline:
                 raise
-            sleep(max(0.0, min(pause, deadline - monotonic())))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            sleep(max(0.0, min(pauses.grow(), deadline - monotonic())))
         else:
             return
 

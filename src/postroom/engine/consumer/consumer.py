@@ -35,8 +35,6 @@ from postroom.source import Connection, Delivery, Source
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 
-_FIRST_PAUSE = 0.1
-
 
 class Consumer(Lifecycle[ConsumerContext]):
     """Passes the messages of a source to handlers: at least once, with effects once.
@@ -267,7 +265,7 @@ class Consumer(Lifecycle[ConsumerContext]):
 
     async def _keep(self, context: ConsumerContext, messages: Sequence[Received]) -> None:
         """Store messages, in order, then acknowledge them."""
-        pause = _FIRST_PAUSE
+        pauses = context.pauses()
         while messages := [received for received in messages if self._may_be_kept(received)]:
             try:
                 await context.durable_inbox.keep(
@@ -278,8 +276,7 @@ class Consumer(Lifecycle[ConsumerContext]):
                     context.tell(
                         StoreTrouble(context.stream, "keeping messages", short_error(error))
                     )
-                    await context.pause(pause)
-                    pause = min(pause * 2, self.settings.max_outage_seconds)
+                    await context.pause(pauses.grow())
                 elif len(messages) == 1:
                     self._held[messages[0].record.key_hash] = messages[0].delivery
                     context.cannot_be_kept(messages[0], error)

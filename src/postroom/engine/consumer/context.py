@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.engine.handlers.handlers import Handlers
 from postroom.model.clock import Clock
+from postroom.model.pauses import Pauses
 from postroom.observer import Alarm, Fact, Observer, StoreTrouble, tell
 from postroom.record import Record, short_error
 from postroom.settings import ConsumerSettings
@@ -96,13 +97,17 @@ class ConsumerContext:
             async with asyncio.timeout(max(0.0, seconds)):
                 await self.stopping.wait()
 
+    def pauses(self) -> Pauses:
+        """Return the pauses of one call that is repeated while the store fails."""
+        return Pauses(_FIRST_PAUSE, self.settings.max_outage_seconds)
+
     async def bury(self, received: Received, reason: str) -> bool:
         """Durably make a dead letter of a message.
 
         False if the message belongs to another consumer now, the consumer stops, or no row can hold
         the message, which raises an alarm.
         """
-        pause = _FIRST_PAUSE
+        pauses = self.pauses()
         while not received.delivery.is_lost:
             try:
                 async with self.graves:
@@ -116,8 +121,7 @@ class ConsumerContext:
                 self.tell(StoreTrouble(self.stream, "writing a dead letter", short_error(error)))
                 if self.stopping.is_set():
                     return False
-                await self.pause(pause)
-                pause = min(pause * 2, self.settings.max_outage_seconds)
+                await self.pause(pauses.grow())
             else:
                 self.counts.dead += 1
                 return True

@@ -19,7 +19,6 @@ from postroom.observer import Alarm, StoreTrouble
 from postroom.record import short_error
 from postroom.transactions.conflicts import is_passing
 
-_FIRST_PAUSE = 0.1
 _FULL_SECONDS = 1.0
 
 
@@ -83,7 +82,7 @@ class Detours:
 
         False: no row can hold one of them, which raises an alarm, or the consumer stops.
         """
-        context, pause = self._context, _FIRST_PAUSE
+        context, pauses = self._context, self._context.pauses()
         while ours := [received for received in messages if not received.delivery.is_lost]:
             try:
                 await context.durable_inbox.keep(
@@ -96,8 +95,7 @@ class Detours:
                 context.tell(StoreTrouble(context.stream, "keeping messages", short_error(error)))
                 if context.stopping.is_set():
                     return False
-                await context.pause(pause)
-                pause = min(pause * 2, context.settings.max_outage_seconds)
+                await context.pause(pauses.grow())
             else:
                 context.counts.kept += len(ours)
                 for one in ours:
@@ -108,7 +106,7 @@ class Detours:
     # -- which keys have stored messages ----------------------------------------------------------
     async def look(self) -> set[bytes]:
         """Return the keys that have stored messages; waits while the durable inbox is full."""
-        pause = _FIRST_PAUSE
+        pauses = self._context.pauses()
         while True:
             before = set(self._recent)
             try:
@@ -119,8 +117,7 @@ class Detours:
                 self._context.tell(
                     StoreTrouble(self._context.stream, "looking", short_error(error))
                 )
-                await self._context.pause(pause)
-                pause = min(pause * 2, self._context.settings.max_outage_seconds)
+                await self._context.pause(pauses.grow())
                 continue
             self._recent -= before
             if not self._is_full or self._context.stopping.is_set():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
 from postroom.engine.relay.context import RelayContext
 from postroom.engine.service import Service
 from postroom.errors import StoreError
+from postroom.model.pauses import Pauses
 
 _STEP = 100
 _TRIES = 5
@@ -37,14 +39,13 @@ class BlockRepair(Service):
 
     async def _repair_patiently(self, lanes: set[int]) -> None:
         """Repair; after several errors in a row it is left to the next time."""
-        context, pause = self._context, _FIRST_PAUSE
+        context, pauses = self._context, Pauses(_FIRST_PAUSE, math.inf)
         for _ in range(_TRIES):
             try:
                 await self._repair(lanes)
             except StoreError as error:
                 context.trouble("mending blocks", error)
-                await asyncio.sleep(pause)
-                pause *= 2
+                await asyncio.sleep(pauses.grow())
             else:
                 return
 

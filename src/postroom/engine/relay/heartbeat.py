@@ -6,16 +6,16 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from math import inf
 
-from postroom.engine.pauses import Pauses
 from postroom.engine.relay.context import RelayContext
 from postroom.engine.service import Service, wait_for
 from postroom.errors import StoreError, StoreRetryableError
 from postroom.model.clock import Clock
+from postroom.model.pauses import Pauses
 from postroom.observer import Alarm, LanesChanged
 from postroom.store import Member, Membership
 
 _HUNG_LEASES = 3  # leases; work older than this is given to another relay
-_FIRST_PAUSE = 0.05
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _ORPHAN_LEASES = 3
 _MEND_EVERY = 20  # beats
 
@@ -26,7 +26,7 @@ class Patience:
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
         self._since: float | None = None
-        self._pause = _FIRST_PAUSE
+        self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
 
     async def ask(self, request: Callable[[], Awaitable[bool]]) -> bool:
         """Return the answer; False, after a growing pause, if there was none."""
@@ -37,10 +37,10 @@ class Patience:
             self._since = now if self._since is None else self._since
             if now - self._since > self._seconds:
                 raise
-            await asyncio.sleep(self._pause)
-            self._pause = min(self._pause * 2, 1.0)
+            await asyncio.sleep(self._pauses.grow())
             return False
-        self._since, self._pause = None, _FIRST_PAUSE
+        self._since = None
+        self._pauses.reset()
         return answer
 
 
@@ -60,7 +60,7 @@ class Heartbeat(Service):
     async def loop(self) -> None:
         context = self._context
         lease = context.settings.lease_seconds
-        longest = min(lease / 10, 1.0)  # many attempts within a lease, however long it fails
+        longest = min(lease / 10, _LONGEST_PAUSE)  # many attempts within a lease
         pauses = Pauses(min(_FIRST_PAUSE, longest), longest)
         while True:
             context.beat_now.clear()

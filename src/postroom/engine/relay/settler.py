@@ -27,6 +27,7 @@ from postroom.engine.relay.context import RelayContext
 from postroom.engine.relay.in_flight import InFlight, PendingSettle
 from postroom.engine.service import end, wait_for
 from postroom.errors import StoreError, StoreLockedError, StoreRefusedError, StoreRetryableError
+from postroom.model.pauses import Pauses
 from postroom.observer import Alarm, Delivered, EffectsLost, Settled, Vanished
 from postroom.record import LANES, Record, short_error
 from postroom.store import DeadOutcome, Settlement
@@ -106,7 +107,7 @@ class Settler:
         is written under the new tokens (L5).
         """
         context = self._context
-        pause, began = _SHORTEST_PAUSE, context.clock.monotonic()
+        pauses, began = Pauses(_SHORTEST_PAUSE, _LONGEST_PAUSE), context.clock.monotonic()
         while True:
             try:
                 held = await context.store.settle(settlement)
@@ -120,8 +121,7 @@ class Settler:
             else:
                 await self._give_up_lost(settlement)
                 return held
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(pauses.grow())
 
     async def _give_up_lost(self, settlement: Settlement) -> None:
         """Release the events whose effects the store has lost, and give up their lanes.
@@ -152,7 +152,7 @@ class Settler:
 
     async def _retake(self, settlement: Settlement, began: float) -> None:
         context = self._context
-        pause = _SHORTEST_PAUSE
+        pauses = Pauses(_SHORTEST_PAUSE, _LONGEST_PAUSE)
         with context.keeper.retaking(frozenset(settlement.leases)):
             while True:
                 asked_at = context.clock.monotonic()
@@ -166,8 +166,7 @@ class Settler:
                     )
                 except StoreError as error:
                     context.trouble("re-taking lanes", error)
-                    await asyncio.sleep(pause)
-                    pause = min(pause * 2, _LONGEST_PAUSE)
+                    await asyncio.sleep(pauses.grow())
                 else:
                     context.keeper.taken(tokens, asked_at)
                     settlement.leases = tokens
@@ -263,10 +262,10 @@ class Settler:
     async def _later(self, ticket: PendingSettle) -> None:
         """Retry with growing pauses until it is written, the lane is lost, or the relay stops."""
         context = self._context
-        pause, held = _SHORTEST_PAUSE, set[int]()
+        pauses = Pauses(_SHORTEST_PAUSE, context.settings.lease_seconds)
+        held = set[int]()
         while True:
-            is_last = await wait_for(self._hasten, pause)
-            pause = min(pause * 2, context.settings.lease_seconds)
+            is_last = await wait_for(self._hasten, pauses.grow())
             try:
                 held = await context.store.settle(ticket.settlement)
                 await self._give_up_lost(ticket.settlement)

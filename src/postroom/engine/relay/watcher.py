@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from postroom.engine.pauses import Pauses
 from postroom.engine.relay.context import RelayContext
 from postroom.engine.service import Service
 from postroom.errors import StoreError
+from postroom.model.pauses import Pauses
 from postroom.observer import Woken
 
 _WATCH_AGAIN, _WATCH_LATER = 1.0, 10.0  # after an error, and after many

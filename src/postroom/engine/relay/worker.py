@@ -11,7 +11,6 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from postroom.broker import Outcome, Verdict
 from postroom.engine.failure_policy import FailurePolicy
-from postroom.engine.pauses import Pauses
 from postroom.engine.relay.context import RelayContext
 from postroom.engine.relay.in_flight import InFlight
 from postroom.engine.relay.lane_groups import Depths
@@ -19,6 +18,7 @@ from postroom.engine.relay.pacing import BatchSize, ReadPacer
 from postroom.engine.relay.settler import Settler
 from postroom.engine.service import Service, end, is_cancelled, wait_for
 from postroom.errors import StoreError
+from postroom.model.pauses import Pauses
 from postroom.observer import Attempt, Sent
 from postroom.record import Record, short_error
 from postroom.store import ReadRequest

@@ -8,9 +8,10 @@ from time import monotonic
 
 from confluent_kafka import KafkaError, TopicPartition
 
+from postroom.model.pauses import Pauses
 from postroom.source import Connection
-from postroom.sources.pauses import Pauses
 
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _log = logging.getLogger("postroom.sources.kafka.source")
 _REBALANCING = {KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS}  # it passes
 _NOT_ALLOWED = {
@@ -32,7 +33,7 @@ class Commits:
     def __init__(self, connection: Connection, clock: Callable[[], float] = monotonic) -> None:
         self._connection = connection
         self._clock = clock
-        self._pauses = Pauses()
+        self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._refused: set[Place] = set()
         self._again_at = 0.0
 
@@ -57,10 +58,10 @@ class Commits:
                 self._note(why)
         if refused:
             if self._clock() >= self._again_at:  # otherwise it was already under way
-                self._again_at = self._clock() + self._pauses.after_loss()
+                self._again_at = self._clock() + self._pauses.grow()
             self._refused |= set(refused)
         elif not self._refused:
-            self._pauses = Pauses()
+            self._pauses.reset()
             if self._connection.accepted():
                 _log.warning("Kafka accepts the offsets of this consumer again")
         return refused

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer as Client
 from postroom.brokers.kafka import error_codes
 from postroom.engine.consumer.size_limit import BODY_BYTES
 from postroom.model.incoming import Incoming
+from postroom.model.pauses import Pauses
 from postroom.model.url import MASK, is_secret
 from postroom.source import Connection
 from postroom.sources.kafka.cluster import Cluster, Generations
@@ -110,18 +111,17 @@ class Poller(threading.Thread):
         self._held_back: bool | None = False  # None: some are paused and some are not
 
     def run(self) -> None:
-        pause = _FIRST_PAUSE
+        pauses = Pauses(
+            _FIRST_PAUSE, _LONGEST_PAUSE, steady_seconds=_LONG_LIFE_SECONDS, clock=monotonic
+        )
         while not self.ending.is_set():
-            began = monotonic()
+            pauses.connected()
             try:
                 self._live()
             except Exception as error:  # a fatal error of the client: it must be replaced
                 self._broken(str(error))
                 self._lose(list(self._partitions))
-                if monotonic() - began > _LONG_LIFE_SECONDS:
-                    pause = _FIRST_PAUSE
-                self.ending.wait(pause)
-                pause = min(pause * 2, _LONGEST_PAUSE)
+                self.ending.wait(pauses.grow())
 
     def _live(self) -> None:
         config = {

@@ -27,16 +27,18 @@ from postroom.errors import ConfigError
 from postroom.model.diagnostics import Finding
 from postroom.model.foreign_messages import Names
 from postroom.model.incoming import Incoming
+from postroom.model.pauses import Pauses
 from postroom.model.url import Host, Url
 from postroom.options import RabbitSourceOptions
 from postroom.record import short_error
 from postroom.source import Connection, SourceCapabilities
-from postroom.sources.pauses import Pauses
 from postroom.sources.rabbitmq.message import incoming
 from postroom.sources.rabbitmq.settings import read_settings
 
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 3.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # before it connects again
+_STEADY_SECONDS = 5.0  # a connection that lasts this long begins with short pauses again
 # NOT_FOUND, although it exists: its node is down, or RabbitMQ is still starting.
 _NOT_BACK_YET = re.compile("crashed and failed to restart|is down or inaccessible|is stopped")
 _UNKNOWN = Content("", None, None, None, None, {}, "its properties were not received")
@@ -60,7 +62,7 @@ class RabbitSource:
         self._tls = self.settings.link.tls() if self._url.scheme == "amqps" else None
         self._link: RabbitConnection | None = None
         self._session: _Session | None = None
-        self._pauses = Pauses()
+        self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE, steady_seconds=_STEADY_SECONDS)
         self.connection = Connection()
 
     def __repr__(self) -> str:
@@ -105,7 +107,7 @@ class RabbitSource:
             except (UnreachableError, ConfigError) as error:
                 self._lost(str(error))
             await self._drop(session)  # before the pause: another consumer may continue at once
-            await asyncio.sleep(self._pauses.after_loss())  # however the last connection ended
+            await asyncio.sleep(self._pauses.grow())  # however the last connection ended
 
     def _lost(self, why: str) -> None:
         if self.connection.lost(why):

@@ -18,8 +18,8 @@ from bson.int64 import Int64
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import PyMongoError
 
-from postroom.engine.pauses import Pauses
 from postroom.engine.service import end
+from postroom.model.pauses import Pauses
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.errors import translated
 from postroom.transactions.mongo.documents import Document

@@ -18,8 +18,8 @@ from pymongo.asynchronous.database import AsyncDatabase
 from pymongo.errors import PyMongoError
 from pymongo.read_concern import ReadConcern
 
-from postroom.engine.pauses import Pauses
 from postroom.errors import StoreRetryableError, StoreUnknownError
+from postroom.model.pauses import Pauses
 from postroom.stores.mongo.errors import (
     UNFIT,
     UNKNOWN_COMMIT,
@@ -150,7 +150,7 @@ class Connection:
         if not self.transactions:
             with translated(harmless=False):
                 return await work(None)
-        pause = _FIRST_PAUSE
+        pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
         for more in reversed(range(tries)):
             try:
                 async with self.borrowed() as session:
@@ -160,8 +160,7 @@ class Connection:
                     raise translate(error, harmless=True) from error
             except UNFIT as error:
                 raise unfit(error) from error
-            await asyncio.sleep(pause * (0.5 + random.random()))
-            pause = min(pause * 2, _LONGEST_PAUSE)
+            await asyncio.sleep(pauses.grow() * (0.5 + random.random()))
         raise StoreRetryableError("MongoDB: every attempt of the transaction met a conflict")
 
     async def _attempt(

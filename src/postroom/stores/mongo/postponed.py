@@ -12,6 +12,7 @@ from typing import Any
 import bson
 from bson.errors import BSONError
 
+from postroom.model.pauses import Pauses
 from postroom.record import short_error
 
 _FIRST_PAUSE = 1.0
@@ -28,7 +29,7 @@ Complaint = tuple[str, str]
 @dataclass(slots=True)
 class _Aside:
     ident: Any
-    pause: float
+    pauses: Pauses
     until: float
     error: str
 
@@ -57,8 +58,8 @@ class Postponed:
         """Leave a document out for a while; tell people, unless they know."""
         said = short_error(error)
         known = self._documents.get(name := _name(collection, ident))
-        pause = min(known.pause * 2, _LONGEST_PAUSE) if known else _FIRST_PAUSE
-        self._documents[name] = _Aside(ident, pause, self._clock() + pause, said)
+        pauses = known.pauses if known else Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
+        self._documents[name] = _Aside(ident, pauses, self._clock() + pauses.grow(), said)
         self.times += 1
         if known is None or known.error != said:
             about = f"the embedded events of {collection} {shown(ident)} cannot be collected"

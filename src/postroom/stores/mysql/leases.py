@@ -14,7 +14,7 @@ from postroom.errors import StoreError, StoreRetryableError
 from postroom.model.unreadable_rows import decode
 from postroom.record import LANES
 from postroom.store import Lease, Member, Membership
-from postroom.stores.lock_pauses import Pauses
+from postroom.stores.lock_pauses import LockPauses
 from postroom.stores.membership import make_membership
 from postroom.stores.mysql.session import Session
 
@@ -73,7 +73,7 @@ async def _renew(
         statement, doubt = "take", microseconds(doubt_seconds)
     found: dict[int, int] = {}
     left = dict(held)
-    pauses = Pauses(abs(lease_seconds) / 10)
+    pauses = LockPauses(abs(lease_seconds) / 10)
     while True:
         where = {"stream": stream, "owner": owner, **pairs(left)}
         try:

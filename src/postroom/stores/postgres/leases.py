@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from postroom.errors import StoreError
 from postroom.record import LANES
 from postroom.store import Lease, Member, Membership
-from postroom.stores.lock_pauses import Pauses
+from postroom.stores.lock_pauses import LockPauses
 from postroom.stores.membership import make_membership
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.statements import numbers
@@ -46,7 +46,7 @@ async def _renew(
     """
     renewed: dict[int, int] = {}
     left = dict(held)
-    pauses = Pauses(abs(lease_seconds) / 10)
+    pauses = LockPauses(abs(lease_seconds) / 10)
     while True:
         try:
             rows = await db.rows(

@@ -16,8 +16,8 @@ from typing import Any
 
 from psycopg import AsyncConnection, sql
 
-from postroom.engine.pauses import Pauses
 from postroom.engine.service import end, is_cancelled, wait_for
+from postroom.model.pauses import Pauses
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.database import Limit
 from postroom.stores.postgres.errors import first_line

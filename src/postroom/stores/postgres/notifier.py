@@ -11,7 +11,7 @@ from typing import Unpack
 
 import psycopg
 
-from postroom.engine.pauses import Pauses
+from postroom.model.pauses import Pauses
 from postroom.model.url import Url
 from postroom.options import PostgresOptions
 from postroom.stores.postgres.connector import Connector
