@@ -1,4 +1,4 @@
-"""The contract of a Broker: what every destination must do, as tests that you inherit.
+"""The contract of a Broker: the behaviour of every destination, as tests to inherit.
 
     class TestKafka(BrokerContract):
         abilities = frozenset({"refuse", "outage"})
@@ -6,8 +6,8 @@
         @pytest.fixture
         async def broker(self): ...
 
-What a destination cannot do is left out at collection, never skipped. Pin `abilities` by hand: one
-that is taken away must not make tests vanish unseen.
+Tests of missing abilities are left out at collection, never skipped. Pin `abilities` by hand: one
+that is removed must not make tests disappear unnoticed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ UNSENDABLE: list[dict[str, Any]] = [
     {"headers_json": '{"\\udfff": "half"}'},
     {"occurred_us": 2**62},
 ]
-"""What a row may hold that `add` did not write: there is no message for it."""
+"""Values that a foreign row may hold and that cannot be sent."""
 
 Build = Callable[..., list[Record]]
 Arrived = Callable[[], Awaitable[list[Arrival]]]
@@ -52,12 +52,12 @@ Outage = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 class BrokerContract(BrokerPortContract):
-    """Inherit, answer the questions, give the fixtures. See the module for how.
+    """Inherit it, set the attributes, provide the fixtures. See the module.
 
-    abilities   of: `refuse` (it can be made not to confirm a given record), `hold` (a record can be
-                stopped on its way), `outage` (it can go away and come back), `begin` (capability
+    abilities   of: `refuse` (it can be made to refuse a given record), `hold` (a record can be
+                delayed), `outage` (it can become unreachable and come back), `begin` (capability
                 marks_start), `max_bytes`, `any_topic` (a topic may be any text, and need not exist)
-    topic       one that is there
+    topic       an existing topic
     """
 
     abilities: ClassVar[frozenset[str]] = frozenset()
@@ -78,32 +78,32 @@ class BrokerContract(BrokerPortContract):
 
     @pytest.fixture
     def arrived(self, broker: Broker) -> Arrived:
-        """Read all that is at the destination, in order of arrival."""
+        """Return everything at the destination, in order of arrival."""
         raise NotImplementedError
 
     @pytest.fixture
     def refuse(self, broker: Broker) -> Refuse:
-        """Return a record, the given one or a variant, that the destination will not confirm."""
+        """Return a record, the given one or a variant, that the destination refuses."""
         raise NotImplementedError
 
     @pytest.fixture
     def hold(self, broker: Broker) -> Hold:
-        """Stop this record on its way until it is released."""
+        """Delay this record until it is released."""
         raise NotImplementedError
 
     @pytest.fixture
     def outage(self, broker: Broker) -> Outage:
-        """Two functions, sync or async: go away, come back."""
+        """Two functions, sync or async: become unreachable, come back."""
         raise NotImplementedError
 
-    # -- what the tests use -------------------------------------------------------------------
+    # -- used by the tests --------------------------------------------------------------------
     @pytest.fixture
     def reporter(self) -> RecordingReporter:
         return RecordingReporter()
 
     @pytest.fixture
     def records(self) -> Build:
-        """Build `n` records that go round over `keys` (none: keyless)."""
+        """Build `n` records that cycle through `keys` (none: keyless)."""
         numbers: Iterator[int] = iter(range(1, 1_000_000))
 
         def build(n: int, keys: Sequence[str | None] = (None,), **given: Any) -> list[Record]:
@@ -177,7 +177,7 @@ class BrokerContract(BrokerPortContract):
             ids = [r.id for r in run]
             assert [i for i in seen if i in ids] == ids
 
-    # -- what is not confirmed (P1, P2) -------------------------------------------------------
+    # -- unconfirmed records (P1, P2) ---------------------------------------------------------
     @needs("refuse")
     @pytest.mark.promise("G4", "G7", "P1")
     async def test_nothing_of_a_key_passes_its_first_event_that_is_not_confirmed(
@@ -236,7 +236,7 @@ class BrokerContract(BrokerPortContract):
         assert {reporter.verdict(r) for r in [*good, *first]} == {Verdict.CONFIRMED}
         for record, follower in zip(bad, later, strict=True):
             if reporter.verdict(record) is Verdict.CONFIRMED:
-                continue  # some destinations do not look at it
+                continue  # some destinations do not check it
             assert reporter.verdict(record) in (Verdict.REJECTED, Verdict.FAILED), record
             assert reporter.outcome(record).error
             assert reporter.verdict(follower) in (Verdict.UNSENT, Verdict.UNKNOWN)
@@ -378,7 +378,7 @@ class BrokerContract(BrokerPortContract):
         assert [reporter.verdict(r) for r in lost[1:]] == [Verdict.UNSENT] * 2
         assert [a.id for a in await arrived() if a.key == "lost"] == [lost[0].id]
 
-    # -- what goes in comes out ---------------------------------------------------------------
+    # -- content ------------------------------------------------------------------------------
     async def test_bytes_arrive_as_they_are(
         self, broker: Broker, reporter: RecordingReporter, records: Build, arrived: Arrived
     ) -> None:
@@ -444,7 +444,7 @@ class BrokerContract(BrokerPortContract):
     async def test_health_of_one_that_is_away_says_so(self, broker: Broker, outage: Outage) -> None:
         go_away, come_back = outage
         await _maybe(go_away())
-        with pytest.raises(OSError, match=r"\w"):  # any other error is one of its own
+        with pytest.raises(OSError, match=r"\w"):  # any other error is the broker's own
             await broker.health()
         await _maybe(come_back())
         await broker.health()

@@ -13,7 +13,7 @@ from postroom.testing.broker_tools import RecordingReporter, make_record
 
 
 class BrokerPortContract:
-    """What the relay and the doctor ask before and beside publishing."""
+    """The methods that the relay and the doctor call besides publishing."""
 
     topic: ClassVar[str]
 

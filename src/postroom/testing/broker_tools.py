@@ -1,4 +1,4 @@
-"""What tests of destinations hold in their hands: a reporter, records, arrivals."""
+"""Tools for tests of destinations: a reporter, records, arrivals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from postroom.model.codec import JSON
 from postroom.record import Record, State, key_hash, lane_of
 
 PATIENCE_SECONDS = 20.0
-"""How long a test waits for what must come. No test waits for something not to come."""
+"""How long a test waits for an expected event. No test waits for something not to happen."""
 
 
 HOSTILE = (
@@ -36,7 +36,7 @@ Test = TypeVar("Test", bound=Callable[..., Any])
 
 
 def needs(*abilities: str) -> Callable[[Test], Test]:
-    """Mark a test that only makes sense for destinations with these abilities."""
+    """Mark a test that needs destinations with these abilities."""
 
     def mark(test: Test) -> Test:
         test.__dict__["needs"] = frozenset(abilities)
@@ -46,7 +46,7 @@ def needs(*abilities: str) -> Callable[[Test], Test]:
 
 
 class Arrival(NamedTuple):
-    """What was found at the destination."""
+    """A message found at the destination."""
 
     id: str
     type: str
@@ -56,24 +56,24 @@ class Arrival(NamedTuple):
 
 
 class Held(Protocol):
-    """A record that is stopped on its way."""
+    """A delayed record."""
 
     @property
     def reached(self) -> asyncio.Event:
-        """Set when the record has come to the place where it is held."""
+        """Set when the record has reached the point where it is held."""
 
     def release(self) -> None: ...
 
 
 class RecordingReporter:
-    """A reporter that writes down what it is told, in order."""
+    """A reporter that records its calls, in order."""
 
     def __init__(self) -> None:
         self.outbox_id = "the-outbox"
         self.reports: list[tuple[Record, Outcome]] = []
         self.begun: list[str] = []
         self.lost: set[str] = set()
-        """Ids whose lane is lost: `begin` says no."""
+        """Ids whose lane is lost: `begin` returns False."""
         self._heard = asyncio.Event()
 
     def confirm(self, records: Sequence[Record]) -> None:
@@ -95,7 +95,7 @@ class RecordingReporter:
 
     # -- questions ----------------------------------------------------------------------------
     def outcome(self, record: Record) -> Outcome:
-        """Return the one outcome of a record; fails if it has none or several."""
+        """Return the only outcome of a record; fails if it has none or several."""
         found = [o for r, o in self.reports if r.id == record.id]
         assert len(found) == 1, f"{record.id} has {len(found)} outcomes: {found}"
         return found[0]
@@ -117,7 +117,7 @@ class RecordingReporter:
 
 
 def make_record(seq: int = 1, **given: Any) -> Record:
-    """Make a record as a store would return it; what is not given is plain."""
+    """Create a record as a store would return it, with plain defaults."""
     event_id = given.get("id", f"event-{seq}")
     key = given.get("key")
     hashed = key_hash(given.get("aggregate_type"), key, event_id)

@@ -1,11 +1,11 @@
-"""The contract of `accept` under pressure: one message, delivered again and again at once (I1, I2).
+"""The contract of concurrent `accept`: one message, delivered several times at once (I1, I2).
 
     class TestMyDriver(InboxContract):
         @pytest.fixture
         async def inbox_bench(self): ...      # an InboxBench
 
-What a single transaction must do is in `postroom.testing.transactions`. Here several meet: some
-databases let the second one wait, others tell it at once that it has lost; a consumer then runs
+Single transactions are tested by `postroom.testing.transactions`. Here several collide: some
+databases make the second one wait, others abort it at once; a consumer then runs
 the whole transaction again, as this contract does.
 """
 
@@ -24,7 +24,7 @@ from postroom.inbox import Inbox, SyncInbox
 from postroom.testing.transaction_tools import Note
 from postroom.transactions.conflicts import is_conflict
 
-PATIENCE_SECONDS = 180.0  # ends a hang; a busy machine needs its time
+PATIENCE_SECONDS = 180.0  # ends a hang; generous for a busy machine
 WORKERS, DELIVERIES = 8, 1_000
 
 
@@ -40,22 +40,22 @@ class InboxBench(ABC):
 
     @abstractmethod
     def connection(self) -> AbstractAsyncContextManager[Any]:
-        """Open a connection of a worker's own."""
+        """Open a separate connection for a worker."""
 
     @abstractmethod
     def transaction(self, connection: Any) -> AbstractAsyncContextManager[Any]:
         """Open a transaction, commit it at the end, roll it back on an error.
 
-        Yields what the caller would hand to `accept`.
+        Yields the object that the caller would pass to `accept`.
         """
 
     @abstractmethod
     async def order(self, tx: Any, name: str) -> None:
-        """Write a row of the business."""
+        """Write a business row."""
 
     @abstractmethod
     async def orders(self) -> list[str]:
-        """Return the committed rows of the business, seen from outside."""
+        """Return the committed business rows, as another connection sees them."""
 
     async def accept(self, tx: Any, message: Note) -> bool:
         if self.sync:
@@ -63,7 +63,7 @@ class InboxBench(ABC):
         return await Inbox("payments").accept(tx, message)
 
     async def deliver(self, connection: Any, message: Note, effect: str) -> bool:
-        """Handle a message as a consumer does; a transaction that lost to another is run again."""
+        """Handle a message as a consumer does; a transaction that lost a conflict is repeated."""
         while True:
             try:
                 async with self.transaction(connection) as tx:
@@ -78,7 +78,7 @@ class InboxBench(ABC):
                 return new
 
     async def at_once(self, *works: Callable[[], Awaitable[Any]]) -> list[Any]:
-        """Run works side by side: in threads if the driver blocks."""
+        """Run works concurrently: in threads if the driver blocks."""
         if not self.blocking:
             return list(await asyncio.gather(*(work() for work in works)))
         threads = [asyncio.to_thread(_run, work) for work in works]
@@ -93,7 +93,7 @@ def _run(work: Callable[[], Awaitable[Any]]) -> Any:
 
 
 class InboxContract:
-    """Inherit, and give the fixture `inbox_bench`."""
+    """Inherit it, and provide the fixture `inbox_bench`."""
 
     @pytest.fixture
     async def inbox_bench(self) -> InboxBench:

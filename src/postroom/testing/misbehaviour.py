@@ -1,11 +1,11 @@
-"""What handlers do to their transactions, and what may come of it: no effect, or one.
+"""Handlers that misuse their transactions take effect once or not at all.
 
-Each handler writes order A. Then it misbehaves, by itself and between two good ones in a batch.
-The expectations are for three kinds of driver; a bench says which one it is:
+Each handler writes order A. Then it misbehaves, alone and between two correct ones in a batch.
+The expectations are for three kinds of driver; a bench declares its kind:
 
     transaction   after the end of a transaction the driver opens another one
-    autocommit    … what follows commits by itself
-    refused       the driver refuses to end a transaction that somebody else has opened
+    autocommit    … later statements are autocommitted
+    refused       the driver refuses to end a transaction that other code has opened
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONFIRMED, FAILED, REJECTED = Verdict.CONFIRMED, Verdict.FAILED, Verdict.REJECTE
 
 
 class PanicError(BaseException):
-    """What a Rust extension raises, more or less."""
+    """Similar to the panic of a Rust extension."""
 
 
 async def well(bench: TransactionBench, tx: Any) -> None:
@@ -92,7 +92,7 @@ async def close(bench: TransactionBench, tx: Any) -> None:
 
 
 class End(NamedTuple):
-    """How the event ends, if it is tried until it is done or dead, at most three times."""
+    """The final state of the event, after at most three attempts."""
 
     verdict: Verdict
     orders: list[str]
@@ -185,13 +185,13 @@ async def _end(bench: TransactionBench, behaviour: Behaviour, together: bool) ->
 
 
 async def end_of(bench: TransactionBench, behaviour: Behaviour, tries: int = 3) -> Verdict:
-    """Run a handler that behaves so; return the last verdict."""
+    """Run a handler with this behaviour; return the last verdict."""
     record = make_record(2, id="it", type="misbehave")
     return (await _last(_handlers(bench, behaviour), record, tries)).verdict
 
 
 async def _last(handlers: Handlers, record: Record, tries: int = 3) -> Outcome:
-    """Try an event, three times at most, as long as it fails; done ones once more."""
+    """Try an event, three times at most, as long as it fails; a done one once more."""
     async with asyncio.timeout(PATIENCE):
         for _ in range(tries):
             outcome = await handlers.handle(record, RecordingReporter())
@@ -271,7 +271,7 @@ def drive(call: Coroutine[Any, Any, Any]) -> Any:
 
 
 class _Here:
-    """Runs what is meant for a thread in this one: some connections belong to a thread."""
+    """Runs thread functions in the current thread: some connections belong to a thread."""
 
     def __init__(self) -> None:
         self.hanging: dict[str, Any] = {}

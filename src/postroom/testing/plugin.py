@@ -1,4 +1,4 @@
-"""A pytest plugin for those who run the contract suites on a store or broker of their own.
+"""A pytest plugin for running the contract suites on your own store or broker.
 
 pytest_plugins = ["postroom.testing.plugin"]
 """

@@ -1,4 +1,4 @@
-"""The part of the adapters' contract about content: everything comes back as it went in."""
+"""The content part of the adapters' contract: everything is stored unchanged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOSTILE = [
 
 
 class FidelityContract:
-    """What is stored is what was given, whatever it holds."""
+    """Values are stored unchanged, whatever they contain."""
 
     @pytest.mark.req("S2.1", "S3.1", "S4.1")
     async def test_every_field_is_stored(self, bench: TransactionBench) -> None:

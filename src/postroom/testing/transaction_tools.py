@@ -1,4 +1,4 @@
-"""How the contract of a write-side adapter drives a driver, and looks at what it wrote."""
+"""How the contract of a write-side adapter drives a driver, and reads its results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from postroom.transactions import resolve, resolve_sync
 
 
 class Note(NamedTuple):
-    """A message as a broker might give it."""
+    """A message as a broker might deliver it."""
 
     id: str
     type: str = "note"
@@ -42,7 +42,7 @@ class TransactionBench(ABC):
     # -- the driver ---------------------------------------------------------------------------
     @abstractmethod
     async def begin(self) -> Any:
-        """Return what the caller would hand to `add`, with a transaction open on it."""
+        """Return the object that the caller would pass to `add`, with an open transaction."""
 
     @abstractmethod
     async def commit(self, tx: Any) -> None: ...
@@ -52,11 +52,11 @@ class TransactionBench(ABC):
 
     @abstractmethod
     async def execute(self, tx: Any, sql: str) -> None:
-        """Run a statement of the business in the transaction."""
+        """Run a business statement in the transaction."""
 
     @abstractmethod
     async def autocommitting(self) -> Any:
-        """Return an object on which a statement would commit by itself."""
+        """Return an object on which a statement would be autocommitted."""
 
     # -- what a handler should not do ---------------------------------------------------------
     async def fail(self, tx: Any) -> None:
@@ -86,15 +86,17 @@ class TransactionBench(ABC):
     # -- another connection -------------------------------------------------------------------
     @abstractmethod
     async def rows(self, table: str = "postroom_outbox") -> list[Mapping[str, Any]]:
-        """Return the committed rows of a table, events in `seq` order, seen from outside."""
+        """Return the committed rows of a table, events in `seq` order, as another connection sees
+        them.
+        """
 
     async def orders(self) -> list[str]:
-        """Return the committed rows of the business, in the order of writing."""
+        """Return the committed business rows, in the order of writing."""
         return [row["name"] for row in await self.rows("orders")]
 
     # -- postroom -----------------------------------------------------------------------------
     async def add(self, tx: Any, *events: Event, **options: Any) -> None:
-        """Add one event, or several at once, by the outbox of the bench's kind."""
+        """Add one event, or several at once, with the outbox of the bench's kind."""
         if self.sync:
             outbox = SyncOutbox(**options)
             outbox.add(tx, events[0]) if len(events) == 1 else outbox.add_many(tx, events)
@@ -109,7 +111,7 @@ class TransactionBench(ABC):
         return await Inbox(consumer).accept(tx, message)
 
     async def forget(self, tx: Any, *, older_than_seconds: float) -> int:
-        """Forget what the consumer "payments" has done."""
+        """Delete the inbox rows of the consumer "payments"."""
         if self.sync:
             return SyncInbox("payments").forget(tx, older_than_seconds=older_than_seconds)
         return await Inbox("payments").forget(tx, older_than_seconds=older_than_seconds)
@@ -128,7 +130,7 @@ class SavepointBench(TransactionBench):
 
     @abstractmethod
     async def savepoint(self, tx: Any) -> Any:
-        """Open a savepoint; returns what ends it."""
+        """Open a savepoint; returns a function that ends it."""
 
     @abstractmethod
     async def release(self, tx: Any, savepoint: Any) -> None: ...

@@ -1,8 +1,8 @@
-"""The contract of a write-side adapter: what `add` and `accept` owe to the caller's transaction.
+"""The contract of a write-side adapter: how `add` and `accept` treat the caller's transaction.
 
 A test class for an adapter subclasses TransactionContract (and SavepointContract, if its driver has
-savepoints) and gives a fixture `bench` that returns a TransactionBench: how to open, end and look
-at transactions with that driver. The tests are the same for all of them.
+savepoints) and provides a fixture `bench` that returns a TransactionBench: how to open, end and
+inspect transactions with that driver. The tests are the same for all of them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Note", "SavepointBench", "SavepointContract", "TransactionBench", "T
 
 
 class TransactionContract(FidelityContract):
-    """What every adapter must do."""
+    """Required of every adapter."""
 
     @pytest.mark.req("S3.2", "S4.2", "S5.1")
     @pytest.mark.promise("G1", "W1")
@@ -350,7 +350,7 @@ class TransactionContract(FidelityContract):
 
 
 class SavepointContract:
-    """What an adapter must do where its driver has savepoints."""
+    """Required of an adapter whose driver has savepoints."""
 
     @pytest.mark.promise("G1", "W2")
     async def test_a_savepoint_takes_its_events_with_it(self, bench: SavepointBench) -> None:

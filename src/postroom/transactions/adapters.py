@@ -1,7 +1,7 @@
-"""Finding the adapter for the object that a caller handed over, without importing any driver.
+"""Finds the adapter for the caller's object, without importing any driver.
 
-The classes of the object are compared by name with a table; only when one matches is the adapter's
-module loaded, and by then the caller has loaded the driver.
+The object's classes are compared by name with a table; the adapter's module is loaded only when one
+matches, and by then the caller has loaded the driver.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PORT = (
 
 
 class _Adapter(NamedTuple):
-    shown: str  # the name that users know it by
+    shown: str  # its public name
     module: str
     name: str
     is_async: bool = False
@@ -166,13 +166,13 @@ _HINTS = {
     "builtins.str": "postroom never opens a connection: pass the one your transaction runs on",
     "builtins.NoneType": "Pass the connection your transaction runs on",
 }
-_known: dict[type, tuple[Callable[[Any, str], Any], bool]] = {}  # what resolve has met already
+_known: dict[type, tuple[Callable[[Any, str], Any], bool]] = {}  # classes that resolve has seen
 
 
 def resolve(conn: Any, prefix: str = DEFAULT_PREFIX) -> AsyncTransaction:
     """Return the adapter for the caller's object, sync or async.
 
-    Raises UnsupportedConnectionError, a TypeError that lists what is accepted.
+    Raises UnsupportedConnectionError, a TypeError that lists the supported objects.
     """
     known = _known.get(type(conn)) or _learn(conn)
     if known is None:
@@ -212,7 +212,7 @@ def open_transaction_sync(transaction: SyncTransaction) -> AbstractContextManage
 
 
 def target_of(transaction: object, given: object) -> object:
-    """Return the object that holds the transaction, where the caller gave a proxy of it."""
+    """Return the object that holds the transaction, if the caller passed a proxy of it."""
     return getattr(transaction, "target", given)
 
 
@@ -243,7 +243,7 @@ def _learn(conn: object) -> tuple[Callable[[Any, str], Any], bool] | None:
 
 def _is_port(conn: object) -> bool:
     if isinstance(conn, type) or any(name in _HINTS for name in _names(conn)):
-        return False  # a pymongo Database says that it has whatever it is asked for
+        return False  # a pymongo Database claims to have every attribute
     return all(callable(getattr(conn, n, None)) for n in _PORT)
 
 
@@ -257,7 +257,7 @@ def _unsupported(conn: object, *, sync: bool) -> UnsupportedConnectionError:
 
 
 class _Awaited:
-    """A transaction for callers without a loop, seen as one that is awaited."""
+    """A blocking transaction in the form of an async one."""
 
     def __init__(self, inner: SyncTransaction) -> None:
         self._inner = inner

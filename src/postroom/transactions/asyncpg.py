@@ -1,6 +1,6 @@
-"""The adapter for asyncpg: its connections, and those that its pool lends.
+"""The adapter for asyncpg: its connections, and those of its pool.
 
-asyncpg commits each statement by itself unless a transaction was begun (W1).
+asyncpg commits each statement separately unless a transaction was begun (W1).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class AsyncpgTransaction(AsyncStatements):
 
 async def _refuse_failed(connection: Any) -> None:
     # PostgreSQL answers the COMMIT of a failed transaction with a rollback, which asyncpg does not
-    # tell, nor does it say that a transaction has failed. Any statement does.
+    # report; nor does it report that a transaction has failed. Any statement does.
     try:
         await connection.execute("SELECT 1")
     except Exception as error:

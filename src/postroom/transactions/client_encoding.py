@@ -1,4 +1,4 @@
-"""The client encoding of the caller's PostgreSQL connection, as the server has reported it."""
+"""The client encoding of the caller's PostgreSQL connection, as reported by the server."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from postroom.errors import TransactionError
 
 
 def refuse_encoding(connection: Any) -> None:
-    """Raise TransactionError if the connection cannot carry every text unchanged.
+    """Raise TransactionError if the connection cannot represent every text unchanged.
 
-    The server tells its clients whenever the encoding changes: nothing has to be asked.
+    The server reports every change of the encoding: no query is needed.
     """
     encoding = _encoding(connection)
     if encoding is not None and encoding.upper().replace("-", "") not in ("UTF8", "UNICODE"):

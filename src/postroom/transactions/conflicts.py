@@ -1,8 +1,8 @@
-"""Telling a conflict, or a database without room, from a failure, whichever driver raised it.
+"""Distinguishes conflicts and full databases from failures, for every driver.
 
-After a conflict the database has undone the whole transaction, and nothing was wrong with it:
-run from its beginning it may succeed (I2). Two deliveries of one message are the usual cause.
-A full disk is nobody's fault either, but only a person can help.
+After a conflict the database has rolled back the whole transaction, and nothing was wrong with it:
+repeated from its beginning it may succeed (I2). Two deliveries of one message are the usual cause.
+A full disk is not the event's fault either, but an operator has to free space.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _MAX_DEPTH = 5
 
 
 def is_conflict(error: BaseException | None) -> bool:
-    """Say whether the transaction lost against another one and may be run again as a whole."""
+    """Return whether the transaction lost against another one and may be repeated as a whole."""
     return any(isinstance(e, StoreRetryableError) or _is_drivers(e) for e in _causes(error))
 
 
 def has_no_room(error: BaseException | None) -> bool:
-    """Say whether the database takes nothing at present: it is full, or can only be read."""
+    """Return whether the database accepts no writes at present: it is full, or read-only."""
     return any(_is_short(e) for e in _causes(error))
 
 
 def refuses_values(error: BaseException | None) -> bool:
-    """Say whether the database was asked, and refuses these values: no fault of the database."""
+    """Return whether the database received these values and refuses them."""
     return any(map(_is_refusal, _causes(error)))
 
 
@@ -67,7 +67,7 @@ def _is_refusal(error: BaseException) -> bool:
 
 
 def is_passing(error: BaseException | None) -> bool:
-    """Say whether the same statements may succeed later: nothing is wrong with their values."""
+    """Return whether the same statements may succeed later: nothing is wrong with their values."""
     dead_causes = list(_causes(error))
     return not any(map(_is_refusal, dead_causes)) and any(
         isinstance(e, (StoreError, OSError))
@@ -79,7 +79,7 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error and what is inside of it: SQLAlchemy and Django wrap the driver's own."""
+    """Yield the error and those it wraps: SQLAlchemy and Django wrap the driver's own."""
     for _ in range(_MAX_DEPTH):
         if error is None:
             return
@@ -88,7 +88,9 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_too_much(error: BaseException) -> bool:
-    """Say whether a value is too large, or of another kind, whatever class the driver chose."""
+    """Return whether a value is too large, or of the wrong type, whatever class the driver
+    chose.
+    """
     if str(getattr(error, "sqlstate", None)).startswith(_TOO_MUCH_STATE):
         return True
     is_mysql = type(error).__module__.partition(".")[0] in _MYSQL_MODULES
@@ -117,6 +119,6 @@ def _is_drivers(error: BaseException) -> bool:
         return bool(error.args) and error.args[0] in _MYSQL_NUMBERS
     if module == "pymongo":
         labelled = getattr(error, "has_error_label", None)
-        # A lost connection has the label as well; what became of the commit is then unknown.
+        # A lost connection has the label as well; the outcome of the commit is then unknown.
         return bool(labelled and labelled(_MONGO_LABEL) and getattr(error, "code", None))
     return False

@@ -1,9 +1,9 @@
-"""What MySQL 8 and MariaDB 10.11 have in common to say.
+"""The statements that MySQL 8 and MariaDB 10.11 have in common.
 
-A plain INSERT, because the alternatives lie: IGNORE turns a value that is cut off into a warning,
-and what ON DUPLICATE KEY UPDATE counts depends on the connection's FOUND_ROWS flag, which
-SQLAlchemy and Django set. Error 1062 undoes the statement and nothing else, so the transaction
-goes on (W5); of several rows none is written then, and they are tried one by one.
+A plain INSERT, because the alternatives are unreliable: IGNORE turns a truncated value into a
+warning, and the count of ON DUPLICATE KEY UPDATE depends on the connection's FOUND_ROWS flag, which
+SQLAlchemy and Django set. Error 1062 undoes only the statement, so the transaction goes on (W5); of
+several rows none is written then, and they are tried one by one.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from postroom.transactions.steps import Steps
 
 _MAX_ROWS = 500
 _MAX_BYTES = 1_000_000
-_SMALL = 16_384  # no server that is used for anything takes less
-_PAIR = "(%s, %s)"  # of `count_done`; every driver of MySQL has this style
+_SMALL = 16_384  # no server in practical use accepts less
+_PAIR = "(%s, %s)"  # of `count_done`; every MySQL driver has this style
 _NO_SAVEPOINT = 1305
 _ESCAPED = "\0\n\r\x1a\"'\\"
 _limits: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
 _checked: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
-"""Connections whose session was found to take utf8mb4, and the server's number for that session."""
+"""Connections whose session is known to use utf8mb4, and the server's number for that session."""
 
 
 class Mysql(Savepoint):
-    """MySQL and MariaDB: many rows travel as one list of VALUES."""
+    """MySQL and MariaDB: many rows are sent as one list of VALUES."""
 
     def __init__(self, style: Style, prefix: str) -> None:
         queries = load("mysql", style, prefix)
@@ -91,7 +91,7 @@ class Mysql(Savepoint):
         return True
 
     def _at_once(self, driver: Driver, rows: Sequence[Row]) -> Steps[bool]:
-        """Write all of these rows; False: an id is there already, and none of them was written."""
+        """Write all of these rows; False: an id exists already, and none of them was written."""
         values: list[Any] = []
         for row in rows:
             body = row.payload_bytes
@@ -107,9 +107,9 @@ class Mysql(Savepoint):
         return True
 
     def _refuse_charset(self, driver: MysqlDriver) -> Steps[None]:
-        """Raise TransactionError if the server would change text, asked once a session."""
+        """Raise TransactionError if the server would change text; queried once per session."""
         session = driver.session
-        number = session.thread_id()  # a connection that was opened again has another one
+        number = session.thread_id()  # a reopened connection has another one
         if _checked.get(session) == number:
             return
         found = yield driver.fetch(self._charset)
@@ -125,7 +125,7 @@ class Mysql(Savepoint):
         _checked[session] = number
 
     def _max_packet(self, driver: MysqlDriver) -> Steps[int]:
-        """Return the longest statement that the server takes, asked once a session."""
+        """Return the server's maximum statement size; queried once per session."""
         session = driver.session
         limit = _limits.get(session)
         if limit is None:
@@ -201,7 +201,7 @@ def _texts(row: Row) -> list[str]:
 
 
 def _most_bytes(row: Row) -> int:
-    """Return what the values of a row can take at most in a statement, quickly."""
+    """Return the maximum size of a row's values in a statement, quickly."""
     most = 400 if row.payload_bytes is None else 400 + 2 * len(row.payload_bytes)
     for text in _texts(row):
         most += len(text) * 2 if text.isascii() else len(text) * 8
@@ -209,7 +209,7 @@ def _most_bytes(row: Row) -> int:
 
 
 def _bytes(row: Row) -> int:
-    """Return what the values of a row take in a statement."""
+    """Return the size of a row's values in a statement."""
     size = 200 if row.payload_bytes is None else 200 + 2 * len(row.payload_bytes)
     for text in _texts(row):
         size += len(text.encode()) + sum(map(text.count, _ESCAPED))

@@ -1,4 +1,4 @@
-"""What each dialect does for a method: which statements, in which order, what their results mean.
+"""The statements of each dialect: which ones, in which order, and how to read their results.
 
 Written in steps without I/O; a driver runs each statement on the caller's object.
 """
@@ -19,7 +19,7 @@ from postroom.transactions.steps import Steps
 
 
 class Old(NamedTuple):
-    """A question for messages that a consumer did longer ago than so many seconds."""
+    """A query for messages that a consumer handled longer ago than this many seconds."""
 
     consumer: str
     seconds: float
@@ -28,9 +28,9 @@ class Old(NamedTuple):
 
 
 class Dialect(Protocol):
-    """The statements of a dialect, for one style of marks and one prefix."""
+    """The statements of a dialect, for one parameter style and one prefix."""
 
-    # The driver is one of this dialect.
+    # The driver belongs to this dialect.
     def insert(self, driver: Any, rows: Sequence[Row], whole: bool) -> Steps[int]:
         """Write the rows in order; returns how many were new. Whole: all of them, or none."""
 
@@ -47,18 +47,20 @@ class Dialect(Protocol):
         """Return messages done before that, oldest first."""
 
     def forget(self, driver: Any, consumer: str, ids: Sequence[str]) -> Steps[int]:
-        """Delete what is known of these messages; returns how many there were."""
+        """Delete the inbox rows of these messages; returns how many there were."""
 
     def stored(self, driver: Any, ids: Sequence[str]) -> Steps[set[str] | None]:
-        """Return which of these ids, not all of which were new, are there; None: may not look."""
+        """Return which of these ids, not all of which were new, exist; None: no permission
+        to look.
+        """
 
     def hold(self, driver: Any) -> Steps[None]:
         """Remember which transaction this is."""
 
     def standing(self, driver: Any, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
-        """Say whether that transaction is still open and has all of this in it.
+        """Return whether that transaction is still open and contains all of this.
 
-        `is_open` is what the driver said before it was asked for anything.
+        `is_open` is the driver's state before any request.
         """
 
 
@@ -76,22 +78,22 @@ def split(proofs: Sequence[Proof]) -> tuple[list[Acceptance], list[Counter]]:
 
 
 class Savepoint:
-    """Knows its transaction by a savepoint in it, which ends with it, however it ends.
+    """Identifies its transaction by a savepoint in it, which ends with it, however it ends.
 
-    SQLite and MySQL have no name for a transaction. What was written before the savepoint is there
-    as long as it is.
+    SQLite and MySQL have no name for a transaction. Rows written before the savepoint exist as long
+    as it does.
     """
 
     SET = "SAVEPOINT postroom_run"
     RELEASE = "RELEASE SAVEPOINT postroom_run"
 
     def hold(self, driver: Driver) -> Steps[None]:
-        # One statement more for a transaction; it may travel with `accept` where a driver can send
+        # One more statement per transaction; it may be sent with `accept` where a driver can send
         # two at once.
         yield driver.change(self.SET)
 
     def standing(self, driver: Driver, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
-        # May travel with the COMMIT, if that is sent only when this has succeeded.
+        # May be sent with the COMMIT, if that is sent only after this has succeeded.
         try:
             yield driver.change(self.RELEASE)
         except Exception as error:
@@ -104,11 +106,11 @@ class Savepoint:
         return judged((yield from self.are_there(driver, proofs)), is_open)
 
     def is_gone(self, error: Exception) -> bool:
-        """Say whether the database does not know the savepoint."""
+        """Return whether the database does not know the savepoint."""
         raise NotImplementedError
 
     def are_there(self, driver: Driver, proofs: Sequence[Proof]) -> Steps[bool]:
-        """Say whether all of this has been written."""
+        """Return whether all of this has been written."""
         acceptances, counters = split(proofs)
         if acceptances and (yield from self.count_done(driver, acceptances)) < len(acceptances):
             return False
@@ -138,7 +140,7 @@ def dialect_of(name: str, style: Style, prefix: str) -> Dialect:
 def portions(
     rows: Sequence[Row], weights: Sequence[int], max_rows: int, max_weight: int
 ) -> Iterator[Sequence[Row]]:
-    """Cut rows into runs within both limits; a row that is too heavy alone goes alone."""
+    """Split rows into runs within both limits; a row that exceeds them goes alone."""
     start = weight = 0
     for place, heavy in enumerate(weights):
         if place > start and (place - start == max_rows or weight + heavy > max_weight):
@@ -150,9 +152,9 @@ def portions(
 
 
 def all_or_none(driver: Driver, work: Steps[bool]) -> Steps[bool]:
-    """Run the work in a savepoint; undo it if it says False or fails.
+    """Run the work in a savepoint; undo it if it returns False or fails.
 
-    A failure may have ended the transaction itself; the first error is the one to tell.
+    A failure may have ended the transaction itself; the first error is raised.
     """
     yield driver.change("SAVEPOINT postroom_add")
     try:
@@ -231,13 +233,13 @@ class Sqlite(Savepoint):
         return int(found[0][0]) if found else 0
 
     def stored(self, driver: Driver, ids: Sequence[str]) -> Steps[set[str] | None]:  # noqa: ARG002
-        """Nothing but an id can be there already: numbers begin after the highest."""
+        """Only an id can be a duplicate: numbers begin after the highest."""
         yield None
         return set(ids)
 
 
 class Postgresql:
-    """PostgreSQL: many rows travel as one array for each column."""
+    """PostgreSQL: many rows are sent as one array per column."""
 
     MAX_ROWS = 10_000
     MAX_BYTES = 32_000_000
@@ -308,14 +310,14 @@ class Postgresql:
         return (yield driver.change(self._forget.sql, (consumer, list(ids))))  # type: ignore[no-any-return]
 
     def hold(self, driver: Driver) -> Steps[None]:  # noqa: ARG002
-        """Return: the transaction's number came with `accept`."""
+        """Return: `accept` returned the transaction's number."""
         yield from ()
 
     def standing(self, driver: Driver, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
-        """Compare numbers. In an aborted transaction any statement fails, this one too.
+        """Compare numbers. In an aborted transaction any statement fails, including this one.
 
-        One statement more for a transaction; it may travel with the COMMIT, if that is sent only
-        when this has said that all is well.
+        One more statement per transaction; it may be sent with the COMMIT, if that is sent only
+        after this has succeeded.
         """
         acceptances, counters = split(proofs)
         present, number = True, None
@@ -343,6 +345,6 @@ class Postgresql:
 
 
 def _stamp(driver: Driver, found: Sequence[Any]) -> None:
-    """Keep the number of the transaction in which the first row was written."""
+    """Store the number of the transaction that wrote the first row."""
     if found and driver.stamp is None:
         driver.stamp = found[0][1]

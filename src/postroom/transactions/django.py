@@ -1,7 +1,7 @@
 """The adapter for Django: `django.db.connection`, or `connections[alias]`, inside of `atomic`.
 
-What counts is the alias in use: an `atomic` of another one does not cover it (W3). After the
-outermost commit Django calls `transaction.on_commit`, which kicks.
+The alias in use counts: an `atomic` of another alias does not cover it (W3). After the outermost
+commit Django calls `transaction.on_commit`, which kicks.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DjangoDriver(SqliteDriver, MysqlDriver):
         conn = self.target
         if conn.in_atomic_block:
             return
-        if conn.connection is None:  # not connected yet: it will be as its settings say
+        if conn.connection is None:  # not connected yet: its settings decide
             autocommit = conn.settings_dict["AUTOCOMMIT"]
         else:
             autocommit = conn.autocommit

@@ -1,4 +1,4 @@
-"""What an adapter's driver can do: run one statement on the caller's object."""
+"""The driver of an adapter: runs one statement on the caller's object."""
 
 from __future__ import annotations
 
@@ -12,33 +12,33 @@ Values = Sequence[Any]
 
 
 class Driver(ABC):
-    """The caller's object. What its calls return is a result, or something to await."""
+    """The caller's object. Its calls return a result, or an awaitable."""
 
     asks = False
     """Whether only the server knows, by `ask`, if a transaction is open."""
 
     flushes = False
-    """Whether `flush` is to be called; most drivers have nothing to flush."""
+    """Whether `flush` must be called; most drivers have nothing to flush."""
 
     stamp: Any = None
-    """What names the open transaction, once it is known; None before, or where nothing does."""
+    """The identity of the open transaction, once known; None before, or if there is none."""
 
     def __init__(self, target: Any) -> None:
-        self.target = target  # the object that holds the transaction, whatever proxy was given
+        self.target = target  # the object that holds the transaction, even if a proxy was given
 
     @property
     @abstractmethod
     def dialect(self) -> str:
-        """The folder that its statements are in."""
+        """The folder of its statements."""
 
     @property
     @abstractmethod
     def style(self) -> Style:
-        """How it marks parameters."""
+        """Its parameter style."""
 
     @abstractmethod
     def is_open(self) -> bool:
-        """Say whether the driver knows of an open transaction at this moment."""
+        """Return whether the driver knows of an open transaction at this moment."""
 
     def ask(self) -> Any:
         """Ask the server whether a transaction is open."""
@@ -46,31 +46,31 @@ class Driver(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Refuse what the driver knows, without asking the server, to commit by itself."""
+        """Refuse a statement that would autocommit, as far as the driver knows without a query."""
 
     @abstractmethod
     def guard(self) -> Any:
-        """Refuse a statement that would commit by itself (W1, W2); every statement asks first."""
+        """Refuse a statement that would autocommit (W1, W2); called before every statement."""
 
     def flush(self) -> Any:
-        """Do what must come before an event gets its number (W3)."""
+        """Flush pending changes before an event gets its number (W3)."""
         raise NotImplementedError
 
     @abstractmethod
     def change(self, sql: str, values: Values = ()) -> Any:
-        """Run a statement; the number of rows it changed."""
+        """Run a statement; returns the number of changed rows."""
 
     @abstractmethod
     def fetch(self, sql: str, values: Values = ()) -> Any:
-        """Run a statement to its end; its rows."""
+        """Run a statement to its end; returns its rows."""
 
 
 class SqliteDriver(Driver):
-    """A driver of SQLite has no round trips to save: it runs a statement once for each row."""
+    """A driver of SQLite has no round trips to save: it runs a statement once per row."""
 
     @abstractmethod
     def change_many(self, sql: str, values: Sequence[Values]) -> Any:
-        """Run a statement for each of the values, in order; the rows changed in all."""
+        """Run a statement for each of the values, in order; returns the total of changed rows."""
 
 
 class MysqlDriver(Driver):
@@ -79,4 +79,4 @@ class MysqlDriver(Driver):
     @property
     @abstractmethod
     def session(self) -> Any:
-        """The driver's own connection object, which lives as long as the session does."""
+        """The driver's own connection object, which lives as long as the session."""

@@ -1,4 +1,4 @@
-"""What an error of a driver means, whoever has wrapped it: SQLAlchemy and Django do."""
+"""Translates drivers' errors, also when SQLAlchemy or Django wraps them."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def code_of(error: BaseException) -> str | int | None:
 
 
 def is_duplicate(error: BaseException, key: str) -> bool:
-    """Say whether MySQL refused a row because of this unique key, and of no other."""
+    """Return whether MySQL refused a row because of this unique key, and no other."""
     return code_of(error) == _DUPLICATE_ENTRY and f"{key}'" in str(error)
 
 
 def explain(error: BaseException, prefix: str, need: str) -> PostroomError | None:
-    """Return what to tell instead, where we know better than the driver what to do."""
+    """Return a better error, where postroom knows the remedy."""
     said, code = str(error), code_of(error)
     table = prefix.rpartition(".")[2]
     if table not in said and code not in _FORBIDDEN:
@@ -56,7 +56,7 @@ def explain(error: BaseException, prefix: str, need: str) -> PostroomError | Non
 
 
 def _layers(error: BaseException) -> Iterator[Any]:
-    """Yield the error and what it wraps: SQLAlchemy's `orig`, and the causes of both."""
+    """Yield the error and those it wraps: SQLAlchemy's `orig`, and the causes of both."""
     seen: set[int] = set()
     stack: list[Any] = [error]
     while stack:

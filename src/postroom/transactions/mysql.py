@@ -1,11 +1,11 @@
 """Adapters for MySQL and MariaDB: PyMySQL, mysqlclient and asyncmy.
 
-All three begin in the mode where a transaction is always open (autocommit off); with autocommit on
+All three start in the mode where a transaction is always open (autocommit off); with autocommit on
 an event needs the caller's own BEGIN (W1). PyMySQL and asyncmy know from the server's last reply
 whether one is open; mysqlclient has to ask, and only MariaDB can answer.
 
-After error 1213 (deadlock) the server has rolled back the whole transaction. Whoever catches it and
-goes on writes into a new one: start over instead (W4). `add` changes LAST_INSERT_ID().
+After error 1213 (deadlock) the server has rolled back the whole transaction. Code that catches it
+and goes on writes into a new one: start over instead (W4). `add` changes LAST_INSERT_ID().
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _UNKNOWN_VARIABLE = 1193
 
 
 def refuse_charset(charset: str | None) -> None:
-    """Raise TransactionError if the driver does not write every text unchanged.
+    """Raise TransactionError if the driver does not send every text unchanged.
 
-    What the server makes of it is asked by `dialect_mysql`, once a session.
+    `dialect_mysql` checks the server's side, once per session.
     """
     if charset != "utf8mb4":
         raise TransactionError(
@@ -46,7 +46,7 @@ def autocommit_error() -> AutocommitError:
 
 
 class _Shared(MysqlDriver):
-    """What the drivers that know the server's state have in common."""
+    """Common part of the drivers that know the server's state."""
 
     dialect = "mysql"
     style: Style = "format"
@@ -59,7 +59,7 @@ class _Shared(MysqlDriver):
         return self.in_transaction()
 
     def in_transaction(self) -> bool:
-        """Say what the server's last reply said; an error says nothing."""
+        """Return the state in the server's last reply; an error reply contains none."""
         raise NotImplementedError
 
     def commits_by_itself(self) -> bool:
@@ -74,10 +74,10 @@ class _Shared(MysqlDriver):
         self.check()
 
     def refuse_lost(self) -> None:
-        """Tell if the reply to our own statement says that it was committed by itself.
+        """Raise if the reply to postroom's own statement shows that it was autocommitted.
 
-        The state known before may be that of a transaction which the server had ended: the reply
-        to a deadlock does not say so.
+        The state known before may be that of a transaction which the server had ended: the reply to
+        a deadlock does not contain it.
         """
         if self.commits_by_itself():
             raise TransactionError(
@@ -88,7 +88,7 @@ class _Shared(MysqlDriver):
             )
 
     def refuse_ended(self) -> None:
-        """Tell if the transaction that outbox.transaction() opened is over before its end."""
+        """Raise if the transaction that outbox.transaction() opened has ended too early."""
         if self.commits_by_itself():
             raise TransactionError(
                 "the transaction ended before its block did: let outbox.transaction() commit "
@@ -106,7 +106,8 @@ class PymysqlDriver(_Shared):
         return bool(self.target.server_status & _IN_TRANSACTION)
 
     def _cursor(self) -> Any:
-        return self.target.cursor(import_module(self.cursors).Cursor)  # the caller's gives dicts
+        # the caller's cursor class returns dicts
+        return self.target.cursor(import_module(self.cursors).Cursor)
 
     def change(self, sql: str, values: Values = ()) -> int:
         with self._cursor() as cursor:
@@ -127,7 +128,7 @@ class MysqlclientDriver(PymysqlDriver):
     asks = True
 
     def in_transaction(self) -> bool:
-        """Ask the server; MySQL cannot say."""
+        """Ask the server; MySQL cannot answer."""
         try:
             return bool(self.fetch("SELECT @@in_transaction")[0][0])
         except Exception as error:
@@ -136,20 +137,20 @@ class MysqlclientDriver(PymysqlDriver):
             raise
 
     def check(self) -> None:
-        """Refuse the wrong character set; the rest is asked when there is something to write."""
+        """Refuse the wrong character set; the rest is checked before the first write."""
         refuse_charset(self.target.character_set_name())
 
     def guard(self) -> None:
         super().check()
 
     def refuse_lost(self) -> None:
-        pass  # one question for each statement is enough
+        pass  # one query per statement is enough
 
 
 class AsyncmyDriver(_Shared):
     """One asyncmy connection of the caller."""
 
-    asks = True  # it overlooks a reply that says: no autocommit mode, and no transaction
+    asks = True  # it misses a reply that reports: no autocommit mode, and no transaction
 
     def in_transaction(self) -> bool:
         return bool(self.target.get_transaction_status())
@@ -192,7 +193,7 @@ class PymysqlTransaction(SyncStatements):
             self._mysql.refuse_ended()
             conn.commit()
         except BaseException:
-            with suppress(Exception):  # a connection that is gone; the first error is to be told
+            with suppress(Exception):  # a lost connection; the first error is raised
                 conn.rollback()
             raise
 
@@ -208,7 +209,7 @@ class MysqlclientTransaction(SyncStatements):
     def open(self) -> Iterator[None]:
         """Open a transaction, commit it at the end, roll it back on an error.
 
-        With autocommit off one is always open, and what was written before is in it.
+        With autocommit off one is always open, and includes earlier writes.
         """
         conn = self._mysql.target
         autocommit = conn.get_autocommit()

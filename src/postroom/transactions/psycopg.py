@@ -1,9 +1,9 @@
-"""Adapters for psycopg 3, with and without a loop.
+"""Adapters for psycopg 3, sync and async.
 
 psycopg opens a transaction before the first statement, unless the connection is in autocommit mode
-(W1). In pipeline mode results come later and the state of the transaction lags behind: our
-statement is sent in a pipeline block of its own, whose end waits for its result, and with
-autocommit it is refused until the server has said that a transaction is open (W3).
+(W1). In pipeline mode results arrive later and the state of the transaction lags behind: postroom's
+statement is sent in its own pipeline block, whose end waits for its result, and with autocommit it
+is refused until the server has reported an open transaction (W3).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPEN = {TransactionStatus.INTRANS, _INERROR}
 
 
 def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> None:
-    """Raise AutocommitError if the next statement would commit by itself."""
+    """Raise AutocommitError if the next statement would be autocommitted."""
     pgconn = connection.pgconn
     if not connection.autocommit or pgconn.transaction_status in _OPEN:
         return
@@ -40,7 +40,7 @@ def refuse_autocommit(connection: Connection[Any] | AsyncConnection[Any]) -> Non
             "whether a transaction is open. Use `with conn.transaction():` instead of BEGIN, or "
             "add the event outside of the pipeline"
         )
-    # Inside of `conn.transaction()` it is known what the statement under way belongs to.
+    # Inside of `conn.transaction()` it is known which transaction the running statement belongs to.
     if pgconn.transaction_status == _ACTIVE and not getattr(connection, "_num_transactions", 0):
         raise AutocommitError(
             "this psycopg connection is in autocommit mode, and another task or thread is using "
@@ -81,7 +81,7 @@ class _Shared(Driver):
 
 
 class PsycopgDriver(_Shared):
-    """One psycopg.Connection of the caller; our cursors owe nothing to its factories."""
+    """One psycopg.Connection of the caller; its row and cursor factories are not used."""
 
     def _execute(self, sql: str, values: Values) -> RawCursor[tuple[Any, ...]]:
         conn = self.target
@@ -101,7 +101,7 @@ class PsycopgDriver(_Shared):
 
 
 class AsyncPsycopgDriver(_Shared):
-    """One psycopg.AsyncConnection of the caller; our cursors owe nothing to its factories."""
+    """One psycopg.AsyncConnection of the caller; its row and cursor factories are not used."""
 
     async def _execute(self, sql: str, values: Values) -> AsyncRawCursor[tuple[Any, ...]]:
         conn = self.target

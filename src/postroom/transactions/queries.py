@@ -1,7 +1,7 @@
-"""The statements of the write side, read from `queries/<dialect>/`, one file for each method.
+"""The statements of the write side, read from `queries/<dialect>/`, one file per method.
 
-In the files parameters have names, as in `:id`. Every driver is given values by place, in its own
-style of marks; a query knows which values it wants, in which order.
+In the files parameters have names, as in `:id`. Drivers get values by position, in their own
+parameter style; a query knows the names of its values, in order.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ Style = Literal["qmark", "format", "numeric"]  # ?, %s, $1
 
 
 class Query(NamedTuple):
-    """A statement in a driver's style, and the names of the values that it wants, in order."""
+    """A statement in a driver's parameter style, and the names of its values, in order."""
 
     sql: str
     names: tuple[str, ...]
 
     def picker(self, fields: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-        """Return what takes this query's values out of a tuple with these fields."""
+        """Return a function that takes this query's values out of a tuple with these fields."""
         places = [fields.index(name) for name in self.names]
         if len(places) == 1:
             return lambda source: (source[places[0]],)
@@ -38,7 +38,7 @@ class Query(NamedTuple):
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the table prefix; refuse what is not a plain lower-case identifier."""
+    """Return the table prefix; refuse anything but a plain lower-case identifier."""
     if not isinstance(prefix, str) or not _PREFIX.fullmatch(prefix):
         raise ConfigError(
             f"prefix {prefix!r}: use up to 31 lower-case letters, digits and underscores, "
@@ -48,7 +48,7 @@ def check_prefix(prefix: str) -> str:
 
 
 def qualify(prefix: str, schema: str | None) -> str:
-    """Return the prefix with the schema before it; refuse what is not a plain identifier."""
+    """Return the prefix qualified by the schema; refuse anything but plain identifiers."""
     check_prefix(prefix)
     if schema is None:
         return prefix
@@ -76,7 +76,7 @@ def load(dialect: str, style: Style, prefix: str) -> Mapping[str, Query]:
 
 
 def compile_query(sql: str, style: Style) -> Query:
-    """Turn the named parameters of a statement into a driver's marks."""
+    """Turn the named parameters of a statement into a driver's parameter style."""
     names: list[str] = []
 
     def mark(match: re.Match[str]) -> str:

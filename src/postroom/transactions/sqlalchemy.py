@@ -2,17 +2,17 @@
 
 Facts, tried on SQLAlchemy 2.0.57 and 2.1.8 with pysqlite and aiosqlite, Python 3.11 to 3.13:
 
-- Under AUTOCOMMIT `in_transaction()` is True and a COMMIT has no meaning: the driver is asked (W1).
+- Under AUTOCOMMIT `in_transaction()` is True and COMMIT has no effect: the driver is asked (W1).
 - `begin_nested()` as the first thing in a transaction sends SAVEPOINT without BEGIN, because
   sqlite3 in its legacy mode (still the default of both SQLAlchemy versions) opens a transaction
   for INSERT only. RELEASE then commits, and a rollback of the outer transaction takes nothing back
-  (W2). With an INSERT before the savepoint all is well, but neither SQLAlchemy nor SQLite can tell
-  the two apart afterwards. So a savepoint is accepted where a BEGIN is certain: with
+  (W2). With an INSERT before the savepoint it works, but neither SQLAlchemy nor SQLite can tell
+  the two apart afterwards. A savepoint is therefore accepted where a BEGIN is certain: with
   autocommit=False, or with a listener for the engine's "begin" event, which is SQLAlchemy's own
   recipe for SQLite.
 - A session's after_commit also fires when a savepoint is released (W3).
-- A Connection has an event before its commit but none after it: such callers kick by themselves.
-- Statements go to the driver as they are (exec_driver_sql): compiling twenty named parameters costs
+- A Connection has an event before its commit but none after it: such callers kick explicitly.
+- Statements go to the driver unchanged (exec_driver_sql): compiling twenty named parameters costs
   more than the rest of an add.
 """
 
@@ -152,7 +152,7 @@ def _autocommit() -> AutocommitError:
 
 def _check_sqlite(connection: Connection) -> None:
     if not connection.in_transaction():
-        connection.begin()  # as the INSERT would: now a listener has had its chance to send BEGIN
+        connection.begin()  # like the INSERT: a listener has had its chance to send BEGIN
     driver = connection.connection.driver_connection
     assert driver is not None
     nested = connection.in_nested_transaction()
@@ -176,7 +176,7 @@ def _check_sqlite(connection: Connection) -> None:
 
 def _refuse_several_binds(session: Session) -> None:
     """Refuse to guess which database gets the event (W3)."""
-    # SQLAlchemy 2.1 has `binds`; 2.0 keeps them to itself.
+    # SQLAlchemy 2.1 has `binds`; in 2.0 they are private.
     given = getattr(session, "binds", None) or getattr(session, "_Session__binds", {})
     binds = {bind.engine for bind in given.values()}
     if session.bind is not None:
@@ -197,9 +197,9 @@ def _hook(session: Session) -> _CommitHook:
 
 
 class _CommitHook:
-    """Calls what a session's open transaction has collected, once, after its outermost commit.
+    """Runs the callbacks of a session's open transaction, once, after its outermost commit.
 
-    The listeners stay with the session: SQLAlchemy lets none be removed while it is being called.
+    The listeners stay on the session: SQLAlchemy cannot remove one while it is being called.
     """
 
     def __init__(self, session: Session) -> None:
@@ -245,7 +245,7 @@ class ConnectionTransaction(SyncStatements):
 
 
 class SessionTransaction(SyncStatements):
-    """The caller's Session, or the present one of a scoped_session."""
+    """The caller's Session, or the current one of a scoped_session."""
 
     def __init__(self, session: Session | scoped_session[Any], prefix: str) -> None:
         self._session: Session = session() if isinstance(session, scoped_session) else session
@@ -325,12 +325,12 @@ class AsyncConnectionTransaction(_Bridged):
         """Nothing is known before the driver is asked; every statement asks it first."""
 
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
-        """Say that a connection has no such hook."""
+        """Return that a connection has no such hook."""
         return False
 
 
 class AsyncSessionTransaction(_Bridged):
-    """The caller's AsyncSession, or the present one of an async_scoped_session."""
+    """The caller's AsyncSession, or the current one of an async_scoped_session."""
 
     def __init__(self, session: AsyncSession | async_scoped_session[Any], prefix: str) -> None:
         own: AsyncSession = cast("Any", session)() if hasattr(session, "registry") else session

@@ -1,17 +1,17 @@
 """Adapters for the standard library's `sqlite3` and for aiosqlite.
 
-When a statement would commit by itself depends on the connection's mode (W1):
+The connection's mode determines whether a statement would autocommit (W1):
 
     legacy, isolation_level ''/DEFERRED/…   the driver opens a transaction before INSERT: accepted
     legacy, isolation_level None            only inside the caller's own BEGIN
     autocommit=True (Python 3.12)           only inside the caller's own BEGIN; its isolation_level
-                                            still reads '', so that alone says nothing
+                                            still reads '', so that alone proves nothing
     autocommit=False (Python 3.12)          the driver has a transaction open at all times
 
-A SAVEPOINT without a BEGIN is a transaction of its own in SQLite, and its RELEASE is the commit;
+A SAVEPOINT without a BEGIN is a separate transaction in SQLite, and its RELEASE is the commit;
 sqlite3 in legacy mode opens none before it (W2). Nothing in SQLite's interface tells the two apart
-afterwards: `in_transaction` is True in both, a BEGIN is refused by both with the same words. So on
-these bare drivers what shares the event's savepoint shares its commit; use BEGIN, or
+afterwards: `in_transaction` is True in both, and both refuse a BEGIN with the same error. With
+these bare drivers the rest of the event's savepoint shares its commit; use BEGIN, or
 `outbox.transaction(conn)`. SQLAlchemy knows of its savepoints, and its adapter refuses them.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which Python 3.11 has no name for
+LEGACY = -1  # sqlite3.LEGACY_TRANSACTION_CONTROL, which is missing in Python 3.11
 HAS_AUTOCOMMIT = hasattr(sqlite3.Connection, "autocommit")
 
 
@@ -44,7 +44,7 @@ def autocommit_of(connection: Any) -> int:
 
 
 def refuse_autocommit(in_transaction: bool, isolation_level: str | None, autocommit: int) -> None:
-    """Raise AutocommitError if an INSERT in this mode would commit by itself."""
+    """Raise AutocommitError if an INSERT in this mode would be autocommitted."""
     if in_transaction or autocommit is False:
         return
     if autocommit is True:
@@ -95,7 +95,7 @@ class Sqlite3Driver(SqliteDriver):
     def fetch(self, sql: str, values: Values = ()) -> list[Any]:
         cursor = self.connection.cursor()
         try:
-            cursor.row_factory = None  # the caller's may return anything
+            cursor.row_factory = None  # the caller's row factory may return anything
             return cursor.execute(sql, values).fetchall()
         finally:
             cursor.close()
@@ -110,8 +110,8 @@ class Sqlite3Driver(SqliteDriver):
 class AiosqliteDriver(SqliteDriver):
     """One aiosqlite.Connection of the caller.
 
-    Every statement is one hop to its thread. By the public API it would be three: one to execute,
-    one to fetch, one to close the cursor.
+    Every statement is one hop to its thread. The public API would need three: one to execute, one
+    to fetch, one to close the cursor.
     """
 
     dialect = "sqlite"
@@ -158,7 +158,7 @@ async def aiosqlite_autocommit(connection: aiosqlite.Connection) -> int:
 async def in_its_thread(
     connection: aiosqlite.Connection, call: Callable[..., T], *values: Any
 ) -> T:
-    """Do something with a connection's inner one, where aiosqlite has no public way to."""
+    """Use a connection's inner one in its thread, where aiosqlite has no public way to."""
     inner = Sqlite3Driver(connection._conn)  # noqa: SLF001 - aiosqlite has no public way
     run: Callable[..., Awaitable[T]] = connection._execute  # noqa: SLF001 - aiosqlite's
     return await run(call, inner, *values)
@@ -168,16 +168,16 @@ async def in_its_thread(
 
 
 def _begin(driver: Sqlite3Driver | AiosqliteDriver) -> Steps[bool]:
-    """Open a transaction; returns whether the driver keeps one open by itself."""
+    """Open a transaction; returns whether the driver always keeps one open."""
     if (yield driver.autocommit()) is False:
         return True
     if driver.connection.in_transaction:
         raise TransactionError(OPEN_ALREADY)
-    # IMMEDIATE: the write lock is waited for here, where nothing is lost yet by giving up.
+    # IMMEDIATE: waits for the write lock here, where giving up loses nothing.
     try:
         yield driver.run("BEGIN IMMEDIATE")
     except BaseException:
-        # A cancelled BEGIN may still come through in aiosqlite's thread, and nobody would end it.
+        # A cancelled BEGIN may still take effect in aiosqlite's thread, and would never be ended.
         with suppress(sqlite3.Error):
             yield driver.run("ROLLBACK")
         raise

@@ -1,7 +1,7 @@
-"""The port over any SQL driver, once for both worlds.
+"""The port over any SQL driver, once for sync and async.
 
-An adapter brings a `Driver`, which knows how to run one statement on the caller's object and
-whether it would commit by itself; the dialects know what to say; the rest is here.
+An adapter provides a `Driver`, which runs one statement on the caller's object and knows whether it
+would autocommit; the dialects provide the statements; the rest is here.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ class _Statements:
 
     @property
     def target(self) -> Any:
-        """The object that holds the transaction, whatever proxy the caller gave."""
+        """The object that holds the transaction, even if the caller passed a proxy."""
         return self.driver.target
 
     def check(self) -> None:
         self.driver.check()
 
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
-        """Say that the driver has no such hook."""
+        """Return that the driver has no such hook."""
         return False
 
     def _insert(self, rows: Sequence[Row], whole: bool) -> Steps[int]:
@@ -88,7 +88,7 @@ class _Statements:
     def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:
         driver = self.driver
         is_open = driver.asks or driver.is_open()  # before anything that may open one
-        if driver.flushes:  # what an ORM has not written yet fails here, not at the commit
+        if driver.flushes:  # pending changes of an ORM fail here, not at the commit
             yield driver.flush()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         try:
@@ -103,7 +103,7 @@ class _Statements:
         return (yield from dialect.stored(self.driver, ids))
 
     def _explain(self, error: Exception, rights: str, table: str) -> None:
-        """Say what to do about missing tables and rights; other errors stay the driver's own."""
+        """Explain missing tables and privileges; other errors stay the driver's own."""
         told = explain(error, self.prefix, f"{rights} ON {self.prefix}{table}")
         if told is not None:
             raise told from error
@@ -140,7 +140,7 @@ class SyncStatements(_Statements):
         return run(self._done_before(consumer, seconds, limit, skip))
 
     def stored(self, ids: Sequence[str]) -> set[str] | None:
-        """Return which of these ids are in the outbox; None: this user may not look."""
+        """Return which of these ids are in the outbox; None: no permission to look."""
         return run(self._stored(ids))
 
     def forget(self, consumer: str, ids: Sequence[str]) -> int:
@@ -191,7 +191,7 @@ class AsyncStatements(_Statements):
         return await run_async(self._done_before(consumer, seconds, limit, skip))
 
     async def stored(self, ids: Sequence[str]) -> set[str] | None:
-        """Return which of these ids are in the outbox; None: this user may not look."""
+        """Return which of these ids are in the outbox; None: no permission to look."""
         return await run_async(self._stored(ids))
 
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:

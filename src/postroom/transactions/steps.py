@@ -1,7 +1,7 @@
-"""One body of code for both worlds: steps that are written once and run with or without a loop.
+"""Steps: code that is written once and runs for sync and async drivers.
 
-A function of steps yields what a driver's call returned and is sent its result. Under `run` the
-call has already happened; under `run_async` it is awaited. Errors are raised inside the steps.
+A function of steps yields the result of a driver's call and is sent its value. Under `run` the call
+has already happened; under `run_async` it is awaited. Errors are raised inside the steps.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def run(steps: Steps[T]) -> T:
 
 
 async def run_async(steps: Steps[T]) -> T:
-    """Run the steps to their end, awaiting what can be awaited, and return their result."""
+    """Run the steps to their end, awaiting awaitables, and return their result."""
     try:
         call = next(steps)
         while True:

@@ -1,4 +1,4 @@
-"""What else people want to know: the rest of one event, why letters died, and who did what."""
+"""Further operator queries: the details of one event, causes of dead letters, and the audit log."""
 
 from __future__ import annotations
 
@@ -60,17 +60,17 @@ async def dead_causes(db: Connection, streams: list[str], limit: int) -> list[De
 
 
 def _only(kind: str, field: str, otherwise: str | None) -> Document:
-    """Return an expression for a field; people may have put something else into it."""
+    """Return an expression for a field; 0 or null if it was edited to another type."""
     return {"$cond": [{"$eq": [{"$type": f"${field}"}, kind]}, f"${field}", otherwise]}
 
 
 async def record_audit(db: Connection, session: Session, entry: AuditEntry) -> None:
-    """Write a deed down, in the transaction of the deed where there is one."""
+    """Write an audit entry, in the transaction of its command where there is one."""
     if not entry.how_many:
         return
     facts: Document = entry._asdict()
     del facts["at_us"]
-    name = make_id()  # in the order of time
+    name = make_id()  # in chronological order
     new = {"$mergeObjects": [{"$literal": {"_id": name, **facts}}, {"at": "$$NOW"}]}
     await _audit(db).update_one(
         {"_id": name}, [{"$replaceWith": new}], upsert=True, session=session

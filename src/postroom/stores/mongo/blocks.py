@@ -1,6 +1,6 @@
-"""Keys that are held by a failed head (rules B1 to B4).
+"""Keys that are blocked by a failed head (rules B1 to B4).
 
-What a block becomes is decided here, from what is there and what the settle is about to write; the
+The next state of a block is decided here, from the current state and the changes of the settle; the
 changes are collected and written together.
 """
 
@@ -21,7 +21,7 @@ from postroom.transactions.mongo.documents import NEVER, Document, Place, key_id
 Change = UpdateMany | UpdateOne | DeleteMany
 
 ADVANCE_STEP = 500
-HEADS_STEP = 2_000  # blocks whose heads are looked at together
+HEADS_STEP = 2_000  # blocks whose heads are read together
 LIVE = ("ready", "waiting")
 
 
@@ -29,10 +29,10 @@ LIVE = ("ready", "waiting")
 class Block:
     """A blocked key.
 
-    barrier     the place of the last event that may go
+    barrier     the position of the last event that may be sent
     head        the id of that event
-    live        it is still to be sent: nothing behind it may move
-    parked      (place, id) of the key's first parked followers, one more than a step moves
+    live        it is unfinished: nothing behind it may move
+    parked      (position, id) of the key's first parked followers, one more than a step moves
     """
 
     key_hash: bytes
@@ -44,7 +44,7 @@ class Block:
 
 
 class Blocks:
-    """The blocks of some keys of a stream, and what is to become of them."""
+    """The blocks of some keys of a stream, and their pending changes."""
 
     def __init__(self, stream: str) -> None:
         self._stream = stream
@@ -60,17 +60,17 @@ class Blocks:
         self._there[block.key_hash] = block
 
     def remove_stray(self, ident: Any) -> None:
-        """Remove a document that is no block of the key in it: no relay has written it."""
+        """Remove a document that is not a valid block of its key: no relay has written it."""
         self._strays.append(ident)
 
     def end(self, ids: Collection[str]) -> None:
-        """These events are over with this settle."""
+        """These events finish with this settle."""
         for block in self._there.values():
             if block.head in ids:
                 block.live = False
 
     def fail(self, record: Record) -> None:
-        """Hold the key at its failed event; a live barrier is only ever lowered (B1)."""
+        """Block the key at its failed event; a live barrier is only ever lowered (B1)."""
         block = self._there.get(record.key_hash)
         if block is not None and block.live and block.barrier <= record.seq:
             return
@@ -82,18 +82,19 @@ class Blocks:
             "key": record.key,
         }
         parked = block.parked if block else []
-        if block is not None and block.live:  # it waits behind the lower one, or its key would be
-            self._behind[block.head] = record.key_hash  # open when that one ends, and overtake it
+        if block is not None and block.live:  # it waits behind the lower one; otherwise the key
+            # would be freed when that one ends, and overtake it
+            self._behind[block.head] = record.key_hash
         self._put(Block(record.key_hash, record.seq, record.id, True, parked, facts))
 
     def park(self, record: Record) -> None:
-        """Move a follower out of the way, if its key is blocked below it (B3)."""
+        """Park a follower, if its key is blocked below it (B3)."""
         block = self._there.get(record.key_hash)
         if block is not None and block.barrier < record.seq:
             self._parked.setdefault(record.key_hash, {})[record.id] = record.seq
 
     def advance(self, key_hash: bytes) -> bool:
-        """Let a key go on whose barrier event has ended: its next followers, or all."""
+        """Let a key whose barrier event has ended go on: its next followers, or all."""
         block = self._there.get(key_hash)
         if block is None or block.live:
             return False
@@ -114,7 +115,7 @@ class Blocks:
         return True
 
     def rename(self, key_hash: bytes, old: str, new: str) -> None:
-        """Another event stands in the place of a head (B6)."""
+        """Another event takes the position of a head (B6)."""
         block = self._there.get(key_hash)
         if block is not None and block.head == old:
             block.head, block.live = new, True
@@ -125,14 +126,14 @@ class Blocks:
         self._changed[block.key_hash] = None
         self._gone.pop(block.key_hash, None)
 
-    # -- what to write ------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------
     @property
     def touched(self) -> int:
-        """How many events are parked and brought back."""
+        """How many events are parked and unparked."""
         return len(self._moved) + sum(len(names) for names in self._parked.values())
 
     def event_changes(self) -> list[Change]:
-        """Return the changes to events: parked ones, and those that come back."""
+        """Return the changes to events: parked and unparked ones."""
         changes: list[Change] = [
             UpdateMany(
                 {
@@ -236,7 +237,7 @@ def _lookups(db: Connection) -> list[Document]:
 
 
 def block_of(found: Document) -> Block:
-    """Return a block as `_lookups` brings it."""
+    """Return a block from the result of `_lookups`."""
     barrier = seq_of(found)
     heads = found.get("heads", ())
     live = any(head.get("stage") in LIVE and seq_of(head) == barrier for head in heads)
@@ -245,7 +246,7 @@ def block_of(found: Document) -> Block:
 
 
 async def lanes_with_blocks(db: Connection, stream: str, lanes: Collection[int]) -> list[list[int]]:
-    """Return those of the lanes that have blocks, in groups with a bounded number of them."""
+    """Return the lanes that have blocks, in groups with a bounded number of them."""
     with translated(harmless=True):
         cursor = await db.block.aggregate(
             [
@@ -269,9 +270,9 @@ async def lanes_with_blocks(db: Connection, stream: str, lanes: Collection[int])
 async def load_broken(
     db: Connection, session: Session, stream: str, lanes: Collection[int], limit: int
 ) -> tuple[Blocks, list[bytes], int]:
-    """Read blocks of these lanes whose head has ended, gone or been parked (B4).
+    """Read the blocks of these lanes whose head has finished, is gone or parked (B4).
 
-    Returns them, their keys, and the number of documents that only look like one: they go, too.
+    Returns them, their keys, and the number of invalid documents, which are removed, too.
     """
     blocks = Blocks(stream)
     head, followers = _lookups(db)
@@ -308,10 +309,10 @@ async def load_broken(
 async def write(
     db: Connection, session: Session, blocks: Blocks, changes: Sequence[Change] = ()
 ) -> int:
-    """Write changes of events, and what becomes of blocks; returns how many events were met.
+    """Write changes of events and blocks; returns how many events matched.
 
-    Without transactions a block stands before its head fails, and goes after its followers have
-    come back: whatever is left undone is mended later (B4).
+    Without transactions a block is written before its head fails, and removed after its followers
+    have come back: a later repair completes what is left undone (B4).
     """
     changes = [*changes, *blocks.event_changes()]
     changes.sort(key=lambda change: isinstance(change, DeleteMany))  # one command for each kind

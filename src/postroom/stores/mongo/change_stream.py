@@ -1,9 +1,9 @@
-"""Hearing of commits: a change stream that only wakes and never carries.
+"""A change stream that wakes relays after commits; it carries no events.
 
-One task listens for all relays that share the store, on one cursor. It wakes for the lanes that are
-held here, so that of many relays one reads after a commit and not all of them. Under load the
-cursor is closed: every event would have to pass through it, at the server's cost, to say what the
-relay's own reads tell it anyway.
+One task listens for all relays that share the store, on one cursor. It wakes only for lanes that
+are held here, so that one relay reads after a commit and not all of them. Under load the cursor is
+closed: every event would pass through it, at the server's cost, although the relay's own reads
+already find them.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from postroom.stores.mongo.errors import translated
 from postroom.transactions.mongo.documents import Document
 
 _LONGEST_AWAIT = 2.0
-_SHORTEST_NAP = 0.01  # between two wakings
+_SHORTEST_NAP = 0.01  # between two wake-ups
 _IDLE_AFTER = 0.1  # without a read that found something
-_MANY = 100  # news at once: this is load
+_MANY = 100  # changes at once: this is load
 _KILL_SECONDS = 2.0
 _FIRST_PAUSE = 0.1  # after an error …
 _LONGEST_PAUSE = 10.0  # … and after many
@@ -39,7 +39,7 @@ _PIPELINE: list[Document] = [
 
 
 class ChangeStream:
-    """One cursor on the inserts into the outbox, and any number of callers who wait."""
+    """One cursor on the inserts into the outbox, and any number of waiting callers."""
 
     def __init__(self, db: Connection) -> None:
         self._db = db
@@ -47,20 +47,20 @@ class ChangeStream:
         self._cursor: Any = 0
         self._finds = 0
         self._task: asyncio.Task[None] | None = None
-        self._tried = asyncio.Event()  # to listen, at least once
+        self._tried = asyncio.Event()  # attempts to listen
         self._news = 0  # how often there was something
         self._seen: WeakKeyDictionary[asyncio.Task[Any], int] = WeakKeyDictionary()
         self._waiting: set[asyncio.Future[None]] = set()
         self._held: dict[tuple[str, str], set[int]] = {}  # stream and owner → lanes
 
     def holds(self, stream: str, owner: str, lanes: Iterable[int]) -> None:
-        """Hear of these lanes of a relay. Until any relay has one, it is heard of all."""
+        """Listen for these lanes of a relay. Until any relay has one, all lanes are listened to."""
         self._held[stream, owner] = set(lanes)
         if not self._held[stream, owner]:
             del self._held[stream, owner]
 
     def took(self, stream: str, owner: str, lanes: Iterable[int]) -> None:
-        """Hear of these lanes, too."""
+        """Listen for these lanes, too."""
         self._held.setdefault((stream, owner), set()).update(lanes)
 
     def _concerns(self, change: Document) -> bool:
@@ -72,14 +72,14 @@ class ChangeStream:
         )
 
     def found_work(self) -> None:
-        """A read has found something: for a while nobody needs to be woken."""
+        """A read has found something: no wake-ups are needed for a while."""
         self._finds += 1
 
     async def wait(self, timeout_seconds: float) -> bool:
         """Return True as soon as something may have been committed, False after the time.
 
-        What is heard between two calls of a task ends the second at once. Raises StoreError if the
-        listening ends by an error while this call waits; it is begun again after a pause.
+        A change between two calls of a task ends the second at once. Raises StoreError if the
+        stream fails while this call waits; it is reopened after a pause.
         """
         caller = asyncio.current_task()
         assert caller is not None
@@ -103,7 +103,7 @@ class ChangeStream:
         finally:
             self._waiting.discard(heard)
             if heard.done() and not heard.cancelled():
-                heard.exception()  # looked at, also if the caller was cancelled at this moment
+                heard.exception()  # read, also if the caller was cancelled at this moment
         return True
 
     def _wake(self) -> None:
@@ -118,7 +118,7 @@ class ChangeStream:
                 heard.set_exception(error)
 
     async def close(self) -> None:
-        """Stop listening, and close the cursor on the server; twice is safe."""
+        """Stop listening, and close the cursor on the server; idempotent."""
         task, self._task = self._task, None
         if task is not None:
             await end(task)
@@ -133,10 +133,10 @@ class ChangeStream:
                 with translated(harmless=True):
                     await self._idle()
                     await self._open()
-                    self._wake()  # what was committed before the cursor stood is not heard by it
+                    self._wake()  # the cursor does not report earlier commits
                     self._tried.set()
                     await self._listen_until_load(pauses)
-            except Exception as error:  # whatever it is, relays poll meanwhile
+            except Exception as error:  # whatever the error, relays poll meanwhile
                 self._fail(error)
                 self._tried.set()
                 await self._drop()
@@ -167,7 +167,7 @@ class ChangeStream:
     async def _listen_until_load(self, pauses: Pauses) -> None:
         while self._cursor:
             news = await self._listen(_LONGEST_AWAIT)
-            pauses.reset()  # a cursor that is opened and never answers is no success
+            pauses.reset()  # a cursor that opens and never answers is not a success
             many = len(news) >= _MANY
             if any(self._held.values()):
                 news = list(filter(self._concerns, news))
@@ -178,7 +178,7 @@ class ChangeStream:
                 return
 
     async def _listen(self, seconds: float) -> list[Document]:
-        """Ask for news once."""
+        """Poll the cursor once."""
         reply: Document = await self._db.database.command(
             {
                 "getMore": Int64(self._cursor),
@@ -192,7 +192,7 @@ class ChangeStream:
         return found
 
     async def _drop(self) -> None:
-        """Let go of the cursor, on the server too: it would keep it for ten minutes."""
+        """Close the cursor, on the server too: it would keep it for ten minutes."""
         session, self._session = self._session, None
         cursor, self._cursor = self._cursor, 0
         if cursor:

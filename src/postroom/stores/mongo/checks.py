@@ -1,4 +1,4 @@
-"""What a doctor asks of a MongoDB before people rely on it."""
+"""Checks of a MongoDB server for `postroom doctor`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MIGRATING = {"dbAdmin", "dbOwner"}
 
 
 async def examine(store: MongoStore) -> list[Finding]:
-    """Return all that is worth telling; an empty list if there is nothing."""
+    """Return all findings; an empty list if there are none."""
     db = store.connection
     with translated(harmless=True):
         hello = await db.client.admin.command("hello")
@@ -45,7 +45,7 @@ async def examine(store: MongoStore) -> list[Finding]:
 
 
 def check_version(server: Mapping[str, Any]) -> Iterator[Finding]:
-    """The relay's questions need what came with 5.0."""
+    """The relay's queries need MongoDB 5.0."""
     if tuple(server["versionArray"][:2]) < _OLDEST:
         yield Finding(
             "error", f"MongoDB {server['version']} is too old",
@@ -54,7 +54,7 @@ def check_version(server: Mapping[str, Any]) -> Iterator[Finding]:
 
 
 def check_kind(hello: Mapping[str, Any], *, transactions: bool) -> Iterator[Finding]:
-    """A standalone keeps fewer promises, and one node is no fail-over."""
+    """A standalone has fewer guarantees, and a single node has no failover."""
     if not transactions:
         yield Finding(
             "warning", "this outbox runs without transactions",
@@ -72,7 +72,7 @@ def check_kind(hello: Mapping[str, Any], *, transactions: bool) -> Iterator[Find
 
 
 def check_clock(server_us: int, host_us: int) -> Iterator[Finding]:
-    """Leases go by the server's clock alone; people compare times of both."""
+    """Only the server's clock decides about leases; operators compare times of both."""
     apart = abs(server_us - host_us) / 1_000_000
     if apart > _CLOCK_SECONDS:
         yield Finding(
@@ -108,13 +108,13 @@ async def _check_indexes(db: Connection, embedded: tuple[str, ...]) -> list[Find
 
 
 async def _check_documents(db: Connection) -> list[Finding]:
-    """Look for documents that a person has edited so that no event can be made of them."""
+    """Look for documents that were edited so that they are not valid events."""
     commands = [c for migration in load_migrations(db.prefix) for c in migration.commands]
     (validator,) = [c["validator"] for c in commands if c.get("create") == db.outbox.name]
     odd = db.outbox.find({"$nor": [validator]}, {"_id": 1}).limit(_SHOWN + 1)
     try:
         found = [one["_id"] async for one in odd.max_time_ms(_LOOK_MS)]
-    except ExecutionTimeout:  # a walk over the whole collection: what fits in this time
+    except ExecutionTimeout:  # a scan of the whole collection: as much as fits in this time
         return []
     if not found:
         return []
@@ -132,14 +132,14 @@ async def _check_documents(db: Connection) -> list[Finding]:
 
 
 async def examine_rights(store: MongoStore) -> list[Finding]:
-    """Say if the user may do more than a relay needs."""
+    """Report if the user has more privileges than a relay needs."""
     with translated(harmless=True):
         status = await store.connection.client.admin.command("connectionStatus")
     return list(judge_rights(status["authInfo"]))
 
 
 def judge_rights(who: Mapping[str, Any]) -> Iterator[Finding]:
-    """Say what a user has beyond the rights of a relay, by the answer of connectionStatus."""
+    """Return a user's privileges beyond those of a relay, from the answer of connectionStatus."""
     if not who["authenticatedUsers"]:
         yield Finding(
             "info", "this connection is not authenticated",

@@ -1,16 +1,16 @@
-"""Embedded events are moved from their documents into the outbox.
+"""Moves embedded events from their documents into the outbox.
 
-An event is given its place in the order within its document, then written to the outbox, then taken
-out of the document: three atomic steps. Whoever dies after the second leaves it in both; the next
-one finds its id in the outbox and only takes it out. A repeat needs more: that it was sent, done
-and pruned before the next one came.
+An event gets its position within its document, is then written to the outbox, then removed from the
+document: three atomic steps. A relay that dies after the second leaves it in both; the next one
+finds its id in the outbox and only removes it. A duplicate would require that it was sent, done and
+pruned before the next relay came.
 
-No transaction, where there could be one: a relay that died in it would keep the application's own
-documents locked for a minute, until the server gives it up.
+No transaction is used, even where it could be: a relay that died in it would keep the application's
+own documents locked for a minute, until the server aborts it.
 
-One document costs one document: where a step fails for several at once, each is tried by itself. A
-document that is full to its 16 MB has no room for places; its events get theirs in the outbox. What
-fails even so is set aside for a while, and people are told.
+One bad document costs one document: where a step fails for several at once, each is tried
+separately. A document that is full to its 16 MB has no room for positions; its events get theirs in
+the outbox. A document that still fails is set aside for a while, and reported.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from postroom.transactions.mongo.documents import (
     upsert_of,
 )
 
-DOCUMENTS = 100  # looked at together
+DOCUMENTS = 100  # documents read together
 EVENTS = 100  # of one document
 _BYTES = 8_000_000
 _ROUNDS = 10
@@ -57,7 +57,7 @@ _NAMESPACE_NOT_FOUND = 26
 _TOO_LARGE = {10334, 17419, 17420}
 _NOT_ALLOWED = {13, 18}
 _LEASE = {"_id": "collector"}
-_AROUND = len(bson.encode({"": {}})) - len(bson.encode({}))  # what holds an element, as bytes
+_AROUND = len(bson.encode({"": {}})) - len(bson.encode({}))  # the overhead of an element, in bytes
 _log = logging.getLogger(__name__)
 
 
@@ -67,20 +67,21 @@ class _Found(NamedTuple):
     ident: Any
     placed: list[tuple[Row, Place]]
     unplaced: list[Row]
-    broken: list[tuple[int, Any]]  # what no `push` has made, and where it stands in the list
+    # elements that `push` did not create, and their index in the list
+    broken: list[tuple[int, Any]]
     size: int
 
     @property
     def waiting(self) -> bool:
-        """Some events have no place yet."""
+        """Some events have no position yet."""
         return bool(self.unplaced)
 
 
 class Collector:
     """Collects the embedded events of some collections of the outbox' database.
 
-    One collector is at work at a time, by a lease on the server's clock: two at once keep the order
-    too, but may repeat an event that was sent and deleted in between.
+    One collector works at a time, by a lease on the server's clock: two at once keep the order too,
+    but may repeat an event that was sent and deleted in between.
     """
 
     def __init__(self, db: Connection, collections: Sequence[str]) -> None:
@@ -94,9 +95,9 @@ class Collector:
         self.asides = Postponed()
 
     async def collect(self) -> tuple[int, bool]:
-        """Move what there is, in bounded steps; returns how many events, and if there is more.
+        """Move embedded events, in bounded steps; returns how many, and if there are more.
 
-        Never raises: the relay has other work that must go on. What is wrong is logged, once.
+        Never raises: the relay has other work that must go on. Errors are logged once.
         """
         moved, more = 0, False
         errors = []
@@ -105,7 +106,7 @@ class Collector:
                 try:
                     step, rest = await self._empty(collection)
                     moved, more = moved + step, more or rest
-                except Exception as error:  # whatever a stranger's document has brought about
+                except Exception as error:  # any error that a foreign document causes
                     errors.append(f"{collection.name}: {short_error(error)}")
         said = "; ".join(errors)
         if said and said != self._told:
@@ -116,7 +117,7 @@ class Collector:
         return moved, more
 
     def complaints(self) -> list[Complaint]:
-        """Return what people should know of documents that were set aside since the last call."""
+        """Return what to report about documents that were set aside since the last call."""
         return self.asides.complaints()
 
     async def _empty(self, collection: Collection) -> tuple[int, bool]:
@@ -127,7 +128,8 @@ class Collector:
             return 0, False
         try:
             for _ in range(_ROUNDS):
-                # Nothing counts that was seen before the lease: it may have been sent meanwhile.
+                # Documents read before the lease do not count: their events may have been sent
+                # meanwhile.
                 if not await self._begin():
                     return moved, False
                 if due:
@@ -141,12 +143,12 @@ class Collector:
                     return moved, False
                 moved += step
         finally:
-            with suppress(StoreError):  # else it runs out by itself
+            with suppress(StoreError):  # otherwise it expires
                 await self._end()
         return moved, True
 
     async def _collect(self, collection: Collection, found: Sequence[_Found]) -> int:
-        """Move the events of documents together; if that fails, of each by itself."""
+        """Move the events of several documents; if that fails, of each document separately."""
         try:
             return await self._move(collection, found)
         except Exception as error:
@@ -218,10 +220,10 @@ class Collector:
         return found
 
     async def _place(self, collection: Collection, ids: Sequence[Any]) -> None:
-        """Give events their place in the order, in their documents, by the server's clock.
+        """Assign positions to events, in their documents, by the server's clock.
 
-        It ticks for each event, in the order of the list. From then on it does not matter who
-        copies them to the outbox, or how many at once: they all write the same.
+        It ticks for each event, in the order of the list. From then on every collector writes the
+        same to the outbox, even several at once.
         """
         (n,) = place_numbers(1, token_bytes(2))
         events = f"{self._field}.$[new]"
@@ -238,8 +240,8 @@ class Collector:
     async def _sound_clock(self) -> None:
         """Wait until the server's timestamps are later than all that it gave before its start.
 
-        Those of a replica set always are. A standalone begins each second at one, so the second
-        in which it was started does not count.
+        Those of a replica set always are. A standalone starts each second at one, so the second in
+        which it was started does not count.
         """
         while not self._db.clustered:
             with translated(harmless=True):
@@ -251,17 +253,17 @@ class Collector:
             await asyncio.sleep(_START_SECONDS - up + 0.01)
 
     async def _copy(self, found: Sequence[_Found]) -> None:
-        """Write the events to the outbox, in order; those that are there stay as they are."""
+        """Write the events to the outbox, in order; existing ones stay unchanged."""
         changes = [upsert_of(row, place.ct, place.n) for one in found for row, place in one.placed]
         if changes:
             with translated(harmless=False):
                 await self._db.outbox.bulk_write(changes, ordered=True)
 
     async def _copy_without_places(self, found: Sequence[_Found]) -> None:
-        """Write events to the outbox, in order, that get their place there.
+        """Write events to the outbox, in order, which get their position there.
 
-        Whoever writes an event first decides: the others leave it as it is. Each writes what stands
-        before it in the document first, so that the order is the document's.
+        The first writer of an event decides: later ones leave it unchanged. Each first writes the
+        events before it in the document, so that the order is the document's.
         """
         rows = [row for one in found for row in one.unplaced]
         if not rows:
@@ -272,7 +274,7 @@ class Collector:
             await self._db.outbox.bulk_write(changes, ordered=True)
 
     async def _take_out(self, collection: Collection, found: Sequence[_Found]) -> None:
-        """Remove from the documents what is in the outbox now."""
+        """Remove from the documents the events that are in the outbox now."""
         changes = [
             UpdateOne(
                 {"_id": one.ident, self._field: {"$type": "array"}},
@@ -285,10 +287,10 @@ class Collector:
                 await collection.bulk_write(changes, ordered=False)
 
     async def _set_aside(self, collection: Collection, one: _Found) -> None:
-        """Keep what cannot be an event in a field beside, out of everybody's way.
+        """Move elements that cannot be events to a separate field.
 
-        The server moves it, by its place in the list: it may be too large to be sent there and
-        back, and hold what means something in a query.
+        The server moves them, by index: they may be too large to be sent back and forth, and
+        contain operators.
         """
         field, beside = f"${self._field}", f"{self._field}_refused"
         places = [place for place, _ in one.broken]
@@ -318,7 +320,7 @@ class Collector:
         until = {"$add": ["$$NOW", Int64(milliseconds(_LEASE_SECONDS))]}
         too_late = {
             "$add": ["$$NOW", Int64(milliseconds(2 * _LEASE_SECONDS))]
-        }  # of a clock set back
+        }  # of a clock that was set back
         over = {"$or": [{"$lte": ["$until", "$$NOW"]}, {"$gt": ["$until", too_late]}]}
         with translated(harmless=False):
             if not self._lease_made:
@@ -329,7 +331,7 @@ class Collector:
                 {**_LEASE, "$or": [{"owner": self._owner}, {"$expr": over}]},
                 [{"$set": {"owner": self._owner, "until": until}}],
             )
-        self._lease_made = taken is not None  # else another has it, or somebody has deleted it
+        self._lease_made = taken is not None  # otherwise another has it, or it was deleted
         return taken is not None
 
     async def _end(self) -> None:
@@ -351,7 +353,7 @@ def _found(document: Document) -> _Found:
             size += _weight(element) or 0
             continue
         size += row.size
-        if "ct" not in element or unplaced:  # none before it is left behind
+        if "ct" not in element or unplaced:  # no earlier one is left behind
             unplaced.append(row)
         else:
             placed.append((row, Place(element["ct"], element["n"])))
@@ -359,7 +361,7 @@ def _found(document: Document) -> _Found:
 
 
 def _weight(element: Any) -> int | None:
-    """Return the size of an element as the server counts it, if it can be known."""
+    """Return the size of an element as the server counts it, if known."""
     try:
         return len(bson.encode({"": element})) - _AROUND
     except (BSONError, UnicodeError):
@@ -371,12 +373,12 @@ def _ids(one: _Found) -> list[str]:
 
 
 def _elements(field: str, places: Any) -> Document:
-    """Return an expression for the elements of a list at these places."""
+    """Return an expression for the elements of a list at these indexes."""
     return {"$map": {"input": places, "as": "i", "in": {"$arrayElemAt": [field, "$$i"]}}}
 
 
 def _looks_like(field: str, place: int, element: Any) -> Document:
-    """Return an expression: at this place there still stands what was seen there."""
+    """Return an expression that checks that the element at this index is unchanged."""
     there = {"$arrayElemAt": [field, place]}
     is_object = {"$eq": [{"$type": there}, "object"]}
     if not isinstance(element, (dict, DBRef)):
@@ -387,14 +389,14 @@ def _looks_like(field: str, place: int, element: Any) -> Document:
 
 
 def _concerns_all(error: Exception) -> bool:
-    """Say whether it is the database's trouble, and not a document's."""
+    """Return whether the error concerns the database, not a document."""
     if isinstance(error, (StoreRetryableError, StoreUnknownError)):
         return True
     return getattr(error.__cause__, "code", None) in _NOT_ALLOWED
 
 
 def _is_too_large(error: StoreError) -> bool:
-    """Say whether a document had no room for what was to be added."""
+    """Return whether a document had no room for the addition."""
     cause = error.__cause__
     codes = {getattr(cause, "code", None)}
     if isinstance(cause, BulkWriteError):
@@ -404,7 +406,7 @@ def _is_too_large(error: StoreError) -> bool:
 
 # -- the index ---------------------------------------------------------------------------------
 def index_command(prefix: str, collection: str) -> Document:
-    """Return the command that makes the index by which embedded events are found."""
+    """Return the command that creates the index for embedded events."""
     field = field_of(prefix)
     index = {"name": field, "key": {f"{field}.id": 1}, "sparse": True}
     return {"createIndexes": collection, "indexes": [index]}

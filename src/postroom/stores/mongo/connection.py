@@ -1,4 +1,4 @@
-"""The store's client: collections, transactions, snapshots, and what the server can do."""
+"""The store's client: collections, transactions, snapshots, and the server's capabilities."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ _MAJORITY_READ = ReadConcern("majority")
 def faithful(call: Call) -> Call:
     """Raise CancelledError if the caller was cancelled, even if the driver has swallowed it.
 
-    pymongo connects by `asyncio.wait_for`, which before Python 3.12 drops a cancellation that comes
-    at the moment of success; a relay that is stopped would then never end.
+    pymongo connects with `asyncio.wait_for`, which before Python 3.12 drops a cancellation at the
+    moment of success; a relay that is stopped would then never end.
     """
 
     @wraps(call)
@@ -77,7 +77,7 @@ def faithful(call: Call) -> Call:
 class Connection:
     """A client and the collections of one outbox.
 
-    transactions    what the server can do, or what the user chose: known once it is open
+    transactions    whether the server has them and they are enabled: known once it is open
     """
 
     def __init__(
@@ -101,12 +101,12 @@ class Connection:
         self.counter = self._collection("counter")
         self.inbox = self._collection("inbox")
         self.meta = self._collection("meta")
-        self.streams: set[str] = set()  # whose lanes are known to be there
+        self.streams: set[str] = set()  # streams whose lanes are known to exist
         self.weights: dict[str, int] = {}  # stream → the mean size of an event in the last read
         self.depths: dict[str, Any] = {}  # stream → its deep lanes (`beside.Depths`)
         self._idle: list[AsyncClientSession] = []
         self._session_ids: dict[bytes, None] = {}
-        self._lost: list[Binary] = []  # sessions of which nobody knows whether they committed
+        self._lost: list[Binary] = []  # sessions whose commit is unknown
 
     def _collection(self, name: str) -> Collection:
         return self.database[self.prefix + name]
@@ -128,11 +128,11 @@ class Connection:
         return [Binary(one, 4) for one in self._session_ids]
 
     async def transact(self, work: Callable[[Session], Awaitable[T]], *, tries: int = _TRIES) -> T:
-        """Do work in a transaction, again after a conflict; without one where there are none.
+        """Run work in a transaction, repeated after a conflict; without one where there are none.
 
         Raises StoreRetryableError if nothing was changed, StoreUnknownError if that is unknown. A
-        cancelled caller leaves after the work has ended: a statement still on its way to the server
-        would open the transaction again that an abort has just ended.
+        cancelled caller leaves after the work has ended: a statement still in flight would reopen
+        the transaction that an abort has just ended.
         """
         task = asyncio.ensure_future(self._transact(work, tries))
         try:
@@ -177,19 +177,19 @@ class Connection:
         return result
 
     async def end_lost_sessions(self) -> None:
-        """End transactions whose commit may still be on its way: from now on it has no effect."""
+        """End transactions whose commit may still be in flight: from now on it has no effect."""
         lost, self._lost = self._lost, []
         await self.end_sessions(lost)
 
     async def end_sessions(self, ids: Sequence[Binary]) -> None:
-        """Abort what is open in these sessions, whichever process they belong to."""
+        """Abort open transactions of these sessions, whichever process they belong to."""
         if ids:
-            with suppress(PyMongoError):  # a right that this user lacks: MongoDB takes a minute
+            with suppress(PyMongoError):  # this user lacks the privilege: MongoDB takes a minute
                 await self.client.admin.command({"killSessions": [{"id": one} for one in ids]})
 
     @asynccontextmanager
     async def borrowed(self) -> AsyncIterator[AsyncClientSession]:
-        """Lend a session. One that met an error is not used again."""
+        """Use a session. One that met an error is not used again."""
         session = self._idle.pop() if self._idle else self.client.start_session()
         self._session_ids[bytes(session.session_id["id"])] = None
         try:
@@ -204,12 +204,12 @@ class Connection:
 
     async def _forget(self, session: AsyncClientSession) -> None:
         ident = bytes(session.session_id["id"])
-        await session.end_session()  # aborts what is open
+        await session.end_session()  # aborts the open transaction
         self._session_ids.pop(ident, None)
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[Session]:
-        """Read at one point of time; None where the server, a standalone, cannot."""
+        """Read at one point in time; None where the server, a standalone, cannot."""
         with translated(harmless=True):
             if not self.clustered:
                 yield None
@@ -230,12 +230,12 @@ class Connection:
         return clock_of(ticket), numbers
 
     async def can_transact(self) -> bool:
-        """Ask the server whether it has transactions."""
+        """Return whether the server has transactions."""
         return has_cluster_time(await self.client.admin.command("hello"))
 
 
 async def commit(session: AsyncClientSession) -> None:
-    """Commit; go on asking while nobody knows whether it happened, for a while.
+    """Commit; retries for a while as long as the outcome is unknown.
 
     Raises StoreUnknownError if it stays unknown.
     """

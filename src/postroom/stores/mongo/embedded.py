@@ -1,8 +1,8 @@
-"""Events that travel inside of the aggregate's own document.
+"""Events embedded in the aggregate's own document.
 
 MongoDB changes one document atomically, with or without transactions. An event that is pushed into
-a field of the document that it is about exists if and only if the change does (G1); the relay
-collects it from there.
+a field of its document exists if and only if the change does (G1); the relay collects it from
+there.
 """
 
 from __future__ import annotations
@@ -58,15 +58,15 @@ def field_of(prefix: str) -> str:
 
 
 class EmbeddedOutbox:
-    """Puts events into the documents that they are about.
+    """Embeds events in the documents that they are about.
 
     routes          event type → topic, for events that name none
-    default_topic   the topic of what no route matches
+    default_topic   the topic of events that no route matches
     prefix          of the outbox that the relay serves; the field is called `<prefix>events`
 
     The relay's store must know the collections: `MongoStore(url, embedded=["pages"])`, or
     `mongodb://…?embedded=pages`. The events of one document keep the order in which they were
-    pushed. An id that is in the outbox already counts as collected.
+    pushed. An id that is already in the outbox counts as collected.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class EmbeddedOutbox:
     def empty(self) -> Document:
         """A filter for documents whose events have all been collected.
 
-        Whoever deletes or replaces a document as a whole needs it, or loses what is in there:
+        Use it to delete or replace a whole document, which would otherwise lose its events:
         `delete_one({"_id": 1, **outbox.empty})`.
         """
         return {f"{self.field}.0": {"$exists": False}}
@@ -111,12 +111,12 @@ class EmbeddedOutbox:
 
 
 def element_of(row: Row) -> Document:
-    """Return what stands in the document for an event; what is empty is left out."""
+    """Return the element that represents an event in the document, without empty fields."""
     return {name: value for name, value in row._asdict().items() if value is not None}
 
 
 def row_of(element: Any) -> Row | None:
-    """Return an event as it stands in a document; None if it is none that `push` has made."""
+    """Return an event from an element of a document; None if `push` did not create it."""
     if not isinstance(element, dict) or not set(element) <= {*_KINDS, "ct", "n"}:
         return None
     place = (element.get("ct"), element.get("n"))

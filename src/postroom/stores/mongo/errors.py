@@ -1,4 +1,4 @@
-"""What an error of pymongo means for the caller: nothing happened, nobody knows, or a refusal."""
+"""Translates pymongo's errors to those of the port: retryable, unknown, or refused."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ DUPLICATE = 11000
 _FAIL_OVER = frozenset(
     {6, 7, 43, 89, 91, 133, 134, 175, 189, 237, 262, 9001, 10058, 10107, 11600, 11602, 13435, 13436}
 )
-"""The server goes down, steps down or comes up, or the cursor went with it."""
+"""The server shuts down, steps down or starts, or the cursor was lost with it."""
 
 UNFIT: tuple[type[Exception], ...] = (BSONError, UnicodeError, OverflowError)
-"""What the driver raises of its own, before or after the server: data that is no BSON, or too big.
+"""Errors raised by the driver itself: data that is not valid BSON, or too large.
 
 `DocumentTooLarge` is one of them; no PyMongoError is.
 """
 
 
 _REFUSED = frozenset({2, 14, 34, 121, 10334, 11000, 17280, 17419, 17420})
-"""Wrong types, the collection's validator, documents that are too large, keys that are there."""
+"""Wrong types, the collection's validator, documents that are too large, duplicate keys."""
 
 
 def is_transient(error: PyMongoError) -> bool:
-    """Say whether a transaction that met this error has changed nothing, and may be repeated."""
+    """Return whether a transaction that met this error has changed nothing, and may be repeated."""
     if error.has_error_label(TRANSIENT) or isinstance(error, ConnectionFailure):
         return True
-    # During an election no server may be known that has sessions: pymongo then says that there
-    # are none at all.
+    # During an election no server with sessions may be known: pymongo then reports that sessions
+    # are not supported.
     if isinstance(error, ConfigurationError):
         return "Sessions are not supported" in str(error)
     return isinstance(error, OperationFailure) and error.code in {WRITE_CONFLICT, *_FAIL_OVER}
 
 
 def translate(error: PyMongoError, *, harmless: bool) -> StoreError:
-    """Return the error of the port. Harmless: whatever was asked, nothing has been changed."""
+    """Return the error of the port. Harmless: nothing has been changed in any case."""
     said = f"MongoDB: {_words(error)}"
     if isinstance(error, InvalidOperation) and "after close" in str(error):
         return StoreError("the store is closed; call `await store.open()` first")
@@ -73,7 +73,7 @@ def translate(error: PyMongoError, *, harmless: bool) -> StoreError:
 
 
 def _refuses_values(error: PyMongoError) -> bool:
-    """Say whether the server, or the driver, will not store these values."""
+    """Return whether the server, or the driver, refuses to store these values."""
     if isinstance(error, BulkWriteError):
         codes = {one.get("code") for one in error.details.get("writeErrors", ())}
         return bool(codes & _REFUSED)
@@ -97,12 +97,12 @@ def unfit(error: Exception) -> StoreError:
 
 
 def _was_refused(error: PyMongoError) -> bool:
-    """Say whether a single write was turned down before it did anything."""
+    """Return whether a single write was refused before it had any effect."""
     refused = isinstance(error, OperationFailure) and error.code == WRITE_CONFLICT
     return refused or isinstance(error, ConfigurationError)
 
 
 def _words(error: PyMongoError) -> str:
-    """Return what an error says, without the description of the whole topology behind it."""
+    """Return an error's message, without the description of the whole topology."""
     text = str(error).partition(", full error:")[0].partition(", Timeout:")[0]
     return f"{type(error).__name__}: {text}"

@@ -1,4 +1,4 @@
-"""Transactions lent to handlers (H2, H3), and what stands for them where there are none."""
+"""Transactions for handlers (H2, H3), and deferred writes where there are no transactions."""
 
 from __future__ import annotations
 
@@ -63,16 +63,16 @@ async def _abort(db: Connection, session: AsyncClientSession, *, cancelled: bool
     if session.in_transaction:
         await session.abort_transaction()
     if cancelled:
-        # A statement may be on its way to the server still, and would open the transaction anew.
+        # A statement may still be in flight, and would reopen the transaction.
         await asyncio.sleep(_ON_ITS_WAY_SECONDS)
         await db.end_sessions([session.session_id["id"]])
 
 
 class DeferredWrites:
-    """A handler's work where there are no transactions: effects at least once.
+    """The work of a handler without transactions: effects at least once.
 
-    What the handler adds, and that it has accepted the event, is kept back until it has ended well:
-    a crash before that runs it again. Its own writes stand at once: they must bear a repeat (S2.5).
+    Events that the handler adds, and its inbox document, are deferred until it has succeeded: after
+    a crash before that it runs again. Its own writes take effect at once and must be idempotent.
     """
 
     def __init__(self, db: Connection) -> None:
@@ -120,13 +120,13 @@ class DeferredWrites:
         return True
 
     async def standing(self, proofs: Sequence[Proof]) -> Standing:  # noqa: ARG002
-        return Standing.HELD  # the handler cannot end what is kept back here
+        return Standing.HELD  # the handler cannot end the deferred writes
 
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
         return False
 
     async def finish(self) -> None:
-        """Write what was kept back: the events first, so that none is lost."""
+        """Write the deferred documents: the events first, so that none is lost."""
         if self._rows:
             await self._writes.insert(self._rows)
         for acceptance in self._acceptances:
@@ -134,14 +134,14 @@ class DeferredWrites:
 
 
 class SyncHandlerTransactions:
-    """The same for handlers in threads, on a client of their own that is opened when needed."""
+    """The same for handlers in threads, on a separate client that is opened on demand."""
 
     def __init__(self, target: str, options: dict[str, Any], database: str) -> None:
         self._target = target
         self._options = options
         self._database = database
         self._client: MongoClient[Document] | None = None
-        self._opening = Lock()  # handlers begin in several threads at a time
+        self._opening = Lock()  # handlers start in several threads at a time
 
     @contextmanager
     def transaction(self) -> Iterator[ClientSession]:

@@ -1,7 +1,7 @@
 """Leases and members (rules L1 to L5).
 
-A change of several lanes is one command, but not one transaction: each lane stands for itself. A
-lane that a settle has in its transaction is waited for, since the lane may be taken only after it.
+A change of several lanes is one command, but not one transaction: each lane is independent. A lane
+that is part of a settle's transaction is waited for, since it may be taken only after it.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ _PATIENCE_MS = 1_500
 _SHORTEST_MS = 100
 _AT_ONCE = 16
 _UUID = 16  # bytes
-_SLACK_MS = 10_000  # $$NOW is when a command began: a lease may have been given since
+_SLACK_MS = 10_000  # $$NOW is when a command began: a lease may have been granted since
 _LONGEST_MS = Int64(4_000_000_000_000)
 _LAST_TOKEN = Int64(2**62)
 FREE: Document = {"owner": None, "until": DatetimeMS(0)}
 
 
 def _whole_number(field: str) -> Document:
-    """Return an expression for a field; 0 if something else was put into it."""
+    """Return an expression for a field; 0 if it was edited to another type."""
     return {"$cond": [{"$in": [{"$type": field}, ["int", "long"]]}, field, Int64(0)]}
 
 
 def _ahead_by(lengths: int) -> Document:
-    """Say whether an end lies further ahead than so many lengths of its lease."""
+    """Return whether an end is further ahead than this many lengths of its lease."""
     length = {"$max": [0, {"$min": [_whole_number("$length"), _LONGEST_MS]}]}
     far = {"$multiply": [lengths, length]}
     return {"$gt": ["$until", {"$add": ["$$NOW", far, _SLACK_MS]}]}
 
 
-# What is written with every change of a lease: one that was edited by hand would be refused by the
-# validator, and with it the change of all the other lanes.
+# Written with every change of a lease: the validator would refuse one that was edited by hand, and
+# with it the change of all the other lanes.
 _SOUND: Document = {
     "stream": "$_id.stream",
     "lane": {"$toInt": "$_id.lane"},
@@ -61,7 +61,7 @@ _SOUND: Document = {
 }
 
 
-# An end that lies further ahead was written before the server's clock was set back.
+# An end that is further ahead was written before the server's clock was set back.
 _LIVE: Document = {"$and": [{"$gt": ["$until", "$$NOW"]}, {"$not": [_ahead_by(2)]}]}
 
 
@@ -81,7 +81,7 @@ async def heartbeat(
             "length": _length(lease_seconds),
         }
         locked = await _renew(db, stream, member.owner, held, lease_seconds) if held else set()
-        # After the lanes, and not waited for: a locked member must not cost a relay its lanes.
+        # After the lanes, and without waiting: a locked member must not cost a relay its lanes.
         patience_ms = _patience_ms(lease_seconds)
         me = {"_id": {"stream": stream, "owner": member.owner}}
         showing = [{"q": me, "u": [{"$set": shown}], "upsert": True}]
@@ -91,7 +91,7 @@ async def heartbeat(
         if gone:
             forgetting = [{"q": {"_id": {"$in": gone}}, "limit": 0}]
             await _in_time(db, {"delete": db.member.name, "deletes": forgetting}, patience_ms)
-        if len(membership.leases) < LANES:  # somebody has deleted some: they are made anew
+        if len(membership.leases) < LANES:  # some were deleted: create them again
             db.streams.discard(stream)
             await _make_lanes(db, stream)
         ours = {
@@ -105,10 +105,10 @@ async def heartbeat(
 async def _renew(
     db: Connection, stream: str, owner: str, held: Mapping[int, int], lease_seconds: float
 ) -> set[int]:
-    """Renew what is held; returns the lanes that a transaction kept from it.
+    """Renew the held lanes; returns those that a transaction kept locked.
 
-    A lane that an open transaction has written is waited for, and the lanes behind it with it: if
-    that takes long, each lane is renewed by itself.
+    A lane that an open transaction has written is waited for, and so are the lanes behind it: if
+    that takes long, each lane is renewed separately.
     """
     patience_ms = _patience_ms(lease_seconds)
     end = {"until": _later(lease_seconds), "length": _length(lease_seconds)}
@@ -122,13 +122,13 @@ async def _renew(
 async def _change(
     db: Connection, which: Document, change: list[Document], patience_ms: int
 ) -> bool:
-    """Change lanes by one command; False if a transaction kept it waiting for so long."""
+    """Change lanes with one command; False if a transaction blocked it for this long."""
     changing = [{"q": which, "u": change, "multi": True}]
     return await _in_time(db, {"update": db.lease.name, "updates": changing}, patience_ms)
 
 
 async def _in_time(db: Connection, command: Document, patience_ms: int) -> bool:
-    """Run a command that writes; False if a transaction kept it waiting for so long."""
+    """Run a command that writes; False if a transaction blocked it for this long."""
     limits = {"maxTimeMS": patience_ms, "writeConcern": MAJORITY.document}
     try:
         await db.database.command({**command, **limits})
@@ -140,7 +140,7 @@ async def _in_time(db: Connection, command: Document, patience_ms: int) -> bool:
 
 
 def _patience_ms(lease_seconds: float) -> int:
-    """Return how long a beat waits for what a transaction has locked."""
+    """Return how long a heartbeat waits for documents that a transaction has locked."""
     return max(_SHORTEST_MS, milliseconds(abs(lease_seconds) / 30))
 
 
@@ -151,7 +151,7 @@ async def _one_by_one(
     change: list[Document],
     patience_ms: int,
 ) -> set[int]:
-    """Change each lane by a command of its own; returns those that a transaction kept from it."""
+    """Change each lane with its own command; returns those that a transaction kept locked."""
     at_once = asyncio.Semaphore(_AT_ONCE)
 
     async def one(lane: int, where: Document) -> int | None:
@@ -202,7 +202,7 @@ async def retake(
     except StoreRetryableError:
         if len(held) == 1:
             raise
-    taken: dict[int, int] = {}  # some lane is kept by a transaction: each by itself
+    taken: dict[int, int] = {}  # a transaction has locked some lane: each separately
     for lane, token in held.items():
         with suppress(StoreRetryableError):
             taken |= await retake(db, stream, owner, {lane: token}, lease_seconds, doubt_seconds)
@@ -212,7 +212,7 @@ async def retake(
 def _given(owner: str, lease_seconds: float) -> list[Document]:
     """Return a change that gives a lane a new token.
 
-    A command that changes many does not say which: each leaves a mark of its own.
+    A command that changes many documents does not return which: each gets a unique mark.
     """
     fields = {
         **_SOUND,
@@ -232,7 +232,7 @@ async def _marked(
     give: list[Document],
     session: Session = None,
 ) -> dict[int, int]:
-    """Return the lanes that this very change has given, and their tokens."""
+    """Return the lanes that this change took, and their tokens."""
     ids = [lane_id(stream, lane) for lane in lanes]
     mine = {"_id": {"$in": ids}, "taken": give[0]["$set"]["taken"]}
     found = db.lease.find(mine, {"lane": 1, "token": 1}, session=session)
@@ -240,9 +240,9 @@ async def _marked(
 
 
 async def _end_sessions_of_the_dead(db: Connection, stream: str) -> None:
-    """End what relays have left open that died in the middle of a settle.
+    """End the open transactions of relays that died in the middle of a settle.
 
-    MongoDB would keep such a transaction, and the lanes in it, for a minute.
+    MongoDB would keep such a transaction, and its lanes, for a minute.
     """
     dead = db.member.find({"stream": stream, "$expr": {"$not": [_LIVE]}})
     listed = [member.get("sessions") async for member in dead]
@@ -283,8 +283,8 @@ async def fence(
 ) -> set[int]:
     """Return the lanes that are still held with these tokens.
 
-    In a transaction its first write: until the commit nobody else can take one of them (L2).
-    Without transactions it only looks.
+    In a transaction this is the first write: until the commit no other relay can take them (L2).
+    Without transactions it only reads.
     """
     if not held:
         return set()
@@ -299,14 +299,14 @@ async def fence(
 
 
 async def depose(db: Connection, session: Session, lanes: Sequence[Document]) -> None:
-    """Take lanes from whoever has them: nothing in flight on them counts any more (L7)."""
+    """Take lanes from their owners: nothing in flight on them counts any more (L7)."""
     await db.lease.update_many(
         {"_id": {"$in": list(lanes)}}, {"$set": FREE, "$inc": {"token": Int64(1)}}, session=session
     )
 
 
 async def tell_replayed(db: Connection, session: Session, lanes: Sequence[Document]) -> None:
-    """Note in leases that an event was replayed: a settle in doubt about it is not repeated."""
+    """Record in leases that an event was replayed: a settle in doubt about it is not repeated."""
     await db.lease.update_many(
         {"_id": {"$in": list(lanes)}}, {"$currentDate": {"replayed_at": True}}, session=session
     )
@@ -322,7 +322,7 @@ def _tokens(stream: str, held: Mapping[int, int]) -> Document:
 
 
 def _lanes_of(stream: str) -> Document:
-    """Return a filter for the leases of a stream: by their ids, which nobody can edit."""
+    """Return a filter for the leases of a stream: by their ids, which cannot be edited."""
     return {"_id": {"$in": [lane_id(stream, lane) for lane in range(LANES)]}}
 
 
@@ -335,7 +335,7 @@ def _length(seconds: float) -> Int64:
 
 
 async def _make_lanes(db: Connection, stream: str) -> None:
-    """Make the 64 lanes of a stream, once."""
+    """Create the 64 lanes of a stream, once."""
     if stream in db.streams:
         return
     none = Int64(0)
@@ -348,14 +348,14 @@ async def _make_lanes(db: Connection, stream: str) -> None:
     ]
     try:
         await db.lease.bulk_write(lanes, ordered=False)
-    except BulkWriteError as error:  # another relay makes them at this very moment
+    except BulkWriteError as error:  # another relay creates them at this moment
         if any(one["code"] != DUPLICATE for one in error.details["writeErrors"]):
             raise
     db.streams.add(stream)
 
 
 async def _look(db: Connection, stream: str, long_ago: Any) -> tuple[Membership, list[Document]]:
-    """Return what is there, and the members that nobody needs to remember."""
+    """Return the membership, and the members to delete."""
     of_members = [
         {"$match": {"stream": stream}},
         {

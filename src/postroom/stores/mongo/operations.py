@@ -1,4 +1,4 @@
-"""What people ask and order: look, count, replay, bury, skip (rules L7 and B6)."""
+"""Operator commands: list, count, replay, bury, skip (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from postroom.transactions.mongo.documents import (
 
 _TRIES = 50  # a busy relay writes the same leases all the time
 _OPEN = ("ready", "waiting", "parked")
-_OLDEST = 200  # ready events among which the longest waiting one is looked for
+_OLDEST = 200  # ready events that are searched for the oldest one
 _AGAIN: Document = {
     "status": "pending",
     "stage": "ready",
@@ -47,7 +47,7 @@ _AGAIN: Document = {
 }
 
 
-# -- looking ---------------------------------------------------------------------------------------
+# -- queries ---------------------------------------------------------------------------------------
 async def get(db: Connection, event_id: str) -> Record | None:
     with translated(harmless=True):
         found = await db.outbox.find_one({"_id": event_id})
@@ -76,7 +76,7 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
     }
     where: Document = {name: value for name, value in names.items() if value is not None}
     if wanted.state != State.DEAD:
-        where["size"] = {"$gte": 0}  # all: only who says so is served by the index `place`
+        where["size"] = {"$gte": 0}  # all: required to use the index `place`
     if wanted.state is not None:
         where["status"] = str(wanted.state)
         where |= await _where_to_look(db, wanted)
@@ -95,11 +95,12 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
 
 
 def _date(microseconds: int) -> DatetimeMS:
-    return DatetimeMS(-(-microseconds // 1000))  # times have milliseconds only: from the next on
+    # times have milliseconds only: from the next one on
+    return DatetimeMS(-(-microseconds // 1000))
 
 
 async def _where_to_look(db: Connection, wanted: Filter) -> Document:
-    """Return what lets the index `work` serve: no walk over the done events for others."""
+    """Return a filter that lets the index `work` be used: no scan of the done events."""
     if wanted.state == State.DONE:
         return {"stage": "over"}
     if wanted.state != State.DEAD:
@@ -115,7 +116,8 @@ async def stats(db: Connection, stream: str | None) -> Stats:
     lags, named = [0.0], {"$in": of}
     with translated(harmless=True):  # only these can lag
         ready = of if stream is not None else await db.outbox.distinct("stream", {"stage": "ready"})
-    busy = {name for name in ready if isinstance(name, str)}  # people may have put in anything
+    # edited documents may contain anything
+    busy = {name for name in ready if isinstance(name, str)}
     async with db.snapshot() as session:
         over = {"stage": "over", "stream": named}
         settled = await db.outbox.count_documents(over, session=session)
@@ -141,7 +143,7 @@ async def stats(db: Connection, stream: str | None) -> Stats:
 
 
 async def _lag(db: Connection, session: Session, stream: str) -> float:
-    """Return the age of the longest waiting of the oldest ready events."""
+    """Return the age of the oldest among the first ready events."""
     ready = {"stage": "ready", "stream": stream, "awaits": NEVER}
     lanes = await lanes_with(db, ready, session)
     since = {"$max": [_as_date("created_at"), _as_date("next_attempt_at")]}
@@ -160,12 +162,12 @@ async def _lag(db: Connection, session: Session, stream: str) -> float:
 
 
 def _as_date(field: str) -> Document:
-    """Return an expression for a date; null if the field, edited by a person, holds none."""
+    """Return an expression for a date; null if the field was edited to another type."""
     return {"$cond": [{"$eq": [{"$type": f"${field}"}, "date"]}, f"${field}", None]}
 
 
 async def streams(db: Connection) -> list[str]:
-    """Return the streams with leases or events. What is done has been leased."""
+    """Return the streams with leases or events. Done events have been leased."""
     with translated(harmless=True):
         found = await db.lease.distinct("stream")
         for stage in (*_OPEN, "over"):
@@ -174,17 +176,17 @@ async def streams(db: Connection) -> list[str]:
 
 
 def _name(stream: Any) -> str:
-    """Return the name of a stream; what stands in its place, if it is none."""
+    """Return the name of a stream; a placeholder if it is not text."""
     if isinstance(stream, str) and is_encodable(stream):
         return stream
     return repr(stream).encode(errors="backslashreplace").decode()
 
 
-# -- ordering --------------------------------------------------------------------------------------
+# -- commands --------------------------------------------------------------------------------------
 async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     async def work(session: Session) -> int:
         chosen = await _choose(db, session, ids, over=True)
-        if new_id:  # a copy of what cannot be read would be sent with placeholders in it
+        if new_id:  # a copy of an unreadable event would be sent with placeholders in it
             chosen = [event for event in chosen if FLAW not in event]
         ct, numbers = await db.places(len(chosen))
         changes: list[Any] = []
@@ -270,8 +272,8 @@ async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) ->
 async def _choose(
     db: Connection, session: Session, ids: Sequence[str], *, over: bool
 ) -> list[Document]:
-    """Return the named events: unfinished ones, whose lanes are taken from their owners, or what is
-    over, whose lanes are told.
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or
+    finished ones, whose owners are notified.
     """
     stage: Any = "over" if over else {"$ne": "over"}
     cursor = db.outbox.find({"_id": {"$in": list(ids)}, "stage": stage}, session=session)
@@ -293,7 +295,7 @@ def _copy(event: Document, event_id: str, place: Document) -> UpdateOne:
 
 
 def _marker(event: Document, marker_id: str, reason: str) -> UpdateOne:
-    """Return the write of what stands in the place of a skipped event."""
+    """Return the write of the marker that replaces a skipped event."""
     payload = encode_json({"skipped": event["_id"], "reason": reason}).decode()
     fresh = {
         **event,
@@ -329,7 +331,7 @@ async def _count_up(db: Connection, session: Session, event: Document) -> Int64:
 
 
 async def _marker_id(db: Connection, session: Session, event: Document) -> str:
-    """`skip:` and the event's id, with its number too where that is taken or too long to tell."""
+    """`skip:` and the event's id, plus its number if that is taken or too long."""
     for name in (f"skip:{event['_id']}", f"skip:{event['kseq']}:{event['_id']}"):
         if len(name.encode()) <= MAX_ID_BYTES and not await _is_taken(db, session, name):
             return name

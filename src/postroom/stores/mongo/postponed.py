@@ -1,4 +1,4 @@
-"""Documents whose embedded events cannot be collected now: left out, and tried again later."""
+"""Documents whose embedded events cannot be collected now: skipped, and retried later."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class _Aside:
 
 
 class Postponed:
-    """The documents of the collections that are set aside, each with a growing pause.
+    """The documents that are set aside, each with a growing pause.
 
-    It is memory of one process: another one, or the next, finds out for itself.
+    Kept in memory: another process, or a restarted one, finds out again.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -51,11 +51,13 @@ class Postponed:
 
     @property
     def is_full(self) -> bool:
-        """So many at once are no odd documents: the collection, or the outbox, refuses them all."""
+        """This many at once are not bad documents: the collection, or the outbox, refuses
+        all of them.
+        """
         return len(self._documents) >= _MOST
 
     def put(self, collection: str, ident: Any, error: BaseException) -> None:
-        """Leave a document out for a while; tell people, unless they know."""
+        """Skip a document for a while; report it, unless it was reported before."""
         said = short_error(error)
         known = self._documents.get(name := _name(collection, ident))
         pauses = known.pauses if known else Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)
@@ -68,7 +70,7 @@ class Postponed:
                 self._complaints.append((about, said))
 
     def collected(self, collection: str, ident: Any) -> None:
-        """A document is well again."""
+        """A document can be collected again."""
         if self._documents and self._documents.pop(_name(collection, ident), None) is not None:
             _log.info("the embedded events of %s %s are collected again", collection, shown(ident))
 
@@ -78,19 +80,19 @@ class Postponed:
         return [aside.ident for (name, known), aside in there if name == collection and known]
 
     def due(self, collection: str) -> list[Any]:
-        """Return some `_id`s that are to be tried again now."""
+        """Return some `_id`s that are to be retried now."""
         now, there = self._clock(), self._documents.items()
         due = (aside.ident for (n, _), aside in there if n == collection and aside.until <= now)
         return list(islice(due, _AGAIN_AT_ONCE))
 
     def complaints(self) -> list[Complaint]:
-        """Return what people should know and have not been told: what it is about, and why."""
+        """Return new reports: what each is about, and why."""
         told, self._complaints = self._complaints, []
         return told
 
 
 def shown(ident: Any) -> str:
-    """Return an `_id` for people; somebody else has made it, and it may be long."""
+    """Return an `_id` for display; it is the application's, and may be long."""
     text = short_error(repr(ident))
     return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}…"
 

@@ -1,13 +1,14 @@
-"""Reading, staging and pruning (rules R and W7).
+"""Read, stage and prune (rules R and W7).
 
-The index `work` holds stage, stream, lane, what the event awaits, its place, its key and its size.
-For lanes that have events MongoDB merges them in the order of the places, and so looks at as many
+The index `work` holds stage, stream, lane, what the event awaits, its position, its key and its
+size. For lanes that have events MongoDB merges them in the order of positions, and so reads as many
 entries as it returns, whatever else is in the outbox and whoever owns the other lanes.
 
-Two things about MongoDB are behind the form of the questions. Entries that were deleted within its
-history window (five minutes) are still walked over. So, first, lanes without events are left out:
-for each of them the walk would go on to the next entry of any lane. And second, no other index can
-serve: where there is a choice MongoDB tries all, and if there is nothing to find, to the end.
+Two properties of MongoDB determine the form of the queries. Entries that were deleted within its
+history window (five minutes) are still walked over. First, lanes without events are therefore left
+out: for each of them the scan would go on to the next entry of any lane. Second, no other index may
+qualify: if there is a choice MongoDB tries all of them, and if there is nothing to find, to the
+end.
 """
 
 from __future__ import annotations
@@ -27,13 +28,13 @@ from postroom.stores.mongo.read_past_keys import COVERED, entries_beside, fetch,
 from postroom.stores.mongo.records import record_of, sound
 from postroom.transactions.mongo.documents import NEVER, Document, key_id, milliseconds, seq_of
 
-_CHUNK = 25  # documents that are taken from an answer together
+_CHUNK = 25  # documents taken from a reply together
 _FEW_BLOCKS = 100
 _ORDER = {"ct": 1, "n": 1}
 
 
 async def read(db: Connection, request: ReadRequest) -> list[Record]:
-    """Return what may be sent, in one snapshot; mostly in two round trips."""
+    """Return the events that may be sent, in one snapshot; usually in two round trips."""
     if not request.lanes:
         return []
     async with db.snapshot() as session:
@@ -49,7 +50,7 @@ async def read(db: Connection, request: ReadRequest) -> list[Record]:
             if harvest.room_left(outline.lanes):
                 await _gather_more(db, harvest, outline.lanes, session)
             chosen = harvest.choose()
-        if session is None:  # no snapshot: what is asked last counts (B2)
+        if session is None:  # no snapshot: what is read last counts (B2)
             chosen = await _without_gaps(db, harvest, chosen)
             outline = await _outline(db, request, session)
         barriers = await _barriers(db, request.stream, outline, chosen, session)
@@ -62,7 +63,7 @@ async def read(db: Connection, request: ReadRequest) -> list[Record]:
 
 @dataclass(slots=True)
 class _Outline:
-    """What a read looks at before it reads: lanes with events, leases, blocks."""
+    """The overview before a read: lanes with events, leases, blocks."""
 
     lanes: list[int] = field(default_factory=list)
     held: set[int] | None = None
@@ -126,11 +127,11 @@ class _Harvest:
     of_lane: Counter[int] = field(default_factory=Counter)
     seen: int = 0
     weight: int = 0
-    full: bool = False  # as many bytes as may be
+    full: bool = False  # the maximum number of bytes
     last: Any = None
 
     def put(self, document: Document) -> None:
-        """Take a document in, if its lane has not had its share and there is room."""
+        """Add a document, if its lane has not reached its share and there is room."""
         self.seen += 1
         self.last = document["ct"]
         lane, size = document["lane"], document["size"]
@@ -144,7 +145,7 @@ class _Harvest:
         self.found.append(document)
 
     def put_more(self, documents: Iterable[Document]) -> None:
-        """Take in what was looked for afterwards; some of it may be known."""
+        """Add documents of further queries; some of them may be known."""
         known = {seq_of(document) for document in self.found}
         for document in documents:
             if (place := seq_of(document)) not in known:
@@ -154,7 +155,7 @@ class _Harvest:
 
     @property
     def is_cut(self) -> bool:
-        """There may be more than was looked at."""
+        """There may be more than was read."""
         return not self.full and self.seen >= self.request.rows
 
     def unseen(self, lanes: Iterable[int]) -> list[int]:
@@ -163,14 +164,14 @@ class _Harvest:
 
     @property
     def is_thin(self) -> bool:
-        """One lane had so much more than its share that the batch is half empty."""
+        """One lane had much more than its share, so the batch is half empty."""
         return self.is_cut and len(self.found) < self.request.rows // 2
 
     def room_left(self, lanes: Iterable[int]) -> bool:
         return bool(self.is_thin or self.unseen(lanes))
 
     def choose(self) -> list[Document]:
-        """Return the first of each lane, then the oldest of the rest, in their order."""
+        """Return the first of each lane, then the oldest of the rest, in order."""
         request = self.request
         if len(self.found) <= request.rows:
             return self.found
@@ -199,8 +200,8 @@ async def _gather(
 ) -> None:
     """Read the oldest events of these lanes.
 
-    The server sends as many at once as will probably fit, by what the last read has found: large
-    events that are over the limit of bytes would be fetched for nothing.
+    The server sends as many at once as will probably fit, judging by the last read: large events
+    beyond the byte limit would be fetched in vain.
     """
     request = harvest.request
     events = _ready(request.stream, lanes)
@@ -238,13 +239,14 @@ async def _gather_beside(
 async def _gather_more(
     db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
 ) -> None:
-    """Read the heads of lanes that came too short, and more of those with room left."""
+    """Read the heads of lanes below their share, and more of those with room left."""
     request = harvest.request
     parts = [_oldest(_ready(request.stream, [lane]), 1) for lane in harvest.unseen(lanes)]
     if harvest.is_thin and session is not None:
         with_room = [lane for lane in lanes if harvest.of_lane[lane] < request.per_lane]
         more = _ready(request.stream, with_room)
-        more["ct"] = {"$gte": harvest.last}  # within one snapshot: below it all has been seen
+        # within one snapshot: everything below it has been seen
+        more["ct"] = {"$gte": harvest.last}
         parts.append(_oldest(more, request.rows))
     if parts:
         harvest.put_more(map(sound, await _union(db, parts, session, request.rows)))
@@ -265,15 +267,16 @@ async def _union(
 async def _without_gaps(
     db: Connection, harvest: _Harvest, chosen: Sequence[Document]
 ) -> list[Document]:
-    """Leave out events before which another of their key stands that the walk has not met.
+    """Leave out events behind another of their key that the scan has not met.
 
-    A walk without a snapshot may pass by a place, and only then is an event written there, and
-    another further on, which is met. The second walk starts after both: it meets the first one.
+    A scan without a snapshot may pass a position where an event is written only afterwards, and
+    then meet another one further on. The second scan starts after both writes: it meets the first
+    one.
     """
     request, known = harvest.request, {seq_of(document) for document in chosen}
     lanes = {document["lane"] for document in chosen}
     if len(known) == len(lanes):
-        return list(chosen)  # nothing but heads of lanes, which no walk can have passed by
+        return list(chosen)  # only heads of lanes, which no scan can have passed
     events = _ready(request.stream, lanes)
     if request.exclude:
         events["key_hash"] = {"$nin": sorted(request.exclude)}
@@ -307,7 +310,7 @@ async def _barriers(
     chosen: Sequence[Document],
     session: Session,
 ) -> dict[bytes, int]:
-    """Return the barriers of the keys that were chosen."""
+    """Return the barriers of the selected keys."""
     if len(outline.blocks) <= _FEW_BLOCKS:
         return {block["key_hash"]: seq_of(block) for block in outline.blocks}
     keys = {document["key_hash"] for document in chosen}
@@ -318,13 +321,13 @@ async def _barriers(
 
 # -- staging and pruning ---------------------------------------------------------------------------
 async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-    """Move what is due; one question, and more only if there is something to move."""
+    """Move due events; one query, and more only if there are some."""
     with translated(harmless=False):
         outlook = await _look(db, stream, lanes)
         moved = 0
         if outlook.due_lanes:
             found: list[Any] = []
-            each = -(-limit // len(outlook.due_lanes))  # one lane holds up no other
+            each = -(-limit // len(outlook.due_lanes))  # a lane holds up no other
             for lane in outlook.due_lanes:
                 due = {**_waiting(stream, [lane]), "awaits": {"$lte": outlook.now}}
                 cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **_ORDER}).limit(each)
@@ -356,7 +359,9 @@ class _Outlook:
 
 
 def _waiting(stream: str, lanes: Iterable[int]) -> Document:
-    """Return a filter for what waits for a time; what awaits something else holds up nobody."""
+    """Return a filter for events that wait for a time; those that await something else do
+    not count.
+    """
     lane = {"$in": sorted(lanes)}
     return {"stage": "waiting", "stream": stream, "lane": lane, "awaits": {"$type": "date"}}
 
@@ -396,7 +401,7 @@ async def lanes_with(db: Connection, where: Document, session: Session = None) -
 async def prune(
     db: Connection, streams: Sequence[str], older_than_seconds: float, limit: int
 ) -> int:
-    """Delete old done events; a look, if there are none."""
+    """Delete old done events; a single query if there are none."""
     removed = 0
     with translated(harmless=False):
         for stream in streams:
@@ -410,7 +415,7 @@ async def prune(
 
 
 async def _old(db: Connection, stream: str, seconds: float, limit: int) -> list[str]:
-    """Return the ids of the oldest done events, by the clock of the server."""
+    """Return the ids of the oldest done events, by the server's clock."""
     done: Document = {
         "stage": "over",
         "stream": stream,

@@ -1,12 +1,12 @@
-"""Reading beside keys that are in flight, however many of their events wait (R3, P1).
+"""Reads past keys that are in flight, however many of their events wait (R3, P1).
 
-The events of a busy key stay ready, and stand in the way of a walk: 200,000 behind a key in flight
-would be looked at by every read. So a read with keys to leave out looks at a bounded number of
-entries, in the index alone, and fetches only what it has chosen.
+The events of a busy key stay ready, and are in the way of a scan: every read would look at 200,000
+entries behind a key in flight. A read with keys to leave out therefore looks at a bounded number of
+entries, in the index alone, and fetches only the selected ones.
 
-A lane in which one busy key fills all that was looked at is *deep*. It is read to a small depth, so
-that it does not hold up the others, and to its end once in a while: what waits there behind the
-busy key waits for that.
+A lane in which one busy key fills all entries that were read is *deep*. It is read to a small
+depth, so that it does not hold up the others, and to its end occasionally: events behind the busy
+key wait for that.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from postroom.transactions.mongo.documents import Document, seq_of
 
 _ORDER = {"ct": 1, "n": 1}
 COVERED = {"_id": 0, "lane": 1, "ct": 1, "n": 1, "key_hash": 1, "size": 1}
-_LEAST = 500  # entries that are looked at in any case
+_LEAST = 500  # entries that are always read
 _SHALLOW = 200  # entries of a deep lane
 _TURNS = 3
-_PART = 20  # one part in so many of the time may go into looking to the end of deep lanes
+_PART = 20  # at most one part in this many of the time is spent on reading deep lanes to their end
 _SHORTEST = 1.0
 
 
 @dataclass(slots=True)
 class Depths:
-    """The deep lanes of a stream, as the reads of this process have found them."""
+    """The deep lanes of a stream, as found by the reads of this process."""
 
     busy: dict[int, bytes] = field(default_factory=dict)  # lane → the key that fills it
     rest_until: float = 0.0  # look no deeper before
 
     def still(self, exclude: Collection[bytes]) -> set[int]:
-        """Return the lanes that are deep as long as these keys are busy."""
+        """Return the lanes that are deep while these keys are busy."""
         if self.busy:
             self.busy = {lane: key for lane, key in self.busy.items() if key in exclude}
         return set(self.busy)
@@ -47,10 +47,10 @@ class Depths:
 async def entries_beside(
     db: Connection, ready: Document, exclude: Collection[bytes], rows: int, session: Session
 ) -> tuple[list[Document], Any]:
-    """Return the first entries without these keys, in order, and the time of the last that was
-    looked at, if there may be more.
+    """Return the first entries without these keys, in order, and the time of the last one read, if
+    there may be more.
 
-    An entry says where an event stands, and its size. `ready` is the question of a read.
+    An entry holds an event's position and size. `ready` is the filter of a read.
     """
     lanes, busy = set(ready["lane"]["$in"]), frozenset(exclude)
     depths = db.depths.setdefault(ready["stream"], Depths())
@@ -102,7 +102,7 @@ async def _look_into(
     rows: int,
     session: Session,
 ) -> list[Document]:
-    """Read deep lanes: their first entries, and once in a while to their end."""
+    """Read deep lanes: their first entries, and occasionally to their end."""
     kept: list[Document] = []
     for lane in deep:
         found = await _walk(db, ready, [lane], _SHALLOW, session)
@@ -150,7 +150,7 @@ async def fetch(
         "stage": "ready",
         "ct": {"$in": list({entry["ct"]: None for entry in entries})},
         "n": {"$in": list({entry["n"]: None for entry in entries})},
-        "size": {"$gte": 0},  # only who says so is served by the index `place`
+        "size": {"$gte": 0},  # required to use the index `place`
     }
     cursor = db.outbox.find(places, session=session).hint("place").batch_size(len(entries) + 1)
     found = [sound(document) for document in await cursor.to_list()]

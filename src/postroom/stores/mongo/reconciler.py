@@ -1,9 +1,9 @@
-"""The reconciler: it finds canonical documents whose event was lost, and adds it.
+"""The reconciler finds canonical documents whose event was lost, and adds it.
 
-Without transactions a writer saves the document first and adds the event second. Whoever dies in
-between leaves a document that nobody is told of. A reconciler walks over the documents, now and
-then, and adds what is missing, under an id that is derived from the document: however often it
-runs, and whether the writer comes back or not, there is one event.
+Without transactions a writer saves the document first and adds the event second. A crash in between
+leaves a document without an event. A reconciler walks over the documents periodically and adds the
+missing events, under an id that is derived from the document: however often it runs, and whether
+the writer comes back or not, there is one event.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Report:
-    """What a run has found.
+    """The result of a run.
 
-    looked      documents that it has looked at
+    looked      documents examined
     present     of these: their event is in the outbox
-    repaired    ids of the events that were missing and were added
-    failed      (`_id` of a document, error): no event could be made of it
-    finished    the walk has come to the end; the next run begins again
+    repaired    ids of the missing events that were added
+    failed      (`_id` of a document, error): its event could not be created
+    finished    the walk has reached the end; the next run starts again
     """
 
     looked: int = 0
@@ -64,21 +64,21 @@ Progress = Callable[[Report], None]
 
 
 class Reconciler(Service):
-    """Repairs what writers without transactions have left half done (S2.6).
+    """Adds the events that writers without transactions failed to add.
 
     store               a MongoStore, or its URL
-    collection          where the canonical documents are, in the database of the outbox
-    event               a document → the event that it must have, or None. Its id must be derived
+    collection          the collection of canonical documents, in the database of the outbox
+    event               a document → its event, or None. The event's id must be derived
                         from the document (`page_id:revision`); the writer uses the same
-    served              how it is known that a document needs none: Marked, HasResult, FoundBy or
+    served              how to recognize a document that needs none: Marked, HasResult, FoundBy or
                         Recent
-    query               which documents are canonical; all, if left out
-    name                under which the place is remembered where a run has stopped
+    query               which documents are canonical; all by default
+    name                under which the position of the last run is stored
     changed_at          a date field: documents changed within `grace_seconds` are left to their
-                        writer, who may be about to add the event
-    limit               so many documents a run; the next one goes on from there
-    every_seconds       the pause between two walks, when it runs by itself: `async with reconciler`
-    keep_done_seconds   what the relay keeps done events for; a window must be shorter
+                        writer, which may be about to add the event
+    limit               maximum number of documents per run; the next one continues there
+    every_seconds       the pause between two walks in the background: `async with reconciler`
+    keep_done_seconds   the relay's setting for done events; a window must be shorter
     """
 
     def __init__(
@@ -141,10 +141,10 @@ class Reconciler(Service):
 
     # -- running ------------------------------------------------------------------------------
     async def run_once(self, progress: Progress | None = None) -> Report:
-        """Look at up to `limit` documents from where the last run has stopped; returns a report.
+        """Examine up to `limit` documents from where the last run has stopped; returns a report.
 
-        `progress` is called with it after each page. A run that is cut off anywhere can be
-        repeated: it adds nothing twice. Raises StoreError if the database is away.
+        `progress` is called with it after each page. An interrupted run can be repeated: it adds
+        nothing twice. Raises StoreError if the database is unreachable.
         """
         await self._open()
         db = self.store.connection
@@ -162,7 +162,7 @@ class Reconciler(Service):
         return report
 
     async def loop(self) -> None:
-        """Walk over the documents now and then; only a ConfigError ends it.
+        """Walk over the documents periodically; only a ConfigError ends it.
 
         Any other error costs one run: it is logged when it changes, and the pause grows.
         """
@@ -172,7 +172,7 @@ class Reconciler(Service):
                 report = await self.run_once()
             except ConfigError:
                 raise
-            except Exception as error:  # of the user's functions, too
+            except Exception as error:  # also of the user's functions
                 if (said := short_error(error)) != told:
                     _log.warning("reconciler %s: %s; it retries", self.name, said)
                 told, pause = said, self._longer(pause)
@@ -194,7 +194,7 @@ class Reconciler(Service):
         return min(2 * max(pause, first / 2), max(self.every_seconds, _LONGEST))
 
     async def _open(self) -> None:
-        """Open the store, which relays of this process may use as well."""
+        """Open the store, which relays of this process may share."""
         if self._uses_store:
             await self.store.open()
         else:
@@ -202,7 +202,7 @@ class Reconciler(Service):
             await open_shared(self.store)
 
     async def close(self) -> None:
-        """Stop, and let go of the database, unless others use the store; twice is safe."""
+        """Stop, and close the store, unless it is shared; idempotent."""
         await self.stop()
         if self._uses_store:
             self._uses_store = False
@@ -251,7 +251,9 @@ class Reconciler(Service):
                 yield page
 
     def _stands_still(self, page: Sequence[Document]) -> bool:
-        """Say whether a whole run has met only documents of one time: it must go on past them."""
+        """Return whether a whole run has met only documents of one time: it must go on
+        past them.
+        """
         order = self._served.order
         if order is None or self._after is None:
             return False
@@ -263,7 +265,7 @@ class Reconciler(Service):
         await meta.update_one({"_id": self._ident}, {"$set": {"at": at}}, upsert=True)
 
     async def _repair_page(self, db: Connection, page: list[Document], report: Report) -> None:
-        """Add what is missing; what the database refuses is looked for document by document."""
+        """Add missing events; if the database refuses, document by document."""
         try:
             with translated(harmless=False):
                 await self._repair(db, page, report)
@@ -283,10 +285,10 @@ class Reconciler(Service):
         _log.warning("reconciler %s: %s: %s", self.name, ident, short_error(error))
 
     async def _repair(self, db: Connection, page: Sequence[Document], report: Report) -> None:
-        """Add what is missing.
+        """Add missing events.
 
-        The outbox is asked before the results: an event that is done and gone by the time of the
-        first question has its result by the time of the second.
+        The outbox is queried before the results: an event that is done and pruned by the first
+        query has its result by the second.
         """
         due = self._due(page, report)
         ids = {"_id": {"$in": [one.event.id for one in due]}}
@@ -317,7 +319,7 @@ class Reconciler(Service):
                     due.append(Due(document, event))
             except ConfigError:
                 raise
-            except Exception as error:  # one document that is odd must not stop the others
+            except Exception as error:  # one bad document must not stop the others
                 self._failed(document, error, report)
         return due
 

@@ -1,4 +1,4 @@
-"""How a reconciler knows that a document is served, and needs no event any more.
+"""How a reconciler recognizes documents that are served and need no event.
 
 "It has no event" is not enough: done events are pruned, and all of history would be sent again.
 """
@@ -21,14 +21,14 @@ from postroom.transactions.mongo.documents import Document, milliseconds
 
 
 class Due(NamedTuple):
-    """A canonical document and the event that it must have."""
+    """A canonical document and its event."""
 
     document: Document
     event: Event
 
 
 class Served(Protocol):
-    """The third thing that a Reconciler is given."""
+    """The `served` rule of a Reconciler."""
 
     order: str | None  # walk the documents by this field; None: by their `_id`
 
@@ -36,7 +36,7 @@ class Served(Protocol):
         """Raise ConfigError if it cannot work with events that are pruned after this time."""
 
     def query(self) -> Document:
-        """Return what must be true of a document, beside the user's own query."""
+        """Return a filter for documents, in addition to the user's own query."""
 
     async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:
         """Return those that need an event; none of them has one in the outbox."""
@@ -63,7 +63,7 @@ class Marked:
         return {}
 
     async def unserved(self, db: Connection, collection: str, due: Sequence[Due]) -> list[Due]:
-        """Look at the marks again: those that have changed by now are somebody's work."""
+        """Read the marks again: a mark that has changed was written by another process."""
         due = [one for one in due if self._mark(one) != one.event.id]
         if not due:
             return []
@@ -91,7 +91,7 @@ class Marked:
 class HasResult:
     """Served: a collection of the same database has a document with the event's id in a field.
 
-    It is what a handler leaves behind that writes by the natural key, as `upsert` does.
+    A handler that writes by the natural key, as `upsert` does, leaves such a document.
     """
 
     order = None
@@ -135,10 +135,10 @@ class FoundBy:
 
 
 class Recent:
-    """Only documents count whose time, a date in this field, lies within a window.
+    """Only documents whose date, in this field, is within a window are examined.
 
-    The window must be shorter than done events are kept: then "it has no event" is the truth.
-    Documents without a date in the field are never looked at. The field wants an index.
+    The window must be shorter than done events are kept: only then "it has no event" is reliable.
+    Documents without a date in the field are never examined. The field should have an index.
     """
 
     def __init__(self, field: str, within: Seconds) -> None:
@@ -170,10 +170,10 @@ class Recent:
 
 
 def plain(db: Connection) -> AsyncDatabase[Document]:
-    """Return the database as the user's functions expect it: with the options of the URL, and
-    dates aware, in UTC.
+    """Return the database for the user's functions: with the options of the URL, and aware dates in
+    UTC.
 
-    Whatever is compared with a document that was read so must be asked for so, too.
+    Values that are compared with a document read this way must be read this way, too.
     """
     codec = db.client.codec_options.with_options(
         tz_aware=True, datetime_conversion=DatetimeConversion.DATETIME_AUTO
@@ -182,7 +182,7 @@ def plain(db: Connection) -> AsyncDatabase[Document]:
 
 
 def _at(document: Document, path: str) -> Any:
-    """Return what stands at a dotted path; None if nothing does."""
+    """Return the value at a dotted path; None if there is none."""
     found: Any = document
     for name in path.split("."):
         found = found.get(name) if isinstance(found, dict) else None

@@ -1,4 +1,4 @@
-"""Documents of the outbox as records, also those that people have edited.
+"""Reads documents of the outbox as records, including edited ones.
 
 The format of the documents is in `postroom.transactions.mongo.documents`.
 """
@@ -23,7 +23,7 @@ CODEC: CodecOptions[Document] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS,
     unicode_decode_error_handler="surrogateescape",
 )
-"""Dates as the milliseconds that they are: no time zones to attach, and no year is out of range.
+"""Dates as milliseconds: without time zones, and without years out of range.
 
 Text that is not UTF-8 (MongoDB does not check) does not raise in the middle of a batch: `sound`
 finds it.
@@ -32,7 +32,7 @@ finds it.
 FIRST_US = to_microseconds(datetime.min.replace(tzinfo=UTC))
 LAST_US = to_microseconds(datetime.max.replace(tzinfo=UTC))
 
-FLAW = "\0flaw"  # in memory only: what is wrong with a document
+FLAW = "\0flaw"  # in memory only: the defects of a document
 
 _values = itemgetter(*FIELDS)
 _texts = itemgetter(
@@ -59,10 +59,10 @@ _more = itemgetter(
 
 
 def sound(document: Document) -> Document:
-    """Return a document of which a record can be made: itself, if it has every field.
+    """Return a document that can be read as a record: itself, if it has every field.
 
-    People edit documents (S1.9). One with a missing field, or one of another type, comes back as a
-    copy with placeholders, and FLAW in it names what is wrong. Nothing is written.
+    Operators edit documents. One with a missing field, or a field of another type, is returned as a
+    copy with placeholders, and FLAW in it names the defects. Nothing is written.
     """
     try:
         shape = tuple(map(type, _values(document)))
@@ -78,7 +78,7 @@ def sound(document: Document) -> Document:
     fields = {name: _usable(document, name) for name in FIELDS}
     if _complaint(document, "lane") and isinstance(document.get("lane"), (float, Int64)):
         fields["lane"] = int(document["lane"])
-    if seq_of(document) == 0:  # half a place is none
+    if seq_of(document) == 0:  # half a position is none
         fields |= {"ct": FIELDS["ct"][1], "n": FIELDS["n"][1]}
     elif _complaint(document, "n"):
         fields["n"] = Int64(int(document["n"]))
@@ -95,7 +95,7 @@ def _is_utf8(document: Document) -> bool:
 
 
 def is_encodable(text: str) -> bool:
-    """Say whether it can be written as UTF-8; what was read from other bytes cannot."""
+    """Return whether it can be encoded as UTF-8; text read from other bytes cannot."""
     if not text.isascii():
         try:
             text.encode()
@@ -105,7 +105,7 @@ def is_encodable(text: str) -> bool:
 
 
 def _complaint(document: Document, name: str) -> str:
-    """Return what is wrong with a field, or nothing."""
+    """Return the defect of a field, or nothing."""
     if name not in document:
         return f"{name} is missing"
     value = document[name]
@@ -118,10 +118,10 @@ def _complaint(document: Document, name: str) -> str:
 
 
 def _lane_complaint(document: Document) -> str:
-    """Return what is wrong if an event is in another lane than its key: out of order (W10)."""
+    """Return the defect of an event in another lane than its key's: out of order (W10)."""
     hashed, lane = document.get("key_hash"), document.get("lane")
     if not isinstance(hashed, bytes) or not isinstance(lane, int):
-        return ""  # that is said of the field itself
+        return ""  # reported for the field itself
     if len(hashed) != HASH_BYTES:
         return f"key_hash has {len(hashed)} bytes instead of {HASH_BYTES}"
     if lane_of(hashed) != lane:
@@ -156,7 +156,7 @@ def record_of(document: Mapping[str, Any], barrier: int | None = None) -> Record
 
 
 def shown(document: Document) -> Record:
-    """Return any document as a record for people: placeholders, and its own state and error."""
+    """Return any document as a record for display: placeholders, and its own state and error."""
     document = sound(document)
     record = record_of(document)
     if record.state != UNREADABLE:

@@ -1,4 +1,4 @@
-"""The collections: made, brought up to date, and checked before use."""
+"""Creates, migrates and checks the collections."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAJORITY = {"w": "majority"}
 
 
 class Migration(NamedTuple):
-    """One numbered step: commands that do no harm when they are run twice."""
+    """One numbered step: idempotent commands."""
 
     version: int
     name: str
@@ -33,7 +33,7 @@ class Migration(NamedTuple):
 
 @cache
 def load_migrations(prefix: str) -> tuple[Migration, ...]:
-    """Return the steps in their order, with the collections called by this prefix."""
+    """Return the steps in order, with this collection prefix."""
     folder = files(__package__) / "migrations"
     found = sorted((f for f in folder.iterdir() if f.name.endswith(".json")), key=lambda f: f.name)
     return tuple(
@@ -47,7 +47,7 @@ def load_migrations(prefix: str) -> tuple[Migration, ...]:
 
 
 async def migrate(db: Connection, embedded: Iterable[str] = ()) -> int:
-    """Run the steps that are missing. Many processes may do it at the same time.
+    """Run the missing steps. Safe in concurrent processes.
 
     Collections with embedded events get their index, whatever the version.
     """
@@ -67,7 +67,7 @@ async def migrate(db: Connection, embedded: Iterable[str] = ()) -> int:
         await db.meta.update_one(
             {"_id": _IDENTITY}, {"$setOnInsert": {"value": str(uuid4())}}, upsert=True
         )
-        # Last of all: who sees the version sees everything that belongs to it.
+        # Last: whoever reads the version finds everything that belongs to it.
         await db.meta.update_one({"_id": _VERSION}, {"$max": {"value": newest}}, upsert=True)
     return newest
 
@@ -78,7 +78,7 @@ async def _run(db: Connection, command: Document) -> None:
     except OperationFailure as error:
         if error.code != EXISTS:
             raise
-        if "validator" in command:  # made by a writer, or by another process a moment ago
+        if "validator" in command:  # created by a writer, or by another process a moment ago
             change = {"collMod": command["create"], **command}
             del change["create"]
             await db.database.command({**change, "writeConcern": _MAJORITY})
@@ -104,13 +104,13 @@ def _set(prefix: str, name: str, operator: str, value: str) -> str:
 
 
 async def version(db: Connection) -> int:
-    """Return the version of the collections that are there; 0 if there are none."""
+    """Return the version of the collections; 0 if there are none."""
     found: dict[str, Any] | None = await db.meta.find_one({"_id": _VERSION})
     return 0 if found is None else int(found["value"])
 
 
 async def check(db: Connection, url: str) -> None:
-    """Raise SchemaError unless the collections are exactly those that this code knows."""
+    """Raise SchemaError unless the collections have the version that this code expects."""
     there, newest = await version(db), load_migrations(db.prefix)[-1].version
     _refuse_newer(there, newest)
     if there < newest:

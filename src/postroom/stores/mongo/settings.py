@@ -1,4 +1,4 @@
-"""The settings of a MongoDB store: of its URL, what is the driver's and what is ours."""
+"""The settings of a MongoDB store: its URL holds the driver's options and postroom's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from postroom.model.url import MASK, Url, is_secret
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 _DEFAULTS = {
-    # A relay that hears nothing must give up well before its lease does, and try again.
+    # A relay without an answer must give up well before its lease expires, and try again.
     "serverSelectionTimeoutMS": 5_000,
     "connectTimeoutMS": 5_000,
     "socketTimeoutMS": 10_000,
@@ -26,12 +26,12 @@ _DEFAULTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MongoSettings:
-    """What a store does with its database.
+    """How a store uses its database.
 
-    database        the database, where the URL does not name it; not an option of the URL
-    prefix          what the collections' names begin with
-    transactions    None: those of a replica set are used, and a standalone has none. False: do
-                    without them, whatever the server can do
+    database        the database, if the URL does not name it; not an option of the URL
+    prefix          the prefix of the collections' names
+    transactions    None: used on a replica set; a standalone has none. False: work
+                    without them, whatever the server supports
     embedded        collections of this database whose documents carry events (EmbeddedOutbox):
                     the relay collects them. `migrate` gives these collections an index
     """
@@ -47,7 +47,7 @@ class MongoSettings:
 
 
 class Address(NamedTuple):
-    """Where a store is: the driver's URL, its options for what the URL leaves open, a database."""
+    """The address of a store: the driver's URL, defaults for its options, and a database."""
 
     target: str
     options: dict[str, Any]
@@ -55,7 +55,7 @@ class Address(NamedTuple):
 
 
 def names(text: str) -> tuple[str, ...]:
-    """Names of collections, with commas between them."""
+    """Collection names, separated by commas."""
     found = tuple(name.strip() for name in text.split(","))
     if not all(found):
         raise ValueError("collection names, separated by commas")
@@ -84,7 +84,7 @@ def read_settings(where: str | Url, given: Mapping[str, Any]) -> tuple[Address, 
 
 
 def read_address(where: str | Url, database: str | None = None) -> Address:
-    """Take a URL apart. Raises ConfigError for an unknown option, and if no database is named."""
+    """Parse a URL. Raises ConfigError for an unknown option, and if no database is named."""
     url = Url.parse(where)
     name = database or url.database
     if not name:

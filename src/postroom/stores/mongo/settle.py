@@ -1,4 +1,4 @@
-"""Settling and mending, behind the fence (rules L2, L5, B)."""
+"""Settle and repair blocks, behind the fence (rules L2, L5, B)."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ DONE: Document = {
 async def settle(db: Connection, settlement: Settlement) -> set[int]:
     """Write outcomes behind the fence: three round trips, up to seven where keys are blocked.
 
-    Every change leaves what is over alone and sets what it counts, so that the same settlement
-    under a new token changes nothing more (L5).
+    Every change leaves finished events alone and sets absolute counts, so that repeating the
+    settlement under a new token changes nothing more (L5).
     """
     over: set[str] = set()
     look_first = not db.transactions and not settlement.keep_done
@@ -87,7 +87,7 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
 
 
 async def holds(db: Connection, session: Session, proofs: Sequence[Proof]) -> set[int]:
-    """Return the places of the proofs that are there."""
+    """Return the indexes of the proofs that exist."""
     acceptances, counters = by_place(proofs)
     there = set[int]()
     if acceptances:
@@ -110,11 +110,11 @@ async def holds(db: Connection, session: Session, proofs: Sequence[Proof]) -> se
 
 
 class _LookFirstError(Exception):
-    """Some events were not there to be deleted: begin again, and see which."""
+    """Some events to delete were missing: start again, and find out which."""
 
 
 class _OverError(Exception):
-    """Some failed events are over already and hold no key: begin again without them."""
+    """Some failed events are finished already and block no key: start again without them."""
 
     def __init__(self, ids: set[str]) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _OverError(Exception):
 
 
 async def _unfinished(db: Connection, session: Session, records: Sequence[Record]) -> list[Record]:
-    """Return those of the records whose events are not over, as things stand now."""
+    """Return the records whose events are unfinished now."""
     wanted = {"_id": {"$in": [record.id for record in records]}, "status": NOT_OVER}
     found = db.outbox.find(wanted, {"ct": 1, "n": 1, "stream": 1, "lane": 1}, session=session)
     there = {(one["_id"], seq_of(one), one["stream"], one["lane"]) async for one in found}
@@ -132,12 +132,12 @@ async def _unfinished(db: Connection, session: Session, records: Sequence[Record
 async def _missing(
     db: Connection, session: Session, s: Settlement, lanes: set[int]
 ) -> list[Missing]:
-    """Return the events that are not there in their places; those that are over are there."""
+    """Return the events that are missing at their positions; finished ones count as present."""
     wanted = {"_id": {"$in": [record.id for record in s.named()]}}
     found = db.outbox.find(wanted, {"ct": 1, "n": 1}, session=session)
     there = [(seq_of(one), one["_id"]) async for one in found]
     missing = s.find_missing(lanes, there)
-    return [one for one in missing if one.record.state != UNREADABLE]  # its place may be a guess
+    return [one for one in missing if one.record.state != UNREADABLE]  # its position may be a guess
 
 
 def _expected(s: Settlement, lanes: set[int], blocks: Blocks) -> int:
@@ -151,7 +151,7 @@ def _expected(s: Settlement, lanes: set[int], blocks: Blocks) -> int:
 async def _blocks(
     db: Connection, session: Session, s: Settlement, lanes: set[int], failed: Sequence[Record]
 ) -> Blocks:
-    """Return what becomes of the blocks of the keys that the settlement speaks of."""
+    """Return the pending changes to the blocks of the settlement's keys."""
     parked, freed = _held(s.parked, lanes), s.freed(lanes)
     keys = [record.key_hash for record in [*failed, *parked, *freed]]
     if not keys:
@@ -169,7 +169,7 @@ async def _blocks(
 
 
 def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change]:
-    """Return the changes of events. One by one: each compares what it finds before it sets."""
+    """Return the changes of events. One by one: each compares before it sets."""
     changes: list[Change] = []
     done = _held(s.done, lanes)
     if one_by_one:
@@ -212,7 +212,7 @@ def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change
 
 
 def _starts(s: Settlement, lanes: set[int]) -> Iterable[Change]:
-    """Count an attempt from what was read, so that a repeated settle counts once (H1)."""
+    """Count an attempt from the value that was read, so that a repeated settle counts once (H1)."""
     by_attempts: defaultdict[int, list[Record]] = defaultdict(list)
     for record in _held(s.starts, lanes):
         by_attempts[record.attempts].append(record)
@@ -245,7 +245,9 @@ def _held(records: Iterable[Record], lanes: set[int]) -> list[Record]:
 
 
 def _these(s: Settlement, records: Sequence[Record]) -> Document:
-    """Return a filter for events where they were read: an id may have been written again since."""
+    """Return a filter for events at the positions where they were read: an id may have
+    been reused.
+    """
     return {
         "_id": {"$in": [record.id for record in records]},
         "ct": {"$in": [Place.of(record.seq).ct for record in records]},
@@ -255,7 +257,7 @@ def _these(s: Settlement, records: Sequence[Record]) -> Document:
 
 
 def _same(record: Record) -> Document:
-    """Return a filter for the event as it was read: in the same place, and not over."""
+    """Return a filter for the event as it was read: at the same position, and unfinished."""
     place = Place.of(record.seq)
     if record.state != UNREADABLE:
         where = {"_id": record.id, "ct": place.ct, "n": place.n}
@@ -263,7 +265,7 @@ def _same(record: Record) -> Document:
     same: Document = {"stream": record.stream, "lane": record.lane, **UNFINISHED}
     if record.id:
         same["_id"] = record.id
-    elif place.ct.time:  # its id is not text; its place will do
+    elif place.ct.time:  # its id is not text; its position identifies it
         same |= {"ct": place.ct, "n": place.n}
     else:  # any of those that have neither: none of them can be sent
         same["_id"] = {"$not": {"$type": "string"}}
@@ -273,10 +275,10 @@ def _same(record: Record) -> Document:
 async def repair_blocks(
     db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
 ) -> int:
-    """Repair blocks from state, some lanes at a time; a look, if there are none.
+    """Repair blocks from the stored state, some lanes at a time; a single query if there are none.
 
-    Each step looks at a bounded number of heads: with 150,000 blocks one question for all of them
-    would take longer than a lease.
+    Each step reads a bounded number of heads: with 150,000 blocks one query for all of them would
+    take longer than a lease.
     """
     repaired = 0
     for lanes in await lanes_with_blocks(db, stream, leases):

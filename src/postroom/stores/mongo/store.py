@@ -58,8 +58,8 @@ class MongoStore(ContextManager):
               driver's
     options   those of MongoSettings, by name or in the URL
 
-    Without transactions every change compares what it finds before it sets it, but G5 does not
-    hold: between the look at a lease and the change another relay may take the lane.
+    Without transactions every change compares before it sets, but G5 does not
+    hold: between the check of a lease and the change another relay may take the lane.
     """
 
     def __init__(self, url: str | Url, **options: Unpack[MongoOptions]) -> None:
@@ -77,7 +77,7 @@ class MongoStore(ContextManager):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the server can do; before `open` what a replica set can."""
+        """The server's capabilities; before `open` those of a replica set."""
         known = self._wanted if self._db is None else self._db.transactions
         return STANDALONE if known is False else REPLICA_SET
 
@@ -130,7 +130,7 @@ class MongoStore(ContextManager):
         return Schema(current, schema.load_migrations(self.prefix)[-1].version)
 
     def migration_sql(self, after: int = 0) -> str:
-        """Return what `migrate` would run, as text for mongosh."""
+        """Return the commands that `migrate` would run, as text for mongosh."""
         return schema.script_after(self.prefix, after, self.embedded)
 
     @faithful
@@ -207,7 +207,7 @@ class MongoStore(ContextManager):
         return staged._replace(moved=limit) if more else staged  # look again at once
 
     def complaints(self) -> list[tuple[str, str]]:
-        """Return what a person should know since the last call: what it is about, and the error."""
+        """Return reports since the last call: what each is about, and the error."""
         return [] if self._collector is None else self._collector.complaints()
 
     @faithful
@@ -221,7 +221,7 @@ class MongoStore(ContextManager):
         streams = await operations.streams(self._opened)
         return await read_module.prune(self._opened, streams, older_than_seconds, limit)
 
-    # -- people -------------------------------------------------------------------------------
+    # -- operators ----------------------------------------------------------------------------
     @faithful
     async def get(self, event_id: str) -> Record | None:
         return await operations.get(self._opened, event_id)
@@ -289,9 +289,9 @@ class MongoStore(ContextManager):
     # -- waking and handlers ------------------------------------------------------------------
     @faithful
     async def wait_for_change(self, timeout_seconds: float) -> bool:
-        """Return True once an event may have been committed, by whoever.
+        """Return True once an event may have been committed, by any process.
 
-        A commit between two calls is heard by the second one. Without change streams it waits.
+        The second of two calls notices a commit between them. Without change streams it waits.
         """
         db = self._opened
         if self._ear is None or not db.transactions:
@@ -303,7 +303,7 @@ class MongoStore(ContextManager):
         """Open a transaction for a handler on an AsyncClientSession; commits on exit.
 
         Without transactions it yields an object with the `database`, which `add` and `accept` take
-        too; what they write is kept back until the handler has ended well.
+        too; their writes are deferred until the handler has succeeded.
         """
         return handler_transaction(self._opened)
 
@@ -330,12 +330,12 @@ class MongoStore(ContextManager):
     # -- connections --------------------------------------------------------------------------
     @property
     def url(self) -> str:
-        """The URL under which this store is found, without secrets."""
+        """The URL of this store, without secrets."""
         return str(Url.parse(self._address.target))
 
     @property
     def connection(self) -> Connection:
-        """The open connection, for what else of postroom works in this database."""
+        """The open connection, for other parts of postroom that use this database."""
         return self._opened
 
     @property

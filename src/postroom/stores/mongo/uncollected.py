@@ -1,4 +1,4 @@
-"""Embedded events that no relay has collected yet: they wait, too (S2.7)."""
+"""Counts embedded events that no relay has collected yet: they wait, too."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from postroom.stores.mongo.embedded import field_of
 from postroom.stores.mongo.errors import translated
 from postroom.transactions.mongo.documents import Document
 
-_DOCUMENTS = 1_000  # looked at: whoever has more of them waiting knows enough
+_DOCUMENTS = 1_000  # documents read: with more of them waiting the exact number does not matter
 
 
 async def with_embedded(
     db: Connection, collections: Sequence[str], stats: Stats, stream: str | None
 ) -> Stats:
-    """Count embedded events as pending, those of the first documents; the lag knows of the oldest.
+    """Count embedded events of the first documents as pending; the lag includes the oldest.
 
-    Their age is that of `occurred_at`, the only time that they carry.
+    Their age is that of `occurred_at`, their only time.
     """
     counts, lag = dict(stats.counts), stats.lag_seconds
     for name in collections:

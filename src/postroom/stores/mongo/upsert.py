@@ -1,4 +1,4 @@
-"""Effects that bear a repeat: one document for each natural key, however often it is written."""
+"""Idempotent writes: one document for each natural key, however often it is written."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ async def upsert(
 ) -> bool:
     """Write the document with this natural key as its `_id`, new or not; True if it was written.
 
-    `tx` is what the handler was given: with a session it is part of the handler's transaction.
-    With a `version` it is kept in the document, and only a greater one is written over it: an
-    older event that comes again changes nothing.
+    `tx` is the handler's: with a session the write is part of the handler's transaction. A
+    `version` is stored in the document, and only a greater one overwrites it: an older event that
+    arrives again changes nothing.
     """
     return await run_async(_upsert(collection, key, fields, tx, version))
 
@@ -37,7 +37,7 @@ def upsert_sync(
     tx: Any = None,
     version: int | None = None,
 ) -> bool:
-    """Do the same for handlers in threads."""
+    """The same for handlers in threads."""
     return run(_upsert(collection, key, fields, tx, version))
 
 
@@ -53,7 +53,7 @@ def _upsert(
         change = [{"$replaceWith": {"$cond": [newer, fresh, "$$ROOT"]}}]
     try:
         result = yield collection.update_one({"_id": key}, change, upsert=True, session=session)
-    except DuplicateKeyError:  # somebody made it at this very moment; now it is there
+    except DuplicateKeyError:  # another process created it at this moment; now it exists
         if session is not None:
             raise
         result = yield collection.update_one({"_id": key}, change, upsert=True)

@@ -1,7 +1,7 @@
 """The contract of a consumer whose messages share transactions (`batch`).
 
-The first message of each test holds the only place until all others have been received: so the
-batches are those that the test wants.
+The first message of each test occupies the only slot until all others have been received, so that
+the batches are those that the test expects.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from postroom.testing.consumer.tools import PATIENCE_SECONDS, Room, Sent
 
 
 class Gate:
-    """The message `gate`, which holds its place until it is opened; counts every call."""
+    """The message `gate`, which keeps its slot until it is opened; counts every call."""
 
     def __init__(self, room: Room) -> None:
         self._room = room
@@ -34,7 +34,7 @@ class Gate:
             await self._open.wait()
 
     async def gather(self, consumer: Consumer, *messages: Sent) -> None:
-        """Have these messages wait for the consumer's only place, all of them, then open it."""
+        """Let all of these messages wait for the consumer's only slot, then open it."""
         await self._room.wire.send(Sent("gate", key="gate"))
         await asyncio.wait_for(self._reached.wait(), PATIENCE_SECONDS)
         await self._room.wire.send(*messages)
@@ -53,7 +53,7 @@ class ConsumerBatches:
         @room.handlers.on("order.created")
         async def charge(event: Record, tx: Any) -> None:
             await gate.passed(event)
-            seen[event.id] = sorted(room.effects())  # what another connection sees
+            seen[event.id] = sorted(room.effects())  # as another connection sees it
             await room.effect(tx, event.id)
 
         async with room.consuming(batch=10) as consumer:
@@ -97,7 +97,7 @@ class ConsumerBatches:
         counts = consumer.counts
         assert sorted(room.effects()) == ["a-1", "b-2", "c-1", "gate"]
         assert dead == {"inbox/payments/b-1": "ValueError: no such customer (attempts: 3)"}
-        # Once in the batch, which nobody is charged for, and then each by itself.
+        # Once in the batch, without an attempt, and then each individually.
         assert gate.calls["b-1"] == 4
         assert max(gate.calls["a-1"], gate.calls["c-1"]) <= 2
         assert (counts.split, counts.failed, counts.dead) == (3, 2, 1)
@@ -153,7 +153,7 @@ class ConsumerBatches:
         go_on.set()
         await stopping
         assert consumer.counts.batched == 2
-        assert len(room.effects()) == 3  # the third one was not begun
+        assert len(room.effects()) == 3  # the third one was not started
         async with room.consuming(batch=2) as after:
             await room.until(lambda: after.counts.done == 1)
         assert sorted(room.effects()) == ["a-1", "b-1", "c-1", "gate"]

@@ -1,11 +1,11 @@
-"""The contract of a Source, played through a whole Consumer, as tests that you inherit.
+"""The contract of a Source, tested through a whole Consumer, as tests to inherit.
 
     class TestMyBroker(ConsumerContract):
         @pytest.fixture
         async def wire(self): ...        # a ConsumerWire to your broker, with a queue of its own
 
-Effects are rows of an SQLite file, written in the handlers' own transactions: a table that would
-show a double.
+Effects are rows of an SQLite file, written in the handlers' own transactions: the table would
+show a duplicate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["ConsumerContract", "ConsumerWire", "Room", "Sent"]
 
 
 class ConsumerContract(ConsumerBatches):
-    """Inherit, and give the fixture `wire`."""
+    """Inherit it, and provide the fixture `wire`."""
 
     @pytest.fixture
     async def wire(self) -> ConsumerWire:
@@ -51,7 +51,7 @@ class ConsumerContract(ConsumerBatches):
 
     @pytest.fixture
     def named(self, room: Room) -> None:
-        """Have a handler whose effect is the id of the event."""
+        """Register a handler whose effect is the id of the event."""
 
         @room.handlers.on("order.created")
         async def charge(event: Record, tx: Any) -> None:
@@ -221,7 +221,7 @@ class ConsumerContract(ConsumerBatches):
                 raise ValueError("no such customer")
             await room.effect(tx, event.id)
 
-        numbered = {**JSON, "postroom-kseq": "1"}  # by a strict outbox; nobody here waits for it
+        numbered = {**JSON, "postroom-kseq": "1"}  # by a strict outbox; these handlers ignore it
         await room.wire.send(
             Sent("m-1", b'{"n": 1}', key="a", headers=numbered), Sent("m-2", key="a")
         )
@@ -307,7 +307,7 @@ class ConsumerContract(ConsumerBatches):
         assert "missing_id='reject'" in problem
         assert room.effects() == ["m-2"]
 
-    # -- what a handler sees (S3.1, S5.7) ---------------------------------------------------------
+    # -- what a handler receives (S3.1, S5.7) -----------------------------------------------------
 
     @pytest.mark.req("S3.1", "S5.7")
     async def test_the_event_carries_its_history_and_hands_it_on(self, room: Room) -> None:
@@ -363,7 +363,7 @@ class ConsumerContract(ConsumerBatches):
         await room.until(lambda: first.counts.kept == 3)
         await room.broker_knows()
         await first.kill()
-        assert room.effects() == []  # received alone is not done
+        assert room.effects() == []  # received is not done
         assert await room.wire.left() == 0
         hang = False
         async with room.consuming(mode="durable", lease_seconds=1.5):
@@ -378,7 +378,7 @@ class ConsumerContract(ConsumerBatches):
                 raise ValueError("no such customer")
             await room.effect(tx, event.id)
 
-        numbered = {**JSON, "postroom-kseq": "1"}  # by a strict outbox; nobody here waits for it
+        numbered = {**JSON, "postroom-kseq": "1"}  # by a strict outbox; these handlers ignore it
         await room.wire.send(
             Sent("a-1", key="a", headers=numbered), Sent("a-2", key="a"), Sent("a-3", key="a"),
             Sent("b-1", key="b"),

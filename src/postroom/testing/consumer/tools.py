@@ -1,4 +1,6 @@
-"""A store with effects, handlers and consumers, on a wire to a broker: where the contract plays."""
+"""A store with effects, handlers and consumers, connected to a broker: the setting of the
+contract.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ JSON = {"content-type": "application/json"}
 
 
 class Sent(NamedTuple):
-    """A message as any sender might send it; what is None is left out."""
+    """A message as any sender might send it; fields that are None are left out."""
 
     id: str | None
     body: bytes = b"{}"
@@ -37,7 +39,7 @@ class ConsumerWire(ABC):
 
     @abstractmethod
     async def send(self, *messages: Sent) -> None:
-        """Send messages in order, as a foreign sender does, and wait until they are there."""
+        """Send messages in order, as a foreign sender does, and wait until they have arrived."""
 
     @abstractmethod
     def source(self) -> Source:
@@ -45,11 +47,11 @@ class ConsumerWire(ABC):
 
     @abstractmethod
     async def unacknowledged(self) -> int:
-        """Return how many messages the broker still holds for its consumers, in hand or not."""
+        """Return how many messages the broker still holds for its consumers, in flight or not."""
 
     @abstractmethod
     async def left(self) -> int:
-        """Return how many messages a consumer that starts now would be given."""
+        """Return how many messages a consumer that starts now would receive."""
 
 
 class Room:
@@ -63,7 +65,7 @@ class Room:
 
     def consumer(self, **options: Any) -> Consumer:
         options.setdefault("retry", RetryPolicy(backoff=Constant(0.01)))
-        store = SqliteStore(self.path)  # the consumer closes what it was given
+        store = SqliteStore(self.path)  # the consumer closes the source
         return Consumer(self.wire.source(), store, self.handlers, **options)
 
     @asynccontextmanager
@@ -75,17 +77,17 @@ class Room:
         await tx.execute("INSERT INTO effects (name) VALUES (?)", (name,))
 
     def effects(self) -> list[str]:
-        """Return what has taken effect, in the order of the effects."""
+        """Return the effects, in order."""
         with closing(sqlite3.connect(self.path)) as conn:
             return [n for (n,) in conn.execute("SELECT name FROM effects ORDER BY rowid")]
 
     async def dead(self) -> dict[str, str]:
-        """Return the dead letters by their ids: why they are dead."""
+        """Return the reasons of dead letters, by their ids."""
         found = await self.store.find(Filter(stream="inbox.payments", state=State.DEAD))
         return {record.id: record.last_error or "" for record in found}
 
     async def broker_knows(self) -> None:
-        """Wait until what was acknowledged is known to the broker: a kill does not wait for it."""
+        """Wait until the broker has processed the acknowledgements: a kill does not wait for it."""
         async with asyncio.timeout(PATIENCE_SECONDS):
             while await self.wire.unacknowledged():  # noqa: ASYNC110 - the broker does not tell
                 await asyncio.sleep(0.02)

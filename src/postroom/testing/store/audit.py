@@ -1,4 +1,4 @@
-"""The contract of oversight: narrower questions, why letters died, and who did what."""
+"""The contract of audit: narrower queries, causes of dead letters, and the audit log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MINUTE = 60_000_000
 
 
 class OversightContract:
-    """What the person on call asks, and the book of what people did."""
+    """Operators' queries, and the audit log of their commands."""
 
     @pytest.mark.req("S1.9")
     async def test_find_by_error_and_by_time(self, store: Store, add: Add) -> None:

@@ -18,12 +18,12 @@ ODD = 'a"b\\c, {d} ž'
 
 
 def mark(name: str, consumer: str = "shop/charge") -> Acceptance:
-    """What the handler `charge` writes for an event."""
+    """The inbox row that the handler `charge` writes for an event."""
     return Acceptance(consumer, name, "tested", None)
 
 
 def claim(record: Record, proof: Proof | None = None) -> Claim:
-    """What a relay believes of an event that it has handled."""
+    """The claim of a relay about an event that it has handled."""
     return Claim(record.lane, record.id, proof or mark(record.id))
 
 
@@ -35,7 +35,7 @@ async def accept(store: Store, *marks: Acceptance) -> None:
 
 
 class ClaimContract:
-    """A settle finds the effects that it ends, or changes nothing in their lanes."""
+    """A settle finds the effects of its events, or changes nothing in their lanes."""
 
     @pytest.mark.promise("G2", "G6", "H5")
     @pytest.mark.parametrize("keep_done", [True, False])
@@ -71,7 +71,7 @@ class ClaimContract:
     async def test_nothing_is_begun_in_a_lane_that_has_lost_an_effect(
         self, store: Store, add: Add
     ) -> None:
-        """The later events of a key wait for the one whose effect is to be done again."""
+        """The later events of a key wait for the one whose effect must be repeated."""
         first, other = keys_of_lane(7, 2)
         await add(event("lost", first), event("next", first), event("done", other))
         await accept(store, mark("done"))

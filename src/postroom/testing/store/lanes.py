@@ -22,11 +22,11 @@ from postroom.testing.store.tools import (
 ANNA = Member("anna", healthy=True, name="a host")
 BERT = Member("bert", healthy=False)
 GONE = -1.0
-"""A lease of this many seconds has run out before it began, on the store's own clock."""
+"""A lease of this many seconds has expired before it began, on the store's own clock."""
 
 
 class LaneContract:
-    """Who owns a lane, and how the others know."""
+    """Ownership of lanes, and its visibility to other relays."""
 
     async def test_a_stream_has_64_free_lanes_at_first(self, store: Store) -> None:
         membership = await store.heartbeat("main", ANNA, FAR, {})
@@ -233,7 +233,7 @@ class ClockContract:
     async def test_a_lease_is_judged_by_its_own_length(
         self, store: Store, another: Another
     ) -> None:
-        """Relays of a stream may have different leases: a long one is honest to a short one."""
+        """Relays of a stream may have different leases: a short one must accept a long one."""
         other = await another()
         held = await store.take("main", "anna", [7], FAR)
         membership = await other.heartbeat("main", BERT, 1.0, {})
@@ -259,7 +259,7 @@ class FenceContract:
 
     @pytest.fixture
     async def anna(self, store: Store, add: Add) -> Hand:
-        """An owner of all lanes who has read six events and started one of them."""
+        """An owner of all lanes that has read six events and started one of them."""
         await add(*(event(name, name) for name in "abcdef"))
         anna = await Hand(store).take()
         await anna.settle(starts=[await anna.only("e")])

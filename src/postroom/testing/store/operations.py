@@ -1,4 +1,4 @@
-"""The contract of what people ask and order, and of waking and handlers (L7, B6, H3)."""
+"""The contract of operator commands, and of waking and handlers (L7, B6, H3)."""
 
 from __future__ import annotations
 
@@ -266,7 +266,7 @@ class OperatorContract:
         assert (marker.type, marker.kseq, marker.seq) == ("postroom.skipped", 1, first.seq)
         assert (marker.schema_version, marker.occurred_us > first.occurred_us) == (1, True)
         assert marker.data == {"skipped": "1", "reason": "cannot be"}
-        assert marker.headers == {"tenant": "north"}  # so that it goes where the event would have
+        assert marker.headers == {"tenant": "north"}  # so that it takes the event's position
         assert (marker.key, marker.topic, marker.key_hash) == (
             first.key,
             first.topic,
@@ -357,7 +357,7 @@ class OperatorContract:
 
     @pytest.mark.promise("L7", "G3")
     async def test_a_replay_leaves_the_lanes_to_their_owners(self, store: Store, add: Add) -> None:
-        """E-5: what is over is in nobody's flight, and its neighbours need not be sent again."""
+        """E-5: finished events are not in flight, and their neighbours need not be sent again."""
         await add(event("over", "k"), event("dead", "d"), event("in flight", "k"))
         hand = await Hand(store).take()
         await hand.settle(done=[await hand.only("over")])
@@ -371,7 +371,7 @@ class OperatorContract:
 
     @pytest.mark.promise("L5", "L7")
     async def test_a_settle_in_doubt_does_not_undo_a_replay(self, store: Store, add: Add) -> None:
-        """Its reply was lost, and before it is repeated an operator sends the event again."""
+        """Its reply was lost, and before it is repeated an operator replays the event."""
         await add(event("over", "k"), event("other", "not k"))
         hand = await Hand(store).take()
         lane = (await hand.only("over")).lane
@@ -383,11 +383,11 @@ class OperatorContract:
 
 
 class _Refused(Exception):
-    """What a handler raises."""
+    """Raised by a handler."""
 
 
 class HandlerContract:
-    """Transactions for handlers, and being woken."""
+    """Transactions for handlers, and waking."""
 
     @pytest.mark.req("S5.7")
     @pytest.mark.promise("G6", "H3")

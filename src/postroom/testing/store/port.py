@@ -1,4 +1,4 @@
-"""The contract of what a store says of itself, and of its inbox."""
+"""The contract of a store's description of itself, and of its inbox."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LONG_AGO = datetime(2001, 2, 3, 4, 5, 6, 789_012, tzinfo=UTC)
 
 
 class ReadingContract:
-    """What a read returns, and in which order."""
+    """Which events a read returns, and in which order."""
 
     @pytest.mark.req("S2.3", "S4.6")
     @pytest.mark.promise("G4", "R1")

@@ -1,6 +1,6 @@
-"""The contract of names: a settle names an event by its number, id, stream and lane.
+"""The contract of identity: a settle identifies an event by its number, id, stream and lane.
 
-After a fail-over to a replica that lagged, a restored backup or a crash that lost committed
+After a failover to a replica that lagged, a restored backup or a crash that lost committed
 transactions, a number may belong to another event than the one that was read under it.
 """
 
@@ -18,7 +18,7 @@ KINDS = ("done", "deleted", "failed", "dead", "starts", "returned", "parked")
 
 
 def outcome(kind: str, record: Record) -> dict[str, Any]:
-    """Return the arguments of a settlement that says this of a record."""
+    """Return the arguments of a settlement with this outcome of a record."""
     match kind:
         case "deleted":
             return {"done": [record], "keep_done": False}
@@ -31,7 +31,7 @@ def outcome(kind: str, record: Record) -> dict[str, Any]:
 
 
 class NamingContract:
-    """What a settle names, and what it leaves alone."""
+    """Which events a settle changes, and which it leaves alone."""
 
     async def untouched(self, store: Store, before: Record, settlement: Settlement) -> None:
         """Settle, and compare: the event is as it was, and no key is blocked."""

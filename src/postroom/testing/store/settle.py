@@ -17,7 +17,7 @@ from postroom.testing.store.tools import (
 
 
 class SettlingContract:
-    """What becomes of an event."""
+    """The outcomes of events."""
 
     @pytest.mark.req("S2.4", "S1.9")
     async def test_done_is_kept_for_people(self, store: Store, add: Add) -> None:

@@ -1,6 +1,7 @@
-"""The contract of a Store: an odd row among leases, members, blocks or notes costs itself.
+"""The contract of a Store: an odd row among leases, members, blocks or inbox rows affects only
+itself.
 
-A store whose rows others can write inherits `StrayContract` beside `StoreContract`.
+A store whose rows others can write inherits `StrayContract` besides `StoreContract`.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ from postroom.testing.transaction_tools import Note
 from postroom.transactions import acceptances
 
 Meddle = Callable[[Any], Awaitable[None]]
-"""Changes something by hand, past everything that would refuse it."""
+"""Changes something directly, bypassing every check."""
 
 _FIRST = 20  # the lane of the first odd lease: neighbours on both sides
 
 
 class StrayContract:
-    """Rows of a relay's own tables that were written by hand, by another program, or are damaged.
+    """Rows of a relay's own tables that were written manually, by another program, or are damaged.
 
-    Each entry is what the fixture `meddle` (or `spoil`, where it says so) is to write:
+    Each entry is written by the fixture `meddle` (or `spoil`, where noted):
 
     odd_members   one more member of the stream main
     odd_leases    a change of the lease of `{lane}` of the stream main
     odd_blocks    one more block of the stream main, which no relay wrote
     odd_done      by `spoil`: a change of an event that is done → whether it can still be pruned
     odd_streams   by `spoil`: a change of the stream of an event
-    odd_notes     one more old note of the consumer `payments` in the inbox
-    refused       what the database does not take, and the error that says so
+    odd_notes     one more old inbox row of the consumer `payments`
+    refused       values that the database refuses, and its error
     """
 
     odd_members: ClassVar[Sequence[Any]] = ()
@@ -109,7 +110,7 @@ class StrayContract:
     async def _all_are_sent(
         self, store: Store, add: Add, meddle: Meddle, odd: Sequence[Any], lanes: set[int]
     ) -> None:
-        """A relay serves these lanes, also when all of it happens while it runs."""
+        """A relay serves these lanes, also when all of this happens while it runs."""
         keys = {lane: keys_of_lane(lane, 1)[0] for lane in lanes}
         broker = MemoryBroker()
 
@@ -135,7 +136,8 @@ class StrayContract:
         for head in heads:
             await hand.fail(head)
         await hand.settle(parked=[r for r in await hand.read() if r.id in ("1", "2")])
-        await hand.settle(done=heads)  # from a read before: both keys are left with a broken block
+        # from an earlier read: both keys are left with a broken block
+        await hand.settle(done=heads)
         for odd in self.odd_blocks:
             await meddle(odd)
         assert await hand.read() == []
@@ -231,7 +233,7 @@ class StrayContract:
 
 
 def _of_lane(statement: Any, lane: int) -> Any:
-    """Return the entry for this lane: words or, where a store has something else, a function."""
+    """Return the entry for this lane: text or, for some stores, a function."""
     if isinstance(statement, str):
         return statement.replace("{lane}", str(lane))
     return statement(lane) if callable(statement) else statement

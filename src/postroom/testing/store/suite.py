@@ -1,4 +1,4 @@
-"""The contract of a Store: what every database must do, as tests that you inherit.
+"""The contract of a Store: the behaviour of every database, as tests to inherit.
 
     class TestMine(StoreContract):
         capabilities = Capabilities(notify=False)
@@ -18,8 +18,8 @@
 
 A store whose rows others can write also inherits `store_flaws.FlawContract`.
 
-What a store cannot do is left out when the tests are collected; it is never skipped. Pin each
-store's capabilities by hand: one that is set to False must not make tests vanish unseen.
+Tests of missing capabilities are left out at collection, never skipped. Pin each
+store's capabilities by hand: one that is set to False must not make tests disappear unnoticed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from postroom.testing.store.write import WritingContract
 
 
 class LifeContract:
-    """Opening, closing and making the tables."""
+    """Opening, closing and creating the tables."""
 
     @pytest.mark.req("S4.1")
     async def test_the_tables_can_be_made_twice(self, store: Store, add: Add) -> None:
@@ -103,7 +103,7 @@ class StoreContract(
     HandlerContract,
     PortContract,
 ):
-    """Everything that the engine relies on. Inherit it and give the four fixtures."""
+    """Everything that the engine relies on. Inherit it and provide the four fixtures."""
 
     capabilities: ClassVar[Capabilities] = Capabilities()
 

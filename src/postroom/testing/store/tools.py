@@ -1,4 +1,4 @@
-"""What the tests of a store hold in their hands: a relay reduced to its calls, and events."""
+"""Tools for tests of a store: a relay reduced to its calls, and events."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from postroom.record import LANES, Record, key_hash, lane_of
 from postroom.store import DeadOutcome, FailedOutcome, ReadRequest, Settlement, Store
 
 PATIENCE_SECONDS = 20.0
-"""How long a test waits for what must come."""
+"""How long a test waits for an expected event."""
 
 ALL = tuple(range(LANES))
 FAR = 3_600.0
@@ -31,7 +31,7 @@ class Add(Protocol):
 
 
 def needs(*capabilities: str) -> Callable[[F], F]:
-    """Mark a test that makes sense only for a store which can do all of this."""
+    """Mark a test that needs a store with all of these capabilities."""
 
     def mark(test: F) -> F:
         test.postroom_needs = capabilities  # type: ignore[attr-defined]
@@ -62,12 +62,12 @@ def names(records: Sequence[Record]) -> list[str]:
 
 
 def patience() -> asyncio.Timeout:
-    """Fail, instead of hanging, when something that must come does not."""
+    """Fail, instead of hanging, when an expected event does not happen."""
     return asyncio.timeout(PATIENCE_SECONDS)
 
 
 async def until(look: Callable[[], Awaitable[object]]) -> None:
-    """Look again and again until there is something."""
+    """Poll until there is a result."""
     async with patience():
         while True:
             if await look():
@@ -76,7 +76,7 @@ async def until(look: Callable[[], Awaitable[object]]) -> None:
 
 
 class Hand:
-    """A relay without a loop: it owns lanes and does what it is told, once."""
+    """A relay without a loop: it owns lanes and executes single calls."""
 
     def __init__(self, store: Store, owner: str = "anna", stream: str = "main") -> None:
         self.store = store
@@ -124,10 +124,10 @@ class Hand:
         return found
 
     async def work(self, *, failing: Collection[str] = (), rows: int = 1_000) -> list[str]:
-        """Do one round as a relay does it and return what was confirmed, in order.
+        """Do one round as a relay does and return what was confirmed, in order.
 
-        Each key's run goes in order; it stops at a failure and at a barrier, and what lies behind
-        a barrier is parked.
+        Each key's run goes in order; it stops at a failure and at a barrier, and events behind a
+        barrier are parked.
         """
         await self.stage()
         settlement = self.settlement()

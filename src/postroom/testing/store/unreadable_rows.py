@@ -17,21 +17,21 @@ from postroom.store import DeadOutcome, FailedOutcome, Filter, Store
 from postroom.testing.store.tools import Add, Hand, event, until
 
 Spoil = Callable[[str, Any], Awaitable[None]]
-"""Writes a flaw into the row of the event with this id, past everything that would refuse it."""
+"""Writes a flaw into the row of the event with this id, bypassing every check."""
 
 
 class FlawContract:
-    """Rows that were written by hand, by another program, or are damaged.
+    """Rows that were written manually, by another program, or are damaged.
 
-    flaws     what the fixture `spoil` is to write → words of the dead letter's error
-    odd_ids   the same, for ids that are no text, if the store can hold such
-    waiting   what is to be written to rows that wait for their time
+    flaws     what the fixture `spoil` writes → text of the dead letter's error
+    odd_ids   the same, for ids that are not text, if the store can hold such
+    waiting   what is written to rows that wait for their time
     """
 
     flaws: ClassVar[Mapping[str, str]] = {}
     odd_ids: ClassVar[Mapping[str, str]] = {}
     waiting: ClassVar[Sequence[str]] = ()
-    odd_id: ClassVar[str] = ""  # the same for an id that is no text; empty: there can be none
+    odd_id: ClassVar[str] = ""  # the same for an id that is not text; empty: not possible
 
     @pytest.fixture
     def spoil(self) -> Spoil:
@@ -86,7 +86,7 @@ class FlawContract:
     async def test_a_row_whose_id_is_no_text_costs_one_event(
         self, store: Store, add: Add, spoil: Spoil, keep_done_seconds: float
     ) -> None:
-        """It can be named by its number and its bytes alone, also where it blocks its key."""
+        """It can be addressed only by its number and its bytes, also where it blocks its key."""
         for n, flaw in enumerate(self.odd_ids):
             await add(event(f"a{n}", f"k{n}"), event(f"b{n}", f"k{n}"), event(f"c{n}", f"k{n}"))
             await spoil(f"b{n}", flaw)
@@ -105,7 +105,7 @@ class FlawContract:
     async def test_a_row_that_cannot_be_a_record_is_replayed_or_skipped_like_any_other(
         self, store: Store, add: Add, spoil: Spoil
     ) -> None:
-        """Replayed as it is, beside the others; skipped, if a marker could be sent in its place."""
+        """Replayed unchanged, like the others; skipped, if a marker can be sent in its place."""
         for n, flaw in enumerate(self.flaws):
             await add(event(f"a{n}", f"k{n}"), event(f"b{n}", f"s{n}"), strict=True)
             await spoil(f"a{n}", flaw)

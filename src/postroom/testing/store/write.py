@@ -51,11 +51,11 @@ HOSTILE = (
 
 
 class _Cancelled(Exception):
-    """What makes a business transaction roll back."""
+    """Makes a business transaction roll back."""
 
 
 class WritingContract:
-    """What was written comes back, if it was committed."""
+    """Committed events are read unchanged."""
 
     @pytest.mark.req("S2.1", "S3.1", "S4.1")
     async def test_every_field_comes_back(self, store: Store, add: Add) -> None:

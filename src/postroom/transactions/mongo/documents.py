@@ -2,8 +2,8 @@
 
 Adapters write it, in the caller's transaction; the store reads and settles it.
 
-A place in the order is (`ct`, `n`), a BSON timestamp and a 64-bit number. The engine wants one
-number, which grows with the place and can be taken apart again.
+A position is (`ct`, `n`), a BSON timestamp and a 64-bit number. The engine needs one number, which
+grows with the position and can be split again.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ FIELDS: Mapping[str, tuple[tuple[type, ...], Any]] = {
     "ct": ((Timestamp,), Timestamp(0, 0)),
     "n": ((Int64,), Int64(0)),
 }
-"""The fields of an event: the types that a record can be made of, and a placeholder."""
+"""The fields of an event: the valid types, and a placeholder."""
 
 
 # -- ids -------------------------------------------------------------------------------------------
@@ -95,9 +95,9 @@ def counter_id(topic: str, hashed: bytes) -> Document:
     return {"topic": topic, "key_hash": hashed}
 
 
-# -- places and the clock --------------------------------------------------------------------------
+# -- positions and the clock -----------------------------------------------------------------------
 class Place(NamedTuple):
-    """Where an event stands in the order."""
+    """The position of an event in the order."""
 
     ct: Timestamp
     n: int
@@ -113,7 +113,7 @@ class Place(NamedTuple):
 
 
 def seq_of(document: Mapping[str, Any]) -> int:
-    """Return the place of a document as a number; 0 if it has none."""
+    """Return the position of a document as a number; 0 if it has none."""
     try:
         ct: Timestamp = document["ct"]
         return (ct.time << 32 | ct.inc) << 64 | int(document["n"])
@@ -128,9 +128,9 @@ _last = 0
 def place_numbers(count: int, salt: bytes) -> list[Int64]:
     """Return the next values of `n` in this process.
 
-    They follow the host's clock, so that strangers who add at one cluster time are mostly in the
-    order of their adds too, and never go back. The salt, 12 bits of the writer's own, keeps two
-    processes from giving one number.
+    They follow the host's clock and never go back, so that unrelated writers that add at one
+    cluster time are usually ordered by time, too. The salt, 12 bits per writer, keeps two processes
+    from choosing the same number.
     """
     global _last  # noqa: PLW0603
     tail = int.from_bytes(salt[:2], "big") & 0xFFF
@@ -154,25 +154,25 @@ TICK = [
 ]
 """The clock of a standalone server, a document: it never goes back, whatever the server's does.
 
-The server's own timestamps begin at one again if it is started twice within a second.
+The server's own timestamps start at one again if it is started twice within a second.
 """
 
 
 def clock_of(ticket: Mapping[str, Any]) -> Timestamp:
-    """Return the time that a tick of the clock has brought."""
+    """Return the time that a tick of the clock has returned."""
     return Timestamp(int(ticket["seconds"]), int(ticket["tick"]))
 
 
 def milliseconds(seconds: float) -> int:
-    """Return a span as MongoDB counts it."""
+    """Return a time span in MongoDB's unit."""
     return round(seconds * 1000)
 
 
-# -- what is written -------------------------------------------------------------------------------
+# -- writes ----------------------------------------------------------------------------------------
 def document(row: Row, ct: Expression, n: int) -> Expression:
     """Return an expression for the document of a new event.
 
-    What the user wrote is literal: a `$` in it means nothing.
+    User values are literals: a `$` in them has no meaning.
     """
     payload = row.payload if row.payload is not None else row.payload_bytes
     due = None if row.available_us is None else _ceil(row.available_us)
@@ -218,24 +218,24 @@ def document(row: Row, ct: Expression, n: int) -> Expression:
 
 
 def _ceil(microseconds: int) -> DatetimeMS:
-    """Return an instant in MongoDB's whole milliseconds: never earlier than asked for.
+    """Return an instant in MongoDB's whole milliseconds: never earlier than requested.
 
-    The last millisecond of the year 9999 is the last: drivers cannot read what comes after it.
+    The last millisecond of the year 9999 is the maximum: drivers cannot read later dates.
     """
     return DatetimeMS(min(-(-microseconds // 1000), _LAST_MS))
 
 
 def upsert_of(row: Row, ct: Expression, n: int) -> UpdateOne:
-    """Write a new document; leave one that is there as it is.
+    """Write a new document; leave an existing one unchanged.
 
-    An insert would abort the whole transaction if the id is there (W5).
+    An insert would abort the whole transaction if the id exists (W5).
     """
     new = {"$cond": [_FRESH, document(row, ct, n), "$$ROOT"]}
     return UpdateOne({"_id": row.id}, [{"$replaceWith": new}], upsert=True)
 
 
 def accept_of(acceptance: Acceptance) -> list[dict[str, Any]]:
-    """Return the update that marks a message as done; a first acceptance is left as it is."""
+    """Return the update that marks a message as done; a first acceptance is left unchanged."""
     done = {"$eq": ["$status", "done"]}
     fields: dict[str, Expression] = {
         "event_type": {"$ifNull": ["$event_type", {"$literal": acceptance.type}]},

@@ -1,16 +1,16 @@
 """Adapters for pymongo's sessions, sync and async, and for MongoDB without transactions.
 
-A session does not say which database its events belong in. It is the first of these that is given:
-the outbox' `schema`, what `in_database(session, name)` was told, the default database of the
+A session does not determine the database of its events. It is the first of these that is given: the
+outbox' `schema`, the name passed to `in_database(session, name)`, the default database of the
 session's client, which is the path of its URL (`mongodb://host/shop`).
 
-A place in the order is (`ct`, `n`): the cluster time that the server writes when the event is
-added, and a number that grows within the process, since statements may share one cluster time.
-Two writers who both write one common document cannot get it in the wrong order (W8): the later
-one's transaction can only begin after the commit of the earlier, which moves the time on.
+A position is (`ct`, `n`): the cluster time that the server writes when the event is added, and a
+number that grows within the process, since statements may share one cluster time. Two writers that
+both write one common document cannot get the wrong order (W8): the later one's transaction can only
+begin after the commit of the earlier, which advances the time.
 
-Errors of the driver pass through as they are, with their labels, so that `with_transaction` runs
-its callback again after a conflict.
+Errors of the driver are raised unchanged, with their labels, so that `with_transaction` runs its
+callback again after a conflict.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 
 MAJORITY = WriteConcern("majority", wtimeout=10_000)
-_DURABLE = WriteConcern("majority", wtimeout=10_000, j=True)  # a standalone's majority is memory
+_DURABLE = WriteConcern("majority", wtimeout=10_000, j=True)  # a standalone's majority is in memory
 _ANY_TEXT: CodecOptions[dict[str, Any]] = CodecOptions(
     unicode_decode_error_handler="backslashreplace"
 )
@@ -64,12 +64,12 @@ _known: WeakKeyDictionary[Any, dict[str, bool]] = WeakKeyDictionary()
 
 
 def in_database(session: S, name: str) -> S:
-    """Say in which database the outbox and inbox of this session are; returns the session."""
+    """Set the database of this session's outbox and inbox; returns the session."""
     _bound[session] = name
     return session
 
 
-# -- what every adapter does -----------------------------------------------------------------------
+# -- common to all adapters ------------------------------------------------------------------------
 class _Writes:
     """The statements, in steps that run with and without a loop."""
 
@@ -85,14 +85,14 @@ class _Writes:
         return True
 
     def after_commit(self, call: Callable[[], None]) -> bool:  # noqa: ARG002
-        """Say that the driver has no such hook."""
+        """Return that the driver has no such hook."""
         return False
 
     def _collection(self, name: str) -> Any:
         return self._database[self._prefix + name]
 
     def _places(self, count: int) -> Steps[tuple[Expression, list[Int64]]]:
-        """Return the time and the numbers of so many new events."""
+        """Return the time and the numbers of this many new events."""
         raise NotImplementedError
 
     def _insert(self, rows: Sequence[Row], whole: bool) -> Steps[int]:
@@ -145,7 +145,7 @@ class _Writes:
     def _done_before(
         self, consumer: str, seconds: float, limit: int, skip: int
     ) -> Steps[list[str]]:
-        """Ask by the host's clock: a little early or late makes no difference here."""
+        """Query by the host's clock: a small difference does not matter here."""
         self.check()
         before = from_microseconds(host_microseconds() - int(seconds * 1_000_000))
         old = {
@@ -168,7 +168,7 @@ class _Writes:
         return int(result.deleted_count)
 
     def _hold(self) -> Steps[None]:
-        """Return: writes that stand by themselves are in no transaction."""
+        """Return: separate writes are in no transaction."""
         yield from ()
 
     def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:  # noqa: ARG002
@@ -176,10 +176,10 @@ class _Writes:
         return Standing.HELD
 
     def _known(self) -> Steps[bool]:
-        """Look once for each client whether the outbox is in this database.
+        """Check once per client whether the outbox is in this database.
 
-        MongoDB makes whatever collection is written to: in the wrong database an event would be
-        committed, and nobody would ever look there.
+        MongoDB creates any collection that is written to: in the wrong database an event would be
+        committed, and no relay would ever read it.
         """
         outboxes = _known.setdefault(self._database.client, {})
         name = f"{self._database.name}.{self._prefix}"
@@ -196,13 +196,13 @@ class _Writes:
         return outboxes[name]
 
     def _has_clock(self) -> Steps[bool]:
-        """Say whether the server has a cluster time; a transaction needs one."""
+        """Return whether the server has a cluster time; a transaction needs one."""
         yield from ()
         return True
 
 
 class _SessionWrites(_Writes):
-    """On a session of the caller, in its transaction."""
+    """Writes on a session of the caller, in its transaction."""
 
     def __init__(self, session: Any, prefix: str) -> None:
         self.session = self.target = session
@@ -261,7 +261,7 @@ def _database_of(session: Any, schema: str) -> Any:
 
 
 class _BareWrites(_Writes):
-    """On a database, each write for itself."""
+    """Writes on a database, each separate."""
 
     def __init__(self, database: Any, prefix: str) -> None:
         super().__init__(database.with_options(write_concern=_DURABLE), prefix)
@@ -287,7 +287,9 @@ class _BareWrites(_Writes):
 
 
 def has_cluster_time(hello: Mapping[str, Any]) -> bool:
-    """Say whether a server is part of a replica set or a cluster: with transactions and a clock."""
+    """Return whether a server is part of a replica set or a cluster, with transactions and
+    a clock.
+    """
     return "setName" in hello or hello.get("msg") == "isdbgrid"
 
 
@@ -383,10 +385,10 @@ class AsyncBareWrites(_BareWrites, _Async):
 def without_transaction(
     database: Database[Any] | AsyncDatabase[Any], prefix: str = DEFAULT_PREFIX
 ) -> BareWrites | AsyncBareWrites:
-    """Return what `add` and `accept` take where there is no transaction, by your own choice.
+    """Return the object that `add` and `accept` take where there is no transaction.
 
-    Every write stands for itself, and G1 does not hold: write the business data first, add the
-    event under an id that is derived from it, and let a Reconciler add what was lost in between.
+    Every write is separate, and G1 does not hold: write the business data first, add the event
+    under an id that is derived from it, and let a Reconciler add events that were lost in between.
     """
     qualify(prefix, None)
     if isinstance(database, AsyncDatabase):
