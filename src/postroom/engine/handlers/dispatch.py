@@ -1,7 +1,7 @@
-"""From an event to its handlers: which run, in whose transaction, and what becomes of it.
+"""From an event to its handlers: which handlers run, in which transaction, with which outcome.
 
-`Handlers` holds the functions and settings; this is how a batch of a relay, or a message of a
-consumer, passes through them.
+`Handlers` holds the functions and settings; here a relay's batch or a consumer's message is handled
+by them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SKIPPED_TYPE = "postroom.skipped"
 
 
 class Dispatch(Broker):
-    """Runs the handlers of events: a batch of different keys, one event, or several together."""
+    """Runs the handlers of a relay's batch, of one event, or of several in one transaction."""
 
     name: str
     strict: Start | None
@@ -60,11 +60,11 @@ class Dispatch(Broker):
 
     @property
     def places(self) -> int:
-        """How many events can be handled at a time."""
+        """The number of events that can be handled at a time."""
         return self.concurrency if self._turn is None else 1
 
     async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
-        """Run the handlers of a batch. After an outage nothing further of it is begun."""
+        """Run the handlers of a batch. After an outage no further handler starts."""
         self._runtime.enter()
         key_batches = KeyBatches(batch, self._kind_of, self.batch, self.places)
 
@@ -79,7 +79,7 @@ class Dispatch(Broker):
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
         """Handle one suspect while no other handler of this object runs."""
         self._runtime.enter()
-        if record.id in self._runtime.threads.hanging:  # it is not run: nobody has to stop for it
+        if record.id in self._runtime.threads.hanging:  # it does not run again: no need to wait
             reporter.report(record, await self._handle(record, reporter))
             return
         async with self._runtime.limiter.alone():
@@ -88,15 +88,15 @@ class Dispatch(Broker):
             )
 
     async def handle(self, record: Record, reporter: Reporter) -> Outcome:
-        """Handle one event by itself, beside others; the caller keeps the order of its key."""
+        """Handle one event individually; the caller keeps the order of its key."""
         self._runtime.enter()
         async with self._runtime.limiter.shared():
             return await self._handle(record, reporter)
 
     def transaction_kind(self, type: str) -> TransactionKind | None:  # noqa: A002
-        """Return with whom an event can share a transaction; None: it needs its own.
+        """Return the kind of transaction that an event of this type can share; None: it cannot.
 
-        An event has company if it has one handler and that one has transactions.
+        It can if it has exactly one handler, and that handler has transactions.
         """
         handlers = self._by_type.get(type) or (() if type == SKIPPED_TYPE else self._default)
         if len(handlers) != 1 or self.strict or not self.name:
@@ -107,9 +107,9 @@ class Dispatch(Broker):
         return "async" if is_async else "sync"
 
     async def handle_together(self, records: Sequence[Record]) -> Sequence[Outcome] | None:
-        """Handle messages of different keys in one transaction, all of them of one company.
+        """Handle messages of different keys, of one kind, in one transaction.
 
-        None: it was rolled back, at no cost to anybody; each is to be handled by itself.
+        None: it was rolled back, no attempt was used, and each is to be handled individually.
         """
         self._runtime.enter()
         async with self._runtime.limiter.shared(), self._turn_of_store():
@@ -118,7 +118,7 @@ class Dispatch(Broker):
     async def _publish_heads(
         self, keys: Sequence[Key], key_batches: KeyBatches, reporter: Reporter
     ) -> None:
-        """Handle the first event of each key; those that are confirmed go on."""
+        """Handle the first event of each key; keys whose event is confirmed continue."""
         records = [key.popleft() for key in keys]
         async with self._runtime.limiter.shared():
             if key_batches.outage:
@@ -143,15 +143,15 @@ class Dispatch(Broker):
 
     # -- several events -----------------------------------------------------------------------
     def _kind_of(self, record: Record) -> TransactionKind | None:
-        """What has failed before, or was in company that failed, is handled by itself."""
+        """Events that failed before, or whose batch failed, are handled individually."""
         if self.batch == 1 or record.attempts or record.id in self._runtime.run_alone:
             return None
         return self.transaction_kind(record.type)
 
     async def _handle_several(self, records: Sequence[Record], reporter: Reporter) -> list[Outcome]:
-        """Handle events of one company together; if that goes wrong, give all of them back.
+        """Handle events in one transaction; if it fails, give all of them back.
 
-        They are read again, and handled by themselves then, each with an attempt of its own.
+        They are read again, and each is handled individually, with its own attempt.
         """
         async with self._turn_of_store():
             refusals = await asyncio.gather(*(self._begin(record, reporter) for record in records))
@@ -194,7 +194,7 @@ class Dispatch(Broker):
     async def _handle(self, record: Record, reporter: Reporter) -> Outcome:
         handlers = self._handlers_of(record)
         if not handlers and record.type == SKIPPED_TYPE:
-            return CONFIRMED  # the marker of a skipped strict event: nobody wants to know
+            return CONFIRMED  # the marker of a skipped strict event, without a handler
         if not handlers:
             return Outcome(
                 Verdict.MISCONFIGURED,
@@ -216,7 +216,7 @@ class Dispatch(Broker):
         return worst_of(outcomes)
 
     async def _proved(self, record: Record, outcome: Outcome) -> Outcome:
-        """Add to a confirmed outcome what its transactions have written, if a settle can see it."""
+        """Add to a confirmed outcome the inbox rows that its settle can check."""
         if outcome.verdict is not Verdict.CONFIRMED or not self.name:
             return outcome
         proofs: list[Proof] = []
@@ -232,7 +232,7 @@ class Dispatch(Broker):
         return outcome._replace(proofs=tuple(proofs)) if proofs else outcome
 
     async def _is_gone(self, handler: Handler, proof: Proof) -> bool:
-        """Say whether the transactions of a handler do not find what one of them has committed."""
+        """Say whether the inbox row that a handler committed is missing in its database."""
         if self._store is None or not isinstance(proof, Acceptance):
             return False
         factory, sync_factory = self._factory(), self._sync_factory()
@@ -244,14 +244,14 @@ class Dispatch(Broker):
             else:
                 return False
             return not await rows.count_done([proof])
-        except Exception:  # it is the user's, and cannot be asked now
+        except Exception:  # the user's factory failed: unknown
             return False
 
     async def _begin(self, record: Record, reporter: Reporter) -> Outcome | None:
-        """Have the attempt counted (H1); returns why the handler must not run, if it must not."""
+        """Count the attempt (H1); returns an outcome if the handler must not run."""
         try:
             return None if await reporter.begin(record) else UNSENT
-        except Exception as error:  # whether it was counted or not: nothing has run
+        except Exception as error:  # counted or not: nothing has run
             return Outcome(Verdict.UNSENT, short_error(error))
 
     def _turn_of_store(self) -> AbstractAsyncContextManager[None]:
@@ -289,7 +289,7 @@ class Dispatch(Broker):
             threads=self._runtime.threads,
         )
 
-    # -- who handles it, and with what ---------------------------------------------------------
+    # -- handlers and transactions of an event --------------------------------------------------
     def _factory(self) -> AsyncFactory | Literal[False] | None:
         if self._transaction is None and self._store is not None:
             return self._store.transaction
@@ -318,7 +318,7 @@ class Dispatch(Broker):
         return Acceptance(name, record.id, record.type, record.correlation_id)
 
     def _ready(self, handler: Handler) -> Handler:
-        """Return what is called: with a context, if it takes one, that adds to these tables."""
+        """Return the handler, called with a context if it takes one."""
         if not handler.takes_context:
             return handler
         call, outbox, sync_outbox = handler.call, self._scope.outbox, self._sync_scope.outbox

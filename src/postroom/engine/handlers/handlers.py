@@ -1,4 +1,4 @@
-"""Functions in this process as a destination."""
+"""Handlers: functions of this process as a destination."""
 
 from __future__ import annotations
 
@@ -35,47 +35,47 @@ from postroom.transactions.acceptances import Acceptances, forget_old
 class Handlers(Dispatch):
     """Async and sync functions `(event, tx)`, by event type, as a destination for a relay.
 
-    One with a third parameter is given a Context, through which the events it adds inherit the
+    A function with a third parameter gets a Context; events that are added through it inherit the
     correlation id and the causation path.
 
-    Each handler of an event runs in a transaction of its own, whose first statement is `accept`
-    for (`name`/handler, event id): its effects in that database happen once, however often the
-    event is tried (G6, H2). The inbox remembers a handler by its name; one that is renamed counts
-    as new.
+    Each handler of an event runs in its own transaction, whose first statement is `accept` for
+    (`name`/handler, event id): its effects in that database happen once, however often the event
+    is handled (G6, H2). The inbox identifies a handler by its name; a renamed handler counts as
+    new.
 
-    name                of the service, or of this part of it: distinct among all that share the
-                        inbox' table, and the same after each deployment. Left out, a consumer
-                        gives them its own name and a relay `relay.<stream>`; with transactions of
-                        your own a relay cannot tell, and asks for one
+    name                of the service, or of this part of it: unique among all that share the
+                        inbox table, and the same after each deployment. Default: the name of the
+                        consumer, or `relay.<stream>` in a relay. A relay with your own
+                        transactions needs a name
     transaction         a factory of async context managers that yield an open transaction, commit
-                        on a clean exit and roll back on an exception; None: the store's own;
-                        False: none at all, `tx` is None, nothing is accepted, and the handler
-                        itself must bear repeats (S2.5)
-    sync_transaction    the same for sync handlers, entered in their thread
-    concurrency         so many events at a time, each key in its order. Where the store's own
-                        transactions exclude each other (SQLite) it is one at a time
-    batch               so many events of different keys share a transaction, if each has but one
-                        handler and has not failed before; the time limit is for all. If anything
-                        goes wrong it is rolled back, and each is handled by itself the next time:
-                        what a handler does outside of its database may happen more than once. If
-                        the process dies, each has spent an attempt. They are shared out among
-                        `concurrency` handlers. Of a relay; a consumer has a `batch` of its own
+                        on a clean exit and roll back on an exception. None: the store's own.
+                        False: no transaction; `tx` is None, nothing is accepted, and the handler
+                        must be idempotent
+    sync_transaction    the same for sync handlers; used in their thread
+    concurrency         maximum number of events handled at a time, each key in its order; 1 where
+                        the store's own transactions exclude each other (SQLite)
+    batch               maximum number of events of different keys that share a transaction. An
+                        event takes part if it has one handler and has not failed before. The time
+                        limit is for the whole batch. If one fails, the batch is rolled back and
+                        each event is handled individually: effects outside of the database may
+                        happen more than once. If the process dies, each event has used an attempt.
+                        For relays; a consumer has its own `batch` setting
     time_limit_seconds  after it the transaction is rolled back and the event has failed. A thread
-                        cannot be stopped: it keeps its place until it ends, but cannot commit.
+                        cannot be stopped: it occupies its place until it ends, but cannot commit.
                         In SQLite's own transactions at most a third of the relay's lease
-    prefix, schema      of the inbox' table and of the outbox that `context.add` writes to; those of
-                        the store if left out. For transactions of your own that belong to
-                        another database: the store's own have no others
-    strict              for events that a strict outbox has numbered: the last number of each key is
-                        kept instead of every id, so that a repeat is known however old it is.
+    prefix, schema      of the inbox table and of the outbox that `context.add` writes to. Default:
+                        the store's. Only for your own transactions in another database
+    strict              for events that a strict outbox has numbered: the inbox keeps the last
+                        number of each key instead of every id, and recognizes a repeat at any age.
                         "current": a key starts with the first event that arrives; "first": with
                         number 1. A gap blocks its key. One function for each type
-    outbox              what `context.add` adds with; its tables are those of the inbox, unless it
-                        names others
+    outbox              used by `context.add`. Its tables are beside the inbox, unless it names
+                        others
     sync_outbox         the same for sync handlers
 
-    Async handlers share the relay's event loop: one that blocks it (a sync driver, time.sleep)
-    stops everything, renewals included. Make it a sync function instead; those run in threads.
+    Async handlers share the relay's event loop: a handler that blocks it (a sync driver,
+    time.sleep) stops everything, lease renewals included. Use a sync function for such code; it
+    runs in a thread.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class Handlers(Dispatch):
         return register
 
     def default(self, function: Function) -> Function:
-        """Register the function for all types that have none of their own."""
+        """Register the function for all types without a handler."""
         if self._default:
             raise ConfigError(f"there is already a default handler: {self._default[0].name!r}")
         self._default.append(handler_of(function, None, self.name))
@@ -164,12 +164,12 @@ class Handlers(Dispatch):
 
     @property
     def own_name(self) -> str | None:
-        """The name that they were given, if any."""
+        """The name that was given, if any."""
         return self._named
 
     @property
     def types(self) -> frozenset[str]:
-        """The event types that have handlers of their own."""
+        """The event types with a handler, the default handler aside."""
         return frozenset(self._by_type)
 
     def bind(
@@ -182,10 +182,10 @@ class Handlers(Dispatch):
     ) -> Handlers:
         """Return these handlers with the store's transactions, and a name, where none were given.
 
-        The first store is bound to this object itself; for a second one, while the first is in
-        use, it is a twin that shares functions, threads and limits. Where a handler's open
-        transaction keeps everybody else from writing, the relay's renewals included, its time
-        limit is cut to a third of the lease (H4). `name` is the consumer's, `stream` the relay's.
+        The first store is bound to this object; a second one, while the first is in use, to a copy
+        that shares functions, threads and limits. Where a handler's open transaction blocks all
+        other writers, lease renewals included, its time limit is cut to a third of the lease (H4).
+        `name` is the consumer's, `stream` the relay's.
         """
         own = bool(self._transaction or self._sync_transaction)
         chosen = self._named or name or name_in_relay(stream, own_factory=own) or self.name
@@ -220,18 +220,18 @@ class Handlers(Dispatch):
         self._closed = False
 
     async def close(self) -> None:
-        """Let go of the threads; waits for no handler."""
+        """Release the threads, without waiting for handlers."""
         self._runtime.close()
         self._closed = True
 
     async def health(self) -> None:
-        """Return: functions in this process are always there."""
+        """Return: functions in this process are always available."""
 
     async def forget_accepted(self, older_than_seconds: float) -> int:
-        """Forget what these handlers did longer ago than that; returns how many rows went.
+        """Delete inbox rows of these handlers that are older than that; returns their number.
 
-        Rows of events that are unfinished or dead in the store stay. An error with one handler's
-        rows is raised after the others have had their turn.
+        Rows of events that are unfinished or dead in the store stay. An error with the rows of one
+        handler is raised after those of the others were deleted.
         """
         forgotten, failed = 0, None
         if self._store is None or not self.name:
@@ -247,7 +247,7 @@ class Handlers(Dispatch):
         return forgotten
 
     async def _forget(self, handler: Handler, older_than_seconds: float, store: Store) -> int:
-        """Forget in the database that the handler's transactions are in."""
+        """Delete inbox rows in the database of the handler's transactions."""
         name, kept_by = inbox_name(self.name, handler.name), [self._kept_by]
         if handler.is_async and self._transaction:
             own = Acceptances.in_transactions(self._transaction, self._scope.prefix)
