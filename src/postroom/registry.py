@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
@@ -109,6 +110,11 @@ def _load(
 
 def _build(maker: Any, url: Url, options: Mapping[str, Any]) -> object:
     make: Callable[..., object] = getattr(maker, "from_url", maker)
+    if options:
+        try:
+            inspect.signature(make).bind(url, **options)
+        except TypeError as error:
+            raise ConfigError(f"{url.scheme}: {error}; it takes its options in the URL") from error
     return make(url, **options)
 
 

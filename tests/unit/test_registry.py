@@ -164,6 +164,22 @@ def make(url):
     return "made", url.host
 
 
+def test_a_plug_in_takes_options_by_name_or_says_that_it_does_not(monkeypatch):
+    plugged(
+        monkeypatch,
+        EntryPoint("named", "tests.unit.test_registry:make_with", "postroom.stores"),
+        EntryPoint("bare", "tests.unit.test_registry:make", "postroom.stores"),
+    )
+    assert load_store("named://h", prefix="a_") == ("h", "a_")
+    assert load_store("bare://h") == ("made", "h")
+    with pytest.raises(ConfigError, match="bare: .*'prefix'; it takes its options in the URL"):
+        load_store("bare://h", prefix="a_")
+
+
+def make_with(url, *, prefix):
+    return url.host, prefix
+
+
 def test_a_plug_in_that_cannot_be_loaded_is_named(monkeypatch):
     plugged(monkeypatch, EntryPoint("mine", "no_such_plugin:Store", "postroom.stores"))
     with pytest.raises(ConfigError, match=r"plug-in for 'mine' \(no_such_plugin:Store\)"):
