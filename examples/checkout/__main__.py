@@ -68,7 +68,7 @@ async def states(relay: Relay) -> str:
     return ", ".join(f"{number} {state}" for state, number in sorted(counts.items()) if number)
 
 
-async def story(mongo: Mongo, kafka: Kafka) -> bool:
+async def scenario(mongo: Mongo, kafka: Kafka) -> bool:
     """Check out without Kafka, with it, without it, and with it again."""
     await migrate(mongo.url)
     journal = Journal()
@@ -116,7 +116,7 @@ def main() -> int:
     kafka = Kafka()
     try:
         with Mongo() as mongo:
-            kept = asyncio.run(story(mongo, kafka))
+            kept = asyncio.run(scenario(mongo, kafka))
     finally:
         with suppress(Exception):
             kafka.stop()

@@ -53,7 +53,7 @@ async def all_sent(relay: Relay) -> None:
             await asyncio.sleep(0.1)
 
 
-async def story(database: MariaDB, kafka: Kafka) -> bool:
+async def scenario(database: MariaDB, kafka: Kafka) -> bool:
     """Trade with Kafka, without it, and with it again; returns whether the promises held."""
     make_topic(kafka.address, "orders", PARTITIONS)
     await migrate(database.url)
@@ -99,7 +99,7 @@ def main() -> int:
     """Start the servers and run the scenario."""
     print("starting MariaDB and Kafka …", flush=True)
     with MariaDB() as database, Kafka() as kafka:
-        kept = asyncio.run(story(database, kafka))
+        kept = asyncio.run(scenario(database, kafka))
     print("every promise was kept" if kept else "A PROMISE WAS BROKEN")
     return 0 if kept else 1
 

@@ -63,7 +63,7 @@ def count(database: str, sql: str) -> int:
         return int(row[0]) if row else 0
 
 
-async def story(database: str, rabbit: RabbitMQ) -> bool:
+async def scenario(database: str, rabbit: RabbitMQ) -> bool:
     """Place orders while services run, crash and restart."""
     await migrate(database)
     engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
@@ -118,7 +118,7 @@ def main() -> int:
     """Start the servers and run the scenario."""
     print("starting PostgreSQL and RabbitMQ …", flush=True)
     with Postgres() as postgres, RabbitMQ() as rabbit:
-        kept = asyncio.run(story(postgres.url, rabbit))
+        kept = asyncio.run(scenario(postgres.url, rabbit))
     print("every order was paid once" if kept else "A PROMISE WAS BROKEN")
     return 0 if kept else 1
 
