@@ -98,7 +98,7 @@ async def test_an_error_of_the_users_function_costs_one_run(standalone, caplog):
         async with reconciler:
             await until(repaired)
             assert reconciler.is_running
-            await until(lambda: "works again" in caplog.text)
+            await until(lambda: "has recovered" in caplog.text)
     assert caplog.text.count("ConnectionError: no route") == 1
 
 
