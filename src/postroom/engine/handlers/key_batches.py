@@ -16,7 +16,7 @@ Key = deque[Record]  # the events of one key, in order
 class KeyBatches:
     """Returns keys whose first events may share a transaction, until all events are done.
 
-    transaction_kind   of an event: those of one kind can share; None: it needs its own
+        transaction_kind   of an event: those of one kind can share; None: it needs its own
     most               maximum number of events in a transaction
     places             number of concurrent transactions, among which the keys are divided
     """

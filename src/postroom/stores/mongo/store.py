@@ -32,10 +32,7 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.mongo import audit, operations, schema
-from postroom.stores.mongo import leases as leases_module
-from postroom.stores.mongo import read as read_module
-from postroom.stores.mongo import settle as settle_module
+from postroom.stores.mongo import audit, leases, operations, read, schema, settle
 from postroom.stores.mongo.change_stream import ChangeStream
 from postroom.stores.mongo.collector import Collector, check_indexes
 from postroom.stores.mongo.connection import Connection, faithful
@@ -143,9 +140,7 @@ class MongoStore(ContextManager):
     async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Membership:
-        membership = await leases_module.heartbeat(
-            self._opened, stream, member, lease_seconds, held
-        )
+        membership = await leases.heartbeat(self._opened, stream, member, lease_seconds, held)
         if self._ear is not None:
             self._ear.holds(stream, member.owner, held)
         return membership
@@ -154,7 +149,7 @@ class MongoStore(ContextManager):
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        taken = await leases_module.take(self._opened, stream, owner, lanes, lease_seconds)
+        taken = await leases.take(self._opened, stream, owner, lanes, lease_seconds)
         if self._ear is not None:
             self._ear.took(stream, owner, taken)
         return taken
@@ -168,42 +163,40 @@ class MongoStore(ContextManager):
         lease_seconds: float,
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
-        return await leases_module.retake(
-            self._opened, stream, owner, held, lease_seconds, doubt_seconds
-        )
+        return await leases.retake(self._opened, stream, owner, held, lease_seconds, doubt_seconds)
 
     @faithful
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        await leases_module.release(self._opened, stream, owner, held)
+        await leases.release(self._opened, stream, owner, held)
 
     @faithful
     async def leave(self, stream: str, owner: str) -> None:
-        await leases_module.leave(self._opened, stream, owner)
+        await leases.leave(self._opened, stream, owner)
         if self._ear is not None:
             self._ear.holds(stream, owner, ())
 
     @faithful
     async def leases(self, stream: str) -> Membership:
-        return await leases_module.leases(self._opened, stream)
+        return await leases.leases(self._opened, stream)
 
     # -- events -------------------------------------------------------------------------------
     @faithful
     async def read(self, request: ReadRequest) -> list[Record]:
-        found = await read_module.read(self._opened, request)
+        found = await read.read(self._opened, request)
         if found and self._ear is not None:
             self._ear.found_work()
         return found
 
     @faithful
     async def settle(self, settlement: Settlement) -> set[int]:
-        return await settle_module.settle(self._opened, settlement)
+        return await settle.settle(self._opened, settlement)
 
     @faithful
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         more = False
         if self._collector is not None and lanes:
             _, more = await self._collector.collect()
-        staged = await read_module.stage(self._opened, stream, lanes, limit)
+        staged = await read.stage(self._opened, stream, lanes, limit)
         return staged._replace(moved=limit) if more else staged  # look again at once
 
     def complaints(self) -> list[tuple[str, str]]:
@@ -214,12 +207,12 @@ class MongoStore(ContextManager):
     async def repair_blocks(
         self, stream: str, owner: str, leases: Mapping[int, int], limit: int
     ) -> int:
-        return await settle_module.repair_blocks(self._opened, stream, owner, leases, limit)
+        return await settle.repair_blocks(self._opened, stream, owner, leases, limit)
 
     @faithful
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         streams = await operations.streams(self._opened)
-        return await read_module.prune(self._opened, streams, older_than_seconds, limit)
+        return await read.prune(self._opened, streams, older_than_seconds, limit)
 
     # -- operators ----------------------------------------------------------------------------
     @faithful
@@ -229,7 +222,7 @@ class MongoStore(ContextManager):
     @faithful
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         with translated(harmless=True):
-            return await settle_module.holds(self._opened, None, proofs)
+            return await settle.holds(self._opened, None, proofs)
 
     @faithful
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:

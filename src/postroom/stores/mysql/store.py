@@ -30,9 +30,7 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.mysql import events, operations, schema
-from postroom.stores.mysql import leases as leases_module
-from postroom.stores.mysql import read as read_module
+from postroom.stores.mysql import events, leases, operations, read, schema
 from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.pool import Pool
 from postroom.stores.mysql.session import Session
@@ -126,13 +124,13 @@ class MysqlStore(ContextManager):
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Membership:
         async with self.session() as session:
-            return await leases_module.heartbeat(session, stream, member, lease_seconds, held)
+            return await leases.heartbeat(session, stream, member, lease_seconds, held)
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
         async with self.session() as session:
-            return await leases_module.take(session, stream, owner, lanes, lease_seconds)
+            return await leases.take(session, stream, owner, lanes, lease_seconds)
 
     async def retake(
         self,
@@ -143,26 +141,24 @@ class MysqlStore(ContextManager):
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         async with self.session() as session:
-            return await leases_module.retake(
-                session, stream, owner, held, lease_seconds, doubt_seconds
-            )
+            return await leases.retake(session, stream, owner, held, lease_seconds, doubt_seconds)
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
         async with self.session() as session:
-            await leases_module.release(session, stream, owner, held)
+            await leases.release(session, stream, owner, held)
 
     async def leave(self, stream: str, owner: str) -> None:
         async with self.session() as session:
-            await leases_module.leave(session, stream, owner)
+            await leases.leave(session, stream, owner)
 
     async def leases(self, stream: str) -> Membership:
         async with self.session() as session:
-            return await leases_module.leases(session, stream)
+            return await leases.leases(session, stream)
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:
         async with self.session() as session:
-            return await read_module.read(session, request)
+            return await read.read(session, request)
 
     async def settle(self, settlement: Settlement) -> set[int]:
         async with self.session() as session:

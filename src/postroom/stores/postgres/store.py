@@ -33,8 +33,7 @@ from postroom.store import (
     Tables,
 )
 from postroom.stores.opening import ContextManager
-from postroom.stores.postgres import events, operations, schema
-from postroom.stores.postgres import leases as leases_module
+from postroom.stores.postgres import events, leases, operations, schema
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.database import Database
 from postroom.stores.postgres.errors import could_not_connect, is_fatal, translate
@@ -121,12 +120,12 @@ class PostgresStore(ContextManager):
     async def heartbeat(
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Membership:
-        return await leases_module.heartbeat(self.database, stream, member, lease_seconds, held)
+        return await leases.heartbeat(self.database, stream, member, lease_seconds, held)
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
-        tokens = await leases_module.take(self.database, stream, owner, lanes, lease_seconds)
+        tokens = await leases.take(self.database, stream, owner, lanes, lease_seconds)
         self._floors.taken(stream, owner, tokens)
         return tokens
 
@@ -138,20 +137,20 @@ class PostgresStore(ContextManager):
         lease_seconds: float,
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
-        tokens = await leases_module.retake(
+        tokens = await leases.retake(
             self.database, stream, owner, held, lease_seconds, doubt_seconds
         )
         self._floors.taken(stream, owner, tokens)
         return tokens
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        await leases_module.release(self.database, stream, owner, held)
+        await leases.release(self.database, stream, owner, held)
 
     async def leave(self, stream: str, owner: str) -> None:
-        await leases_module.leave(self.database, stream, owner)
+        await leases.leave(self.database, stream, owner)
 
     async def leases(self, stream: str) -> Membership:
-        return await leases_module.leases(self.database, stream)
+        return await leases.leases(self.database, stream)
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:

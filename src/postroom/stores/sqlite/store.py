@@ -34,8 +34,7 @@ from postroom.store import (
 )
 from postroom.stores.opening import ContextManager
 from postroom.stores.sql_files import script_after
-from postroom.stores.sqlite import events, operations, schema
-from postroom.stores.sqlite import leases as leases_module
+from postroom.stores.sqlite import events, leases, operations, schema
 from postroom.stores.sqlite.handler_transactions import HandlerTransactions
 from postroom.stores.sqlite.settings import read_settings
 from postroom.stores.sqlite.statements import load_migrations, load_queries
@@ -139,14 +138,14 @@ class SqliteStore(ContextManager):
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Membership:
         return await self._write.call(
-            lambda db: leases_module.heartbeat(db, stream, member, lease_seconds, held)
+            lambda db: leases.heartbeat(db, stream, member, lease_seconds, held)
         )
 
     async def take(
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
         return await self._write.call(
-            lambda db: leases_module.take(db, stream, owner, lanes, lease_seconds)
+            lambda db: leases.take(db, stream, owner, lanes, lease_seconds)
         )
 
     async def retake(
@@ -158,17 +157,17 @@ class SqliteStore(ContextManager):
         doubt_seconds: float = 0.0,
     ) -> dict[int, int]:
         return await self._write.call(
-            lambda db: leases_module.retake(db, stream, owner, held, lease_seconds, doubt_seconds)
+            lambda db: leases.retake(db, stream, owner, held, lease_seconds, doubt_seconds)
         )
 
     async def release(self, stream: str, owner: str, held: Mapping[int, int]) -> None:
-        await self._write.call(lambda db: leases_module.release(db, stream, owner, held))
+        await self._write.call(lambda db: leases.release(db, stream, owner, held))
 
     async def leave(self, stream: str, owner: str) -> None:
-        await self._write.call(lambda db: leases_module.leave(db, stream, owner))
+        await self._write.call(lambda db: leases.leave(db, stream, owner))
 
     async def leases(self, stream: str) -> Membership:
-        return await self._look.call(lambda db: leases_module.leases(db, stream))
+        return await self._look.call(lambda db: leases.leases(db, stream))
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:

@@ -126,7 +126,7 @@ class OversightContract:
         assert await store.dead_causes() == []
 
     @pytest.mark.promise("L7")
-    async def test_deeds_are_written_down_with_what_they_changed(
+    async def test_operations_are_recorded_with_what_they_changed(
         self, store: Store, add: Add
     ) -> None:
         await add(*(event(name, name) for name in ("a", "b", "c")))
@@ -149,7 +149,7 @@ class OversightContract:
         assert all(abs(entry.at_us - host_microseconds()) < 10 * _MINUTE for entry in audit_log)
         assert await store.audit_log(2) == audit_log[:2]
 
-    async def test_a_long_deed_is_cut(self, store: Store, add: Add) -> None:
+    async def test_a_long_audit_entry_is_cut(self, store: Store, add: Add) -> None:
         ids = [f"{n:0100}" for n in range(50)]
         await add(*(event(name) for name in ids))
         assert await store.bury(ids, "x" * 3_000, by="y" * 500) == 50

@@ -97,9 +97,9 @@ class FlawContract:
             await until(_holds(lambda: relay.counts.done == 2 * len(self.odd_ids)))
             await until(_holds(lambda: relay.counts.dead == len(self.odd_ids)))
             dead = await store.find(Filter(state=State.DEAD))
-        for letter, words in zip(dead, self.odd_ids.values(), strict=True):
-            assert letter.last_error is not None
-            assert words in letter.last_error
+        for record, words in zip(dead, self.odd_ids.values(), strict=True):
+            assert record.last_error is not None
+            assert words in record.last_error
 
     @pytest.mark.promise("F1", "B6")
     async def test_a_row_that_cannot_be_a_record_is_replayed_or_skipped_like_any_other(

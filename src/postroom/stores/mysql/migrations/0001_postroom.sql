@@ -143,7 +143,7 @@ CREATE TABLE IF NOT EXISTS postroom_inbox (
     KEY postroom_inbox_processed (consumer, state, processed_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What people did: the row is written in the transaction of the deed.
+-- The audit log: each row is written in the transaction of the operation.
 CREATE TABLE IF NOT EXISTS postroom_audit (
     n        BIGINT       NOT NULL AUTO_INCREMENT,
     at       DATETIME(6)  NOT NULL,

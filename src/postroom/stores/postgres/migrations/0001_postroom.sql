@@ -124,7 +124,7 @@ CREATE TABLE postroom_inbox (
 );
 CREATE INDEX postroom_inbox_processed ON postroom_inbox (consumer, processed_at) WHERE state = 'done';
 
--- What people did: the row is written in the transaction of the deed.
+-- The audit log: each row is written in the transaction of the operation.
 CREATE TABLE postroom_audit (
     n        bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     at       timestamptz NOT NULL,

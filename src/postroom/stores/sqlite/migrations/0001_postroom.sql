@@ -123,7 +123,7 @@ CREATE TABLE postroom_inbox (
 ) WITHOUT ROWID;
 CREATE INDEX postroom_inbox_processed ON postroom_inbox (consumer, processed_at) WHERE state = 'done';
 
--- What people did: the row is written in the transaction of the deed.
+-- The audit log: each row is written in the transaction of the operation.
 CREATE TABLE postroom_audit (
     n        INTEGER PRIMARY KEY AUTOINCREMENT,
     at       INTEGER NOT NULL,
