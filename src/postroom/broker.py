@@ -44,7 +44,7 @@ class Outcome(NamedTuple):
 
 
 CONFIRMED = Outcome(Verdict.CONFIRMED)
-REPEAT = Outcome(Verdict.CONFIRMED, "a repeat: it was done before")
+REPEAT = Outcome(Verdict.CONFIRMED, "duplicate: already handled")
 UNSENT = Outcome(Verdict.UNSENT)
 
 

@@ -1,8 +1,8 @@
-"""What `add` and `accept` take, for type checkers: the connections of many drivers, by their shape.
+"""Types of the connections that `add` and `accept` take, as structural Protocols.
 
-The classes of the drivers are not named here. Where a driver is not installed its class would be
-unknown to the type checker, and a union with it would accept everything. A shape is known to all:
-a cursor, an engine, a pool, a URL or None is refused on every machine.
+The drivers' classes are not named: without the driver installed, a type checker treats its class as
+Any, and a union with Any accepts everything. Protocols work without the drivers: a cursor, an
+engine, a pool, a URL or None is refused on every machine.
 
 At run time the adapter is found by the object's class; see `postroom.transactions`.
 """
@@ -53,14 +53,14 @@ class _SyncMongoSession(Protocol):
 
 
 class _AnyDriver(_AnyEnds, Protocol):
-    """The sync ones, aiosqlite, psycopg's AsyncConnection and asyncmy."""
+    """The sync drivers, aiosqlite, psycopg's AsyncConnection and asyncmy."""
 
     @property
     def cursor(self) -> Callable[..., Any]: ...
 
 
 class _AnySession(_AnyEnds, Protocol):
-    """The sync ones, SQLAlchemy's AsyncConnection, AsyncSession and async_scoped_session."""
+    """The sync sessions, SQLAlchemy's AsyncConnection, AsyncSession, async_scoped_session."""
 
     @property
     def execute(self) -> Callable[..., Any]: ...
@@ -76,7 +76,7 @@ class _AnyMongoSession(Protocol):
 
 
 class _Asyncpg(Protocol):
-    """asyncpg's Connection, also one of a pool."""
+    """asyncpg's Connection, including pooled ones."""
 
     @property
     def is_in_transaction(self) -> Callable[[], bool]: ...
@@ -85,9 +85,9 @@ class _Asyncpg(Protocol):
 
 
 SyncConnection = _SyncDriver | _SyncSession | _SyncMongoSession | SyncTransaction
-"""What SyncOutbox and SyncInbox take."""
+"""The connections of SyncOutbox and SyncInbox."""
 
 Connection = (
     _AnyDriver | _AnySession | _AnyMongoSession | _Asyncpg | AsyncTransaction | SyncTransaction
 )
-"""What Outbox and Inbox take. A sync connection is accepted too; its calls block the event loop."""
+"""The connections of Outbox and Inbox. Sync connections work too, but block the event loop."""

@@ -1,7 +1,7 @@
 """The options that constructors take by name, for editors and type checkers.
 
-Each one stands for the settings class of the same name, which says what they mean: `RelayOptions`
-for `RelaySettings`. A test compares them.
+Each corresponds to the settings class of the same name, whose docstring explains the options:
+`RelayOptions` to `RelaySettings`. A test compares them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QueueType = Literal["classic", "quorum"]
 
 # -- relays and consumers ---------------------------------------------------------------------
 class BusOptions(TypedDict, total=False):
-    """Of the relays of a Bus: RelaySettings without the stream."""
+    """Options of a Bus's relays: RelaySettings without the stream."""
 
     batch_size: int
     max_batch_size: int
@@ -46,13 +46,13 @@ class BusOptions(TypedDict, total=False):
 
 
 class RelayOptions(BusOptions, total=False):
-    """Of a Relay; see RelaySettings."""
+    """Options of a Relay; see RelaySettings."""
 
     stream: str
 
 
 class ConsumerOptions(TypedDict, total=False):
-    """Of a Consumer; see ConsumerSettings."""
+    """Options of a Consumer; see ConsumerSettings."""
 
     name: str
     mode: Mode
@@ -74,7 +74,7 @@ class ConsumerOptions(TypedDict, total=False):
 
 # -- stores -----------------------------------------------------------------------------------
 class SqliteOptions(TypedDict, total=False):
-    """Of a SqliteStore; see its SqliteSettings."""
+    """Options of a SqliteStore; see its SqliteSettings."""
 
     prefix: str
     busy_seconds: Seconds
@@ -82,7 +82,7 @@ class SqliteOptions(TypedDict, total=False):
 
 
 class PostgresOptions(TypedDict, total=False):
-    """Of a PostgresStore; see its PostgresSettings."""
+    """Options of a PostgresStore; see its PostgresSettings."""
 
     prefix: str
     schema: str | None
@@ -95,7 +95,7 @@ class PostgresOptions(TypedDict, total=False):
 
 
 class MysqlOptions(TypedDict, total=False):
-    """Of a MysqlStore; see its MysqlSettings."""
+    """Options of a MysqlStore; see its MysqlSettings."""
 
     prefix: str
     pool_size: int
@@ -110,7 +110,7 @@ class MysqlOptions(TypedDict, total=False):
 
 
 class MongoOptions(TypedDict, total=False):
-    """Of a MongoStore; see its MongoSettings."""
+    """Options of a MongoStore; see its MongoSettings."""
 
     database: str | None
     prefix: str
@@ -119,7 +119,7 @@ class MongoOptions(TypedDict, total=False):
 
 
 class StoreOptions(SqliteOptions, total=False):
-    """Of `open_store`: those of all stores. Each store refuses what it does not have."""
+    """Options of `open_store`: those of all stores. A store refuses options it does not have."""
 
     # of PostgreSQL and MySQL
     schema: str | None
@@ -142,7 +142,7 @@ class StoreOptions(SqliteOptions, total=False):
 
 # -- brokers and sources ----------------------------------------------------------------------
 class KafkaOptions(TypedDict, total=False):
-    """Of a KafkaBroker; see its KafkaSettings."""
+    """Options of a KafkaBroker; see its KafkaSettings."""
 
     topic: str | None
     key: Literal["key", "id"]
@@ -176,7 +176,7 @@ class _RabbitLinkOptions(TypedDict, total=False):
 
 
 class RabbitOptions(_RabbitLinkOptions, total=False):
-    """Of a RabbitBroker; see its RabbitSettings."""
+    """Options of a RabbitBroker; see its RabbitSettings."""
 
     exchange_from: Literal["topic"] | None
     routing_key: str | None
@@ -187,7 +187,7 @@ class RabbitOptions(_RabbitLinkOptions, total=False):
 
 
 class KafkaSourceOptions(TypedDict, total=False):
-    """Of a KafkaSource; see its KafkaSourceSettings."""
+    """Options of a KafkaSource; see its KafkaSourceSettings."""
 
     topic: str | Sequence[str]
     group: str
@@ -198,7 +198,7 @@ class KafkaSourceOptions(TypedDict, total=False):
 
 
 class RabbitSourceOptions(_RabbitLinkOptions, total=False):
-    """Of a RabbitSource; see its RabbitSourceSettings."""
+    """Options of a RabbitSource; see its RabbitSourceSettings."""
 
     queue: str
     prefetch: int

@@ -96,7 +96,7 @@ class SyncTransaction(Protocol):
     """The caller's open transaction, for callers without an event loop."""
 
     def check(self) -> None:
-        """Raise AutocommitError if the next statement is known to commit by itself (W1, W2).
+        """Raise AutocommitError if the driver is known to be in autocommit mode (W1, W2).
 
         Checks the driver's state only. The writing methods below check it too, so that callers
         need not call this first.
@@ -113,10 +113,10 @@ class SyncTransaction(Protocol):
         """Add to each counter and return its new value; in the order given."""
 
     def accept(self, acceptance: Acceptance) -> bool:
-        """Record the message as done; False if it was done before (I1)."""
+        """Record the message as handled; False if it already was (I1)."""
 
     def count_done(self, acceptances: Sequence[Acceptance]) -> int:
-        """Return how many of these messages are done, as this transaction sees it."""
+        """Return how many of these messages are handled, in this transaction's snapshot."""
 
     def done_before(self, consumer: str, seconds: float, limit: int, skip: int) -> list[str]:
         """Return ids of messages that this consumer handled longer ago than that, oldest first.

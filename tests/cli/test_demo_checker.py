@@ -87,7 +87,7 @@ def test_all_is_well(files):
         "  written                            4    each in the transaction of its order",
         "  rolled back on purpose             1  ✓ none of them was delivered",
         "  delivered                          4  ✓ all written events, and no others",
-        "  repeated because of the kill       2    sent, but not settled at the kill",
+        "  duplicates due to the kill         2    sent, but not settled at the kill",
         "  applied once                       4  ✓ duplicates had no effect",
         "  order kept                         2  ✓ orders, events in order of writing",
         "  same end                           2  ✓ orders have the same status in both",
@@ -159,7 +159,7 @@ def test_a_repeat_by_the_same_relay_is_counted_apart(files):
     files.doctor("UPDATE arrivals SET relay = 'one' WHERE n = 40")
     report = files.examine()
     assert (report.repeated_by_kill, report.repeated_otherwise) == (1, 1)
-    assert "  repeated for another reason        1    a slow machine?" in render(report)
+    assert "  duplicates for other reasons       1    a slow machine?" in render(report)
 
 
 def test_another_end(files):

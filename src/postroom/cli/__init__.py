@@ -1,7 +1,7 @@
 """The command line: `postroom`, or `python -m postroom`.
 
 app             the group of commands; turns errors into exit codes by `exit_codes`
-configuration   merges flags, environment, file and defaults; `configuration_file` finds the file
+configuration   merges options, environment, file and defaults; `configuration_file` finds the file
 options         options and output that commands share; `selection` chooses events by id or filter
 progress        a progress bar, and Ctrl-C between two steps
 

@@ -34,7 +34,7 @@ class ReaderGoneError(Exception):
 
 
 class PipedGroup(click.Group):
-    """Reports a broken pipe as an error of its own; click would exit with code 1."""
+    """Reports a broken pipe as ReaderGoneError; click would exit with code 1."""
 
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         with _pipe():

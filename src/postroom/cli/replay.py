@@ -114,7 +114,7 @@ def replay(
     return asyncio.run(_carry_out(store, ids, selection, order))
 
 
-@click.command(short_help="Make unfinished events dead letters.")
+@click.command(short_help="Turn unfinished events into dead letters.")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @store_option
 @click.option("--all", "everything", is_flag=True, help="All events in the state of --state.")

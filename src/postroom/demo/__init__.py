@@ -1,6 +1,6 @@
 """The demo: a shop, relays of which one is killed, a receiver, and an independent checker.
 
-Each is a process of its own; `__main__` is their entry point. An order passes them in this order:
+Each runs in a separate process; `__main__` is the entry point. An order passes them in this order:
 
 shop       changes orders and adds events, as the code of a service does
 wire       a broker over TCP, as a plug-in would be written; the relays publish to it

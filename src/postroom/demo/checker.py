@@ -195,11 +195,11 @@ def render(report: Report) -> list[str]:
         _row("written", report.written, "each in the transaction of its order"),
         _checked("rolled back on purpose", report.rolled_back, report.never_seen),
         _checked("delivered", report.delivered, report.nothing_lost),
-        _row("repeated because of the kill", report.repeated_by_kill, hit),
+        _row("duplicates due to the kill", report.repeated_by_kill, hit),
     ]
     if report.repeated_otherwise:
         lines.append(
-            _row("repeated for another reason", report.repeated_otherwise, "a slow machine?")
+            _row("duplicates for other reasons", report.repeated_otherwise, "a slow machine?")
         )
     lines += [
         _checked("applied once", report.applied, report.applied_once),

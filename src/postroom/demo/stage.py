@@ -184,7 +184,7 @@ class Stage:
         self._screen.progress(
             f"{self._screen.bar(applied / self._play.events)} written {told['written']:,}"
             f"  rolled back {told['rolled_back']:,}  delivered {applied:,}"
-            f"  repeated {arrived - applied:,}"
+            f"  duplicates {arrived - applied:,}"
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 Seconds = float | timedelta
-"""What every `*_seconds` option takes."""
+"""The type of every `*_seconds` option."""
 
 
 def to_seconds(value: Seconds) -> float:

@@ -38,7 +38,7 @@ def names_of(settings: type[DataclassInstance]) -> list[str]:
 
 
 def readers(settings: type[DataclassInstance], *, skip: Collection[str] = ()) -> Readers:
-    """Return, for each setting, how it is read from the text of a URL, by its type."""
+    """Return, for each setting, the converter from the text of a URL, chosen by its type."""
     hints = get_type_hints(settings)
     return {name: _reader(hints[name]) for name in names_of(settings) if name not in skip}
 
@@ -85,8 +85,8 @@ def check_numbers(
 ) -> None:
     """Check all numbers of a dataclass of settings; a timedelta becomes a number of seconds.
 
-    Numbers are more than 0, or not less where they may be zero. Called by `__post_init__`; `what`
-    begins the messages.
+    Numbers must be more than 0, or at least 0 for names in `may_be_zero`. Called by
+    `__post_init__`; messages begin with `what`.
     """
     for field in fields(settings):
         if field.type in _NUMBERS:
@@ -129,4 +129,4 @@ def _check_number(settings: object, field: Field[Any], what: str, *, zero: bool)
     if kind.startswith("int") and not isinstance(value, int):
         raise ConfigError(f"{start} must be a whole number, not {value!r}")
     if name.endswith("_seconds") and value > _LONGEST_SECONDS:
-        raise ConfigError(f"{start} must be at most a hundred years of seconds, not {value!r}")
+        raise ConfigError(f"{start} must be at most 100 years in seconds, not {value!r}")

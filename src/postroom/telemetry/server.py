@@ -59,7 +59,7 @@ class _Server(ThreadingMixIn, WSGIServer):
             return super().get_request()
         except OSError as error:
             # Out of file descriptors: wait, while the connection stays in the queue.
-            _log.debug("no connection could be accepted: %s", error)
+            _log.debug("cannot accept a connection: %s", error)
             time.sleep(_NO_FILE_SECONDS)
             raise
 
