@@ -27,8 +27,9 @@ event.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 
-from postroom.model.durations import Seconds, to_seconds
+from postroom.model.durations import Seconds
 
 _SHOWN_CHARS = 100
 
@@ -196,7 +197,8 @@ class Retry(Exception):  # noqa: N818 - a signal, not an error
 
     def __init__(self, reason: str = "", *, after: Seconds | None = None) -> None:
         super().__init__(reason)
-        self.after_seconds = None if after is None else to_seconds(after)
+        # Not converted: a wrong value must not raise here, in place of the signal.
+        self.after_seconds = after.total_seconds() if isinstance(after, timedelta) else after
 
 
 class Reject(Exception):  # noqa: N818 - a signal, not an error
