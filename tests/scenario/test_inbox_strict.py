@@ -174,7 +174,7 @@ async def test_a_key_waits_for_the_handler_of_a_number_and_goes_on_with_it(store
 
 
 def test_what_strict_handlers_cannot_be_made_of():
-    with pytest.raises(ConfigError, match="strict is 'current', 'first' or None"):
+    with pytest.raises(ConfigError, match="strict must be 'current', 'first' or None"):
         Handlers(strict="there")
     handlers = Handlers(name="shop", strict="current")
     handlers.on("t", name="one")(print_it)

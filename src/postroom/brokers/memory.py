@@ -75,7 +75,7 @@ class MemoryBroker(Broker):
         """Create one from `memory:?max_bytes=…`."""
         return cls(**url.options({"max_bytes": whole_number}))
 
-    # -- what arrived -------------------------------------------------------------------------
+    # -- arrivals -----------------------------------------------------------------------------
     @property
     def topics(self) -> dict[str, list[Record]]:
         """The arrived messages, topic by topic."""

@@ -35,7 +35,7 @@ Context = TypeVar("Context")
 
 
 class Lifecycle(ABC, Generic[Context]):
-    """Start, stop, kill, wait and run. `Context` is what the services of one life share.
+    """Start, stop, kill, wait and run. `Context` is the shared state of the services of one run.
 
     on_breakdown    called with the error when a service has crashed, before the rest is stopped
     """
@@ -75,7 +75,7 @@ class Lifecycle(ABC, Generic[Context]):
             if self._context is not None:
                 if not self._stopping and self._error is None:
                     return
-                await self._to_the_end(self._end())  # of the last life
+                await self._to_the_end(self._end())  # of the last run
             self._error, self._killed = None, asyncio.Event()
             opening = self._opening = asyncio.create_task(self._open())
             try:
@@ -227,7 +227,7 @@ class Lifecycle(ABC, Generic[Context]):
                 _log.exception("on_breakdown of %s failed", self._title)
 
     def _part_broke_down(self, error: BaseException) -> None:
-        """A part with a life cycle of its own broke down; it has reported the error itself."""
+        """A part with its own life cycle broke down; it has reported the error itself."""
         self._broke_down(error, reported=True)
 
     async def _stop_broken(self) -> None:
@@ -239,7 +239,7 @@ class Lifecycle(ABC, Generic[Context]):
     # -- inside -------------------------------------------------------------------------------
     def _live(self, context: Context) -> None:
         if self._stopped.is_set():
-            self._stopped = asyncio.Event()  # the last life may have had another event loop
+            self._stopped = asyncio.Event()  # the last run may have had another event loop
         self._context, self._stopping = context, False
         self._begin(context)
 
@@ -260,7 +260,7 @@ class Lifecycle(ABC, Generic[Context]):
             self._stopped.set()
 
     async def _to_the_end(self, ending: Coroutine[Any, Any, None]) -> None:
-        """Run it in a task of its own: the caller may be a handler, which ends with the relay."""
+        """Run it in a separate task: the caller may be a handler, which ends with the relay."""
         await asyncio.shield(self._in_background(ending))
 
     def _in_background(self, ending: Coroutine[Any, Any, None]) -> asyncio.Task[None]:

@@ -63,7 +63,7 @@ class Service(ABC):
             await end(task)
 
     def crashed(self, error: BaseException) -> None:
-        """Log the error of a service that runs by itself, without a relay around it."""
+        """Log the error of a service that runs without a relay around it."""
         _log.error("%s crashed and has stopped", type(self).__name__, exc_info=error)
 
     @abstractmethod
@@ -79,7 +79,7 @@ def is_cancelled() -> bool:
 
 
 async def wait_for(event: asyncio.Event, timeout_seconds: float | None) -> bool:
-    """Wait until the event is set; False if the time ran out first."""
+    """Wait until the event is set; False after the time limit."""
     if event.is_set():
         return True
     try:

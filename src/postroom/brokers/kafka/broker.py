@@ -187,7 +187,7 @@ class KafkaBroker(Broker):
             call.lose(i, loss)
         call.decide(lambda _, loss: verdict(loss, unreachable, ""))
 
-    # -- what is known ------------------------------------------------------------------------
+    # -- state of the cluster -----------------------------------------------------------------
     def _there(self) -> _Cluster:
         if self._cluster is None:
             raise UnreachableError("the Kafka broker is closed")

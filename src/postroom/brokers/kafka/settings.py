@@ -215,7 +215,9 @@ def servers(url: Url) -> str:
 
 
 def login(url: Url) -> dict[str, str]:
-    """Return what a user in the URL means: a password is never sent in the clear by default."""
+    """Return the settings for a user in the URL: by default a password is never sent in
+    clear text.
+    """
     if url.user is None:
         return {}
     return {

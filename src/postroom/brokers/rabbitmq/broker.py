@@ -52,8 +52,7 @@ class RabbitBroker(Broker):
     url       `amqp://user:password@host/vhost?exchange=orders&routing_key=type`
     options   those of RabbitSettings, by name or in the URL
 
-    Of several hosts the first
-    that answers is used. It connects by itself, and again when the connection is lost.
+    Of several hosts the first that answers is used. A lost connection is reopened automatically.
     """
 
     capabilities = BrokerCapabilities()

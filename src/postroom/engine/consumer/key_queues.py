@@ -52,7 +52,7 @@ class KeyQueues:
         return len(self._queues.get(key, ()))
 
     async def wait(self) -> None:
-        """Wait for the messages in hand."""
+        """Wait for the messages in flight."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -112,7 +112,9 @@ class Handlers(Dispatch):
         self._transaction = transaction
         self._sync_transaction = sync_transaction
         if strict not in (None, "current", "first"):
-            raise ConfigError(f"handlers: strict is 'current', 'first' or None, not {strict!r}")
+            raise ConfigError(
+                f"handlers: strict must be 'current', 'first' or None, not {strict!r}"
+            )
         self.strict = strict
         self._given = Given(prefix, schema)
         self._outbox = outbox or Outbox()
@@ -159,7 +161,7 @@ class Handlers(Dispatch):
         return function
 
     def handles(self, type: str) -> bool:  # noqa: A002
-        """Say whether an event of this type has a handler, or needs none."""
+        """Return whether an event of this type has a handler, or needs none."""
         return bool(self._by_type.get(type) or self._default) or type == SKIPPED_TYPE
 
     @property
@@ -180,7 +182,7 @@ class Handlers(Dispatch):
         name: str | None = None,
         stream: str | None = None,
     ) -> Handlers:
-        """Return these handlers with the store's transactions, and a name, where none were given.
+        """Return these handlers with the store's transactions, and a name, unless they were given.
 
         The first store is bound to this object; a second one, while the first is in use, to a copy
         that shares functions, threads and limits. Where a handler's open transaction blocks all
@@ -240,7 +242,7 @@ class Handlers(Dispatch):
             try:
                 async with self._turn_of_store():
                     forgotten += await self._forget(handler, older_than_seconds, self._store)
-            except Exception as error:  # also the driver's own
+            except Exception as error:  # also the driver's own errors
                 failed = failed or error
         if failed is not None:
             raise failed

@@ -11,7 +11,7 @@ from postroom.outbox import Outbox, SyncOutbox
 
 
 class ModuleOptions(TypedDict, total=False):
-    """Of Handlers, which says what they mean: all but the name and the prefix."""
+    """Options of Handlers, which documents them: all but the name and the prefix."""
 
     transaction: AsyncFactory | Literal[False] | None
     sync_transaction: SyncFactory | Literal[False] | None

@@ -1,4 +1,4 @@
-"""What a handler looks like, for type checkers."""
+"""The signatures of handlers, for type checkers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from postroom.record import Record
 AsyncHandler = (
     Callable[[Record, Any], Awaitable[None]] | Callable[[Record, Any, Context], Awaitable[None]]
 )
-"""`async def handler(event, tx)`, or `(event, tx, context)`. The store decides what `tx` is: the
-handler's annotation is believed."""
+"""`async def handler(event, tx)`, or `(event, tx, context)`. The store determines the type of `tx`:
+the handler's annotation is not checked.
+"""
 
 SyncHandler = Callable[[Record, Any], None] | Callable[[Record, Any, SyncContext], None]
 """`def handler(event, tx)`, or `(event, tx, context)`; it runs in a thread."""
 
 Function = TypeVar("Function", bound=AsyncHandler | SyncHandler)
-"""A function that is registered stays what it is."""
+"""Registering returns the function unchanged."""

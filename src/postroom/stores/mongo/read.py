@@ -50,7 +50,7 @@ async def read(db: Connection, request: ReadRequest) -> list[Record]:
             if harvest.room_left(outline.lanes):
                 await _gather_more(db, harvest, outline.lanes, session)
             chosen = harvest.choose()
-        if session is None:  # no snapshot: what is read last counts (B2)
+        if session is None:  # no snapshot: the last query counts (B2)
             chosen = await _without_gaps(db, harvest, chosen)
             outline = await _outline(db, request, session)
         barriers = await _barriers(db, request.stream, outline, chosen, session)

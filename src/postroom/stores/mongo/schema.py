@@ -67,7 +67,7 @@ async def migrate(db: Connection, embedded: Iterable[str] = ()) -> int:
         await db.meta.update_one(
             {"_id": _IDENTITY}, {"$setOnInsert": {"value": str(uuid4())}}, upsert=True
         )
-        # Last: whoever reads the version finds everything that belongs to it.
+        # Written last: a reader of the version finds everything that belongs to it.
         await db.meta.update_one({"_id": _VERSION}, {"$max": {"value": newest}}, upsert=True)
     return newest
 

@@ -199,7 +199,7 @@ async def check_isolation(session: Session) -> list[Finding]:
             "the server's default isolation is SERIALIZABLE",
             "every session that reads the outbox locks the rows and delays writers and relays; the "
             "relay's own sessions use READ COMMITTED",
-            "SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED, or set it where people look",
+            "SET GLOBAL TRANSACTION ISOLATION LEVEL READ COMMITTED, or set it in those sessions",
         )
     ]
 

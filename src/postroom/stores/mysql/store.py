@@ -53,7 +53,7 @@ _MIGRATE_SECONDS = 60
 class MysqlStore(ContextManager):
     """An outbox in a MySQL or MariaDB database, served by relays on any number of hosts.
 
-    Tested on MariaDB 10.11; the SQL keeps to what MySQL 8.0.16 shares with it. The sessions are the
+    Tested on MariaDB 10.11; the SQL is common to it and MySQL 8.0.16. The sessions are the
     store's own: READ COMMITTED, UTC, utf8mb4, whatever the server's defaults are. MySQL has no
     notifications: a relay is woken by kicks in its own process, and polls.
 

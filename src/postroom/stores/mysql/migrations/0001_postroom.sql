@@ -1,12 +1,12 @@
--- For MySQL 8 (8.0.16 or newer) and MariaDB 10.11. DDL commits by itself here: every statement can be run again.
+-- For MySQL 8 (8.0.16 or newer) and MariaDB 10.11. DDL commits implicitly here: every statement can be run again.
 -- Names, ids, keys and hashes are binary: MySQL's text collations take 'a' and 'A ' for the same. People read the
 -- view postroom_outbox_readable. Times are UTC.
 
--- Events. `state` is for people; `stage` says where the relay looks. The columns after settled_at are computed, for the
+-- Events. `state` is for operators; `stage` decides where the relay looks. The columns after settled_at are computed, for the
 -- indexes alone. An index has an entry for every row, and a settle pays for each entry that it changes, so:
 --   shelf, slot   one index for two walks: the ready rows of a lane in order, and the done rows by second, to prune.
 --                 It holds the key, too: a read walks past 200,000 events of a key in flight without fetching a row
---   due_lane, parked_key, open_state   NULL where their index is not meant; what stays NULL is not touched by a settle
+--   due_lane, parked_key, open_state   NULL where their index does not apply; a settle does not touch columns that stay NULL
 -- `settled_at` has a value from the beginning (the year 9999: not yet): a row that does not grow is changed in place.
 CREATE TABLE IF NOT EXISTS postroom_outbox (
     seq             BIGINT           NOT NULL AUTO_INCREMENT,
@@ -73,8 +73,8 @@ CREATE TABLE IF NOT EXISTS postroom_outbox (
         ELSE FALSE END)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- One row per lane of a stream: who may read and settle it. Every take raises the token; every settle writes the
--- row first (`settles`), so that nobody can take the lane between its check and its commit. A lease is live before
+-- One row per lane of a stream: the relay that may read and settle it. Every take raises the token; every settle writes the
+-- row first (`settles`), so that no other relay can take the lane between its check and its commit. A lease is live before
 -- `until`, unless `until` lies more than two lengths (microseconds) ahead: such a lease was written before the server's
 -- clock was set back.
 CREATE TABLE IF NOT EXISTS postroom_lease (
@@ -130,7 +130,7 @@ CREATE TABLE IF NOT EXISTS postroom_counter (
     CONSTRAINT postroom_counter_last CHECK (last BETWEEN 0 AND 4611686018427387904)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- What a consumer or handler has seen. 'received' alone never counts as done.
+-- The messages that consumers and handlers have accepted. 'received' alone never counts as done.
 CREATE TABLE IF NOT EXISTS postroom_inbox (
     consumer       VARBINARY(255) NOT NULL,
     id             VARBINARY(255) NOT NULL,
@@ -160,7 +160,7 @@ CREATE TABLE IF NOT EXISTS postroom_meta (
     PRIMARY KEY (name)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
--- The outbox for people: binary columns as text.
+-- The outbox for operators: binary columns as text.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW postroom_outbox_readable AS
 SELECT seq, CONVERT(id USING utf8mb4) AS id, CONVERT(stream USING utf8mb4) AS stream, lane,
     CONVERT(type USING utf8mb4) AS type, CONVERT(topic USING utf8mb4) AS topic, CONVERT(`key` USING utf8mb4) AS `key`,
@@ -173,7 +173,7 @@ SELECT seq, CONVERT(id USING utf8mb4) AS id, CONVERT(stream USING utf8mb4) AS st
     LOWER(HEX(key_hash)) AS key_hash
 FROM postroom_outbox;
 
--- Dead letters by themselves, whole, for people and their tools.
+-- Only the dead letters, with all columns, for operators and their tools.
 CREATE OR REPLACE SQL SECURITY INVOKER VIEW postroom_dead AS
 SELECT seq, CONVERT(id USING utf8mb4) AS id, CONVERT(stream USING utf8mb4) AS stream,
     CONVERT(type USING utf8mb4) AS type, CONVERT(topic USING utf8mb4) AS topic, CONVERT(`key` USING utf8mb4) AS `key`,

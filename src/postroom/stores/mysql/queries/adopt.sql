@@ -1,6 +1,6 @@
 -- One step of rows. The hash and the lane are those that postroom itself computes: MD5 of the aggregate's type, a NUL
--- and the key, in UTF-8; a row without an aggregate_id is a unit of its own. What was waiting for another attempt is
--- due at once, so that no key needs a block; what was tried often enough is dead.
+-- and the key, in UTF-8; a row without an aggregate_id is its own key. A row that waited for another attempt is
+-- due at once, so that no key needs a block; one with the maximum of attempts is dead.
 INSERT INTO postroom_outbox (
     {number}id, stream, key_hash, lane, type, topic, `key`, aggregate_type, aggregate_id, payload, content_type, size,
     occurred_at, created_at, state, stage, attempts, last_error, settled_at)

@@ -1,4 +1,4 @@
--- What one family does not know is simply not in the answer.
+-- Variables that MySQL or MariaDB does not know are missing from the result.
 SHOW VARIABLES WHERE Variable_name IN (
     'auto_increment_increment', 'auto_increment_offset', 'read_only', 'super_read_only', 'innodb_read_only',
     'transaction_read_only', 'tx_isolation', 'transaction_isolation', 'max_allowed_packet', 'log_bin',

@@ -1,4 +1,4 @@
--- Dead, failed and processing events have an index of their own: no walk over the done ones.
+-- Dead, failed and processing events have their own index: no scan of the done ones.
 SELECT {columns} FROM postroom_outbox AS o FORCE INDEX (postroom_outbox_open)
 WHERE o.open_state = :state AND o.seq > :after_seq
   AND (:stream IS NULL OR o.stream = :stream) AND (:type IS NULL OR o.type = :type)

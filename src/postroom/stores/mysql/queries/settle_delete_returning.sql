@@ -1,4 +1,4 @@
--- MariaDB alone can tell what it deletes. On MySQL settle_there looks first.
+-- Only MariaDB returns the deleted rows. On MySQL settle_there looks first.
 DELETE FROM postroom_outbox
 WHERE seq IN :seqs AND (seq, id) IN :names AND stream = :stream AND lane IN :lanes
   AND stage <> 'over'

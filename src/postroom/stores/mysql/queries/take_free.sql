@@ -1,4 +1,4 @@
--- What is locked is being settled, renewed or taken, and is not free; a transaction in limbo holds up its own lanes
+-- A locked row is being settled, renewed or taken, and is not free; a transaction in limbo holds up its own lanes
 -- only. An end more than two lengths ahead was written before the clock was set back. UTC_TIMESTAMP is the time at which
 -- the statement began: ten seconds more, so that a lease that was given meanwhile is not taken for one of the future.
 SELECT lane, token FROM postroom_lease FORCE INDEX (PRIMARY)

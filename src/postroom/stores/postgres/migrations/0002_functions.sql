@@ -1,4 +1,4 @@
--- What a relay asks for every batch. As functions these statements carry their planner settings with them: a plan that
+-- The statements that a relay runs for every batch. As functions these statements carry their planner settings with them: a plan that
 -- was made while the tables were empty, or from statistics of that time, must not turn into a scan of a million rows
 -- (seqscan), into a sort of a whole lane (bitmapscan) or into joins of whole tables (hashjoin, mergejoin). A SET of the
 -- session would leak to other clients behind a pooler. `jit` would spend more than it saves; the plan is made once for
@@ -43,7 +43,7 @@ RETURN NULL;
 END $body$;
 
 -- Makes an instant 30 years late: PostgreSQL counts from 2000, Record from 1970. So the binary form of an instant is the
--- number of microseconds that a Record holds, and nothing has to be computed with it. What lies beyond the year 290000
+-- number of microseconds that a Record holds, and no computation is needed. A time beyond the year 290000
 -- stays as it is: one row whose time is infinite, or too large to add to, must not fail a whole read.
 CREATE FUNCTION postroom_instant(instant timestamptz) RETURNS timestamptz
 LANGUAGE sql STABLE
@@ -51,8 +51,8 @@ AS $body$
     SELECT $1 + CASE WHEN $1 < '290000-01-01' THEN interval '946684800 s' ELSE interval '0 s' END
 $body$;
 
--- Reads what may be sent now: the first event of each lane, then the oldest of the rest, in the order of writing.
---   in_owner, in_tokens   a lane that is not held so brings nothing; without an owner nothing is asked
+-- Reads the events that may be sent now: the first event of each lane, then the oldest of the rest, in the order of writing.
+--   in_owner, in_tokens   a lane that is not held with its token returns no rows; without an owner this is not checked
 --   in_floors, in_epoch   where to begin in each lane, see postroom_floors; null: at its lowest entry
 --   in_bytes              the answer ends before the first event that does not fit, but holds at least one
 --   in_exclude            keys to leave out
@@ -74,7 +74,7 @@ AS $body$
 #variable_conflict use_column
 BEGIN
 IF in_floors IS NOT NULL THEN in_floors := postroom_floors(in_floors, in_epoch); END IF;
-IF in_floors IS NOT NULL THEN  -- what was replayed lies below them
+IF in_floors IS NOT NULL THEN  -- replayed events are below them
     in_floors := ARRAY(
         SELECT least(l.floor, f.replayed)
         FROM unnest(in_lanes, in_floors) WITH ORDINALITY AS l (lane, floor, place)
@@ -120,7 +120,7 @@ ORDER BY o.seq;
 END $body$;
 
 -- Ends events behind the fence. Returns the lanes that were held and, if any was not there to be ended, the numbers
--- that were not. From the check of the lease rows to the commit they are locked, and who takes a lane must wait.
+-- that were not. From the check of the lease rows to the commit they are locked, and a relay that takes a lane must wait.
 --   in_seqs, in_ids   ascending and without repeats; a row is changed only if both its number and its id are these.
 --                     After a fail-over to a replica that lagged a number may belong to another event. The id is found
 --                     by a binary search: comparing each row with all ids took four times as long.
@@ -163,10 +163,10 @@ END IF;
 held := coalesce(held, '{}');
 END $body$;
 
--- Moves waiting events that are due into the index of ready ones. Says how many were moved, when the next one is due,
+-- Moves waiting events that are due into the index of ready ones. Returns how many were moved, when the next one is due,
 -- whether anything is ready, and the lowest number that was moved in each lane. Every lane with due events gets an equal
 -- part of the limit. A lane whose lease row is locked is left out: it must not hold up the others.
---   in_owners, in_tokens   who holds the lane, as far as the caller knows. In a lane that another one holds nothing is
+--   in_owners, in_tokens   the lane's owner, as far as the caller knows. In a lane of another owner nothing is
 --                          moved: its owner would not learn of it, and reads from a floor upwards
 CREATE FUNCTION postroom_stage(
     in_stream text, in_lanes smallint[], in_owners text[], in_tokens bigint[], in_floors bigint[],
@@ -191,7 +191,7 @@ CROSS JOIN LATERAL (
     ORDER BY o.next_attempt_at LIMIT 1) AS w;
 moved := 0;
 IF in_floors IS NOT NULL THEN in_floors := postroom_floors(in_floors, in_epoch); END IF;
-IF in_floors IS NOT NULL THEN  -- what was replayed lies below them
+IF in_floors IS NOT NULL THEN  -- replayed events are below them
     in_floors := ARRAY(
         SELECT least(l.floor, f.replayed)
         FROM unnest(in_lanes, in_floors) WITH ORDINALITY AS l (lane, floor, place)

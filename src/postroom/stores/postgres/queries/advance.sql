@@ -1,4 +1,4 @@
--- The next followers of keys whose barrier event has ended, gone or been parked itself. A key with more of them keeps
+-- The next followers of keys whose barrier event has ended, is gone or parked. A key with more of them keeps
 -- its block, with the last that came back as its barrier; another one is free. All parts see the state before. The key
 -- as a range, for the reason that postroom_read asks for a lane as one.
 WITH open AS MATERIALIZED (

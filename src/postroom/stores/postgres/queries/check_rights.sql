@@ -1,4 +1,4 @@
--- Who we are to the outbox, and what everybody may do with it.
+-- The privileges of this role and of PUBLIC on the outbox.
 SELECT current_user, r.rolsuper, r.rolcreaterole OR r.rolcreatedb OR r.rolbypassrls,
     pg_has_role(c.relowner, 'MEMBER'),
     COALESCE((SELECT string_agg(DISTINCT a.privilege_type, ', ' ORDER BY a.privilege_type)

@@ -1,4 +1,4 @@
--- The lanes that are still held. Their rows stay locked until the commit, so that who takes one must wait (L2). The
+-- The lanes that are still held. Their rows stay locked until the commit, so that a relay that takes one must wait (L2). The
 -- tokens are looked up by place: a join with unnest() lost lanes while a renewal was committing.
 WITH held AS MATERIALIZED (
     SELECT lane FROM postroom_lease

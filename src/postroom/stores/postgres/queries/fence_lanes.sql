@@ -1,4 +1,4 @@
--- Whoever has one of these events in flight can no longer settle it (L7).
+-- A relay that has one of these events in flight can no longer settle it (L7).
 UPDATE postroom_lease SET token = token + 1, owner = NULL, until = '-infinity', replayed = NULL
 WHERE (stream, lane) IN (
     SELECT stream, lane FROM postroom_outbox WHERE seq = ANY (CAST(:seqs AS bigint[])))

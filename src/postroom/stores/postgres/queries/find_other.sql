@@ -1,4 +1,4 @@
--- Dead, failed and processing events have an index of their own: no walk over the done ones. Instants: see postroom_instant.
+-- Dead, failed and processing events have their own index: no scan of the done ones. Instants: see postroom_instant.
 SELECT
     o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
     coalesce(o.payload_bytes, convert_to(o.payload, 'UTF8')), o.content_type, o.headers, o.correlation_id,

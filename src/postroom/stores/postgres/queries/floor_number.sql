@@ -1,5 +1,5 @@
--- The highest number that was ever given; those who took one hold a lock on the table until they end. With a cache or
--- a cycle that is not so: then there is no proof.
+-- The highest number ever assigned; its writer holds a lock on the table until its transaction ends. With a cache or
+-- a cycle this does not hold: then there is no proof.
 SELECT pg_sequence_last_value(CAST(s.seqrelid AS regclass)), postroom_epoch(),
     CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS bigint), postroom_backend_start(),
     s.seqcache = 1 AND s.seqincrement > 0 AND NOT s.seqcycle

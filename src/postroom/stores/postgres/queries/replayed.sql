@@ -1,4 +1,4 @@
--- What is over is in nobody's flight, so the owners keep their lanes. A settle in doubt about one of these events is not
+-- Finished events are not in flight, so the owners keep their lanes. A settle in doubt about one of these events is not
 -- repeated (replayed_at), and reads begin no higher than the lowest of them (replayed).
 UPDATE postroom_lease AS f
 SET replayed_at = clock_timestamp(), replayed = least(f.replayed, c.lowest)

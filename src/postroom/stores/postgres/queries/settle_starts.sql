@@ -1,4 +1,4 @@
--- `attempts` is set from what was read, so that a repeated settle counts once.
+-- `attempts` is set from the value that was read, so that a repeated settle counts once.
 UPDATE postroom_outbox AS o
 SET state = 'processing', lease_owner = :owner,
     lease_until = clock_timestamp() + CAST(:seconds AS float8) * interval '1 second',

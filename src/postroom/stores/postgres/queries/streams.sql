@@ -1,4 +1,4 @@
--- From name to name over the indexes that begin with the stream. What is done has been leased.
+-- From name to name over the indexes that begin with the stream. Done events have been leased.
 WITH RECURSIVE
 leased (stream) AS (
     (SELECT t.stream FROM postroom_lease AS t ORDER BY t.stream LIMIT 1)

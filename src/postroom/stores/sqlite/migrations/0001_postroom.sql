@@ -1,4 +1,4 @@
--- Events. `state` is for people; `stage` says where the relay looks (only 'ready' is in the index it walks).
+-- Events. `state` is for operators; `stage` decides where the relay looks (only 'ready' is in the index it walks).
 -- Times are microseconds since 1970, UTC.
 CREATE TABLE postroom_outbox (
     seq             INTEGER PRIMARY KEY AUTOINCREMENT CHECK (seq > 0),
@@ -58,7 +58,7 @@ CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
     WHERE state = 'processing' OR state = 'failed' OR state = 'dead';
 CREATE INDEX postroom_outbox_key     ON postroom_outbox (key) WHERE key IS NOT NULL;
 
--- One row per lane of a stream: who may read and settle it. Every take raises the token. A lease is live before `until`,
+-- One row per lane of a stream: the relay that may read and settle it. Every take raises the token. A lease is live before `until`,
 -- unless `until` lies more than two lengths ahead: such a lease was written before the host's clock was set back.
 CREATE TABLE postroom_lease (
     stream  TEXT    NOT NULL,
@@ -110,7 +110,7 @@ CREATE TABLE postroom_counter (
     PRIMARY KEY (topic, key_hash)
 ) WITHOUT ROWID;
 
--- What a consumer or handler has seen. 'received' alone never counts as done.
+-- The messages that consumers and handlers have accepted. 'received' alone never counts as done.
 CREATE TABLE postroom_inbox (
     consumer       TEXT    NOT NULL,
     id             TEXT    NOT NULL,
@@ -138,7 +138,7 @@ CREATE TABLE postroom_meta (
     value TEXT NOT NULL
 ) WITHOUT ROWID;
 
--- Dead letters by themselves, whole, for people and their tools.
+-- Only the dead letters, with all columns, for operators and their tools.
 CREATE VIEW postroom_dead AS
 SELECT seq, id, stream, type, topic, key, aggregate_type, aggregate_id, payload, payload_bytes, content_type, headers,
     correlation_id, causation_path, schema_version, kseq, occurred_at, created_at, attempts, last_error,

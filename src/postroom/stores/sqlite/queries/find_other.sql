@@ -1,4 +1,4 @@
--- Dead, failed and processing events have an index of their own: no walk over the done ones.
+-- Dead, failed and processing events have their own index: no scan of the done ones.
 SELECT o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
     coalesce(o.payload_bytes, CAST(o.payload AS BLOB)), o.content_type, o.headers, o.correlation_id,
     o.causation_path, o.schema_version, o.kseq, o.occurred_at, o.created_at, o.state, o.attempts,

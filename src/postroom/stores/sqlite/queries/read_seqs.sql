@@ -1,5 +1,5 @@
 -- The lowest numbers of each lane, by the index alone; no row is visited. A lane comes with the token
--- by which its reader holds it, or with none: then nobody asks who holds it.
+-- by which its reader holds it, or with none: then the lease is not checked.
 SELECT (
     SELECT json_group_array(seq) FROM (
         SELECT r.seq FROM postroom_outbox AS r INDEXED BY postroom_outbox_ready

@@ -1,5 +1,5 @@
 -- `names` is an object: number to id. A row is named by both, here and in the other statements of a settle. The unary
--- plus keeps the planner to the primary key. An id that is no text is named by its bytes, in hexadecimal.
+-- plus keeps the planner to the primary key. An id that is not text is addressed by its bytes, in hexadecimal.
 UPDATE postroom_outbox
 SET state = 'done', stage = 'over', settled_at = :now,
     next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL

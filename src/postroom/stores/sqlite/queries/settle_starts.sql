@@ -1,4 +1,4 @@
--- `attempts` is set from what was read, so that a repeated settle counts once.
+-- `attempts` is set from the value that was read, so that a repeated settle counts once.
 UPDATE postroom_outbox
 SET state = 'processing', lease_owner = :owner, lease_until = :until,
     attempts = max(attempts, min(json_extract(s.value, '$[2]') + 1, 999999))

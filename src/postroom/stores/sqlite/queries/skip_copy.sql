@@ -1,4 +1,4 @@
--- Number 0 says that its own number went to the marker: a replay needs a new one (B6).
+-- Number 0 means that its number was given to the marker: a replay needs a new one (B6).
 INSERT INTO postroom_outbox (
     id, kseq, state, stage, last_error, settled_at,
     stream, lane, key_hash, created_at, available_at, attempts,

@@ -1,4 +1,4 @@
--- From name to name over the indexes that begin with the stream. What is done has been leased.
+-- From name to name over the indexes that begin with the stream. Done events have been leased.
 WITH RECURSIVE
 leased (stream) AS (
     SELECT min(stream) FROM postroom_lease

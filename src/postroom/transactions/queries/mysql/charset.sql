@@ -1,2 +1,2 @@
--- How the server takes what this session sends: whatever the driver asked for, its own configuration decides.
+-- The character set that the server assumes for this session: its configuration decides, not the driver's request.
 SELECT @@character_set_client, @@character_set_connection

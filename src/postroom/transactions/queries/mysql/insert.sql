@@ -1,6 +1,6 @@
 -- For MySQL 8 and MariaDB 10.11. The server's clock decides what is due (W7); `now` is not used.
 -- Plain INSERT: the right to INSERT is enough, and IGNORE would turn a value that is cut off into a warning.
--- Error 1062 says that the id is there already; only the statement is undone and the transaction goes on (W5).
+-- Error 1062 means that the id exists already; only the statement is undone and the transaction goes on (W5).
 -- Bytes come as hexadecimal text (key_hash_hex, payload_hex): in a literal they would be read as utf8mb4.
 -- The list of values begins and ends with a parameter: only then do the drivers' executemany send many rows at once.
 INSERT INTO postroom_outbox (
