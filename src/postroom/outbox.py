@@ -38,11 +38,8 @@ from postroom.routes import Routes
 from postroom.store import Tables
 from postroom.transaction import AsyncTransaction, Counter, Row, SyncTransaction
 from postroom.transactions import (
-    open_transaction,
-    open_transaction_sync,
     resolve,
     resolve_sync,
-    target_of,
 )
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 from postroom.transactions.steps import Steps, run, run_async
@@ -181,24 +178,20 @@ class _Writer:
             raise DuplicateEventError(i for i, n in Tally(row.id for row in rows).items() if n > 1)
         return rows
 
-    def _write(
-        self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: list[Row]
-    ) -> Steps[None]:
+    def _write(self, tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> Steps[None]:
         duplicates: list[str] = []
         if self._strict:
             duplicates = yield from _insert_strict(tx, rows)
         elif (yield tx.insert(rows)) != len(rows):
             duplicates = [row.id for row in rows]
-        self._remember(conn, tx, rows)
+        self._remember(tx, rows)
         if duplicates:
             yield from _refuse(tx, duplicates)
 
-    def _remember(
-        self, conn: object, tx: AsyncTransaction | SyncTransaction, rows: Sequence[Row]
-    ) -> None:
+    def _remember(self, tx: AsyncTransaction | SyncTransaction, rows: Sequence[Row]) -> None:
         """Kick these streams after the commit, if the driver reports commits."""
         streams = {row.stream for row in rows}
-        scope = self._open.get(id(target_of(tx, conn))) if self._open else None
+        scope = self._open.get(id(tx.target)) if self._open else None
         if scope is not None:
             scope.update(streams)
         else:
@@ -233,12 +226,8 @@ def _check_strict(event: Event) -> None:
 
 
 def _refuse(tx: AsyncTransaction | SyncTransaction, ids: Sequence[str]) -> Steps[None]:
-    """Raise the error for ids that were not all new.
-
-    With an adapter without `stored`, a duplicate id is the only possible cause.
-    """
-    look = getattr(tx, "stored", None)
-    there: set[str] | None = set(ids) if look is None else (yield look(ids))
+    """Raise the error for ids that were not all new."""
+    there: set[str] | None = yield tx.stored(ids)
     if there is None:
         raise DuplicateEventError(ids, certain=False)
     lost = [name for name in ids if name not in there]
@@ -328,10 +317,10 @@ class Outbox(_Writer):
         row = self._row(event)
         tx = resolve(conn, self.prefix)
         if self._strict:
-            await run_async(self._write(conn, tx, [row]))
+            await run_async(self._write(tx, [row]))
         else:
             new = await tx.insert((row,))
-            self._remember(conn, tx, (row,))
+            self._remember(tx, (row,))
             if not new:
                 await run_async(_refuse(tx, [row.id]))
         return event
@@ -346,15 +335,15 @@ class Outbox(_Writer):
         rows = self._rows(listed)
         tx = resolve(conn, self.prefix)
         if rows:
-            await run_async(self._write(conn, tx, rows))
+            await run_async(self._write(tx, rows))
         return listed
 
     @asynccontextmanager
     async def transaction(self, conn: AnyConn) -> AsyncIterator[AnyConn]:
         """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
         tx = resolve(conn, self.prefix)
-        with self._scope(target_of(tx, conn)):
-            async with open_transaction(tx):
+        with self._scope(tx.target):
+            async with tx.open():
                 yield conn
 
 
@@ -366,10 +355,10 @@ class SyncOutbox(_Writer):
         row = self._row(event)
         tx = resolve_sync(conn, self.prefix)
         if self._strict:
-            run(self._write(conn, tx, [row]))
+            run(self._write(tx, [row]))
         else:
             new = tx.insert((row,))
-            self._remember(conn, tx, (row,))
+            self._remember(tx, (row,))
             if not new:
                 run(_refuse(tx, [row.id]))
         return event
@@ -380,12 +369,12 @@ class SyncOutbox(_Writer):
         rows = self._rows(listed)
         tx = resolve_sync(conn, self.prefix)
         if rows:
-            run(self._write(conn, tx, rows))
+            run(self._write(tx, rows))
         return listed
 
     @contextmanager
     def transaction(self, conn: SyncConn) -> Iterator[SyncConn]:
         """Begin a transaction on `conn`; commit and kick at the end, or roll back on an error."""
         tx = resolve_sync(conn, self.prefix)
-        with self._scope(target_of(tx, conn)), open_transaction_sync(tx):
+        with self._scope(tx.target), tx.open():
             yield conn

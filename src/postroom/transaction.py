@@ -7,8 +7,11 @@ caller's connection or session.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
+
+from postroom.errors import TransactionError
 
 
 class Row(NamedTuple):
@@ -93,7 +96,10 @@ def by_place(proofs: Sequence[Proof]) -> tuple[dict[int, Acceptance], dict[int, 
 
 
 class SyncTransaction(Protocol):
-    """The caller's open transaction, for callers without an event loop."""
+    """The caller's open transaction, for callers without an event loop.
+
+    An adapter of your own inherits from this class, or from AsyncTransaction, for the defaults.
+    """
 
     def check(self) -> None:
         """Raise AutocommitError if the driver is known to be in autocommit mode (W1, W2).
@@ -146,6 +152,28 @@ class SyncTransaction(Protocol):
     def after_commit(self, call: Callable[[], None]) -> bool:
         """Call back after the outermost commit; returns False if the driver cannot."""
 
+    @property
+    def target(self) -> Any:
+        """The object that holds the transaction, where the caller passed a proxy of it.
+
+        By default the transaction itself.
+        """
+        return self
+
+    def stored(self, ids: Sequence[str]) -> set[str] | None:
+        """Return which of these ids, which `insert` did not all take, are in the outbox.
+
+        None: this user may not look. By default all: no other reason is known.
+        """
+        return set(ids)
+
+    def open(self) -> AbstractContextManager[None]:
+        """Begin a transaction on the caller's object; commit at the end, or roll back on an error.
+
+        By default TransactionError: the caller's object is a transaction itself.
+        """
+        raise _is_one_already(self)
+
 
 class AsyncTransaction(Protocol):
     """The caller's open transaction."""
@@ -163,3 +191,19 @@ class AsyncTransaction(Protocol):
     def is_open(self) -> Awaitable[bool]: ...
     def standing(self, proofs: Sequence[Proof]) -> Awaitable[Standing]: ...
     def after_commit(self, call: Callable[[], None]) -> bool: ...
+
+    @property
+    def target(self) -> Any:
+        return self
+
+    async def stored(self, ids: Sequence[str]) -> set[str] | None:
+        return set(ids)
+
+    def open(self) -> AbstractAsyncContextManager[None]:
+        raise _is_one_already(self)
+
+
+def _is_one_already(transaction: object) -> TransactionError:
+    return TransactionError(
+        f"{type(transaction).__qualname__} is already a transaction: add to it directly"
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from postroom.engine.handlers.handlers import Handlers
 from postroom.testing.broker import Arrival, BrokerContract
-from postroom.transaction import Standing
+from postroom.transaction import Standing, SyncTransaction
 
 
 class Inbox:
@@ -34,7 +34,7 @@ class Inbox:
             yield tx
 
 
-class Transaction:
+class Transaction(SyncTransaction):
     """The port that `accept` runs through."""
 
     def __init__(self, inbox):

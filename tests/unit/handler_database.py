@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from postroom.engine.handlers.handlers import Handlers
 from postroom.store import Capabilities, Tables
 from postroom.testing.broker_tools import RecordingReporter, make_record
-from postroom.transaction import Acceptance, Standing
+from postroom.transaction import Acceptance, Standing, SyncTransaction
 
 PATIENCE = 20
 
@@ -52,7 +52,7 @@ class Database:
         return [row for row in self.rows if row[0] == "effect"]
 
 
-class Tx:
+class Tx(SyncTransaction):
     def __init__(self, database):
         self.database = database
         self.rows = []

@@ -99,7 +99,7 @@ async def test_without_a_name_nothing_is_accepted():
     handlers.on("order.created")(handle)
     outcome = await outcome_of(handlers)
     assert outcome.verdict is Verdict.MISCONFIGURED
-    assert "no name" in outcome.error
+    assert "need a name" in outcome.error
     assert database.log == []
 
 

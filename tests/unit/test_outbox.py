@@ -27,11 +27,11 @@ from postroom.event import Event
 from postroom.inbox import Inbox, SyncInbox
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.routes import Routes
-from postroom.transaction import Counter, Standing
+from postroom.transaction import Counter, Standing, SyncTransaction
 from tests.contract import sqlite_file
 
 
-class Fake:
+class Fake(SyncTransaction):
     """A transaction of the port's shape, which remembers what it was asked."""
 
     def __init__(self, existing=()):

@@ -7,6 +7,9 @@ inspect transactions with that driver. The tests are the same for all of them.
 
 from __future__ import annotations
 
+from inspect import isawaitable
+from typing import Any
+
 import pytest
 
 from postroom.errors import (
@@ -19,6 +22,7 @@ from postroom.event import Event
 from postroom.testing.transaction_content import FidelityContract
 from postroom.testing.transaction_tools import Note, SavepointBench, TransactionBench, ids, numbers
 from postroom.transaction import Acceptance
+from postroom.transactions import resolve, resolve_sync
 
 __all__ = ["Note", "SavepointBench", "SavepointContract", "TransactionBench", "TransactionContract"]
 
@@ -127,7 +131,7 @@ class TransactionContract(FidelityContract):
         await bench.commit(tx)
         tx = await bench.begin()
         await bench.order(tx, "A")
-        with pytest.raises(DuplicateEventError, match="'e-1' is in the outbox already") as caught:
+        with pytest.raises(DuplicateEventError, match="'e-1' is already in the outbox") as caught:
             await bench.add(tx, Event("second", 2, id="e-1"))
         assert caught.value.ids == ("e-1",)
         await bench.order(tx, "B")
@@ -138,6 +142,19 @@ class TransactionContract(FidelityContract):
             ("e-3", "third", "3"),
         ]
         assert await bench.orders() == ["A", "B"]
+
+    async def test_an_adapter_tells_its_target_and_what_is_stored(
+        self, bench: TransactionBench
+    ) -> None:
+        """Each call makes an adapter of its own: the target is what they have in common."""
+        tx = await bench.begin()
+        await bench.add(tx, Event("t", id="e-1"))
+        find: Any = resolve_sync if bench.sync else resolve
+        adapter = find(tx)
+        assert adapter.target is find(tx).target
+        stored = adapter.stored(["e-1"])
+        assert (await stored if isawaitable(stored) else stored) in ({"e-1"}, None)
+        await bench.commit(tx)
 
     @pytest.mark.promise("W5")
     async def test_a_duplicate_among_many_is_told_after_the_others_were_written(

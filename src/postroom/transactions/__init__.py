@@ -14,12 +14,6 @@ errors       what an error of a driver means; `conflicts` recognizes those worth
 client_encoding   refuses a PostgreSQL connection whose encoding would change the text
 """
 
-from postroom.transactions.adapters import (
-    open_transaction,
-    open_transaction_sync,
-    resolve,
-    resolve_sync,
-    target_of,
-)
+from postroom.transactions.adapters import resolve, resolve_sync
 
-__all__ = ["open_transaction", "open_transaction_sync", "resolve", "resolve_sync", "target_of"]
+__all__ = ["resolve", "resolve_sync"]

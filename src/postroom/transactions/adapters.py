@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import (
-    AbstractAsyncContextManager,
-    AbstractContextManager,
     asynccontextmanager,
 )
 from importlib import import_module
 from inspect import isawaitable, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from postroom.errors import TransactionError, UnsupportedConnectionError
+from postroom.errors import UnsupportedConnectionError
 from postroom.transaction import (
     Acceptance,
     AsyncTransaction,
@@ -37,10 +35,14 @@ _PORT = (
     "count_up",
     "accept",
     "count_done",
+    "done_before",
+    "forget",
     "hold",
     "is_open",
     "standing",
     "after_commit",
+    "stored",
+    "open",
 )
 
 
@@ -199,32 +201,6 @@ def resolve_sync(conn: Any, prefix: str = DEFAULT_PREFIX) -> SyncTransaction:
     return cast("SyncTransaction", make(conn, prefix))
 
 
-def open_transaction(
-    transaction: AsyncTransaction,
-) -> AbstractAsyncContextManager[None]:
-    """Open a transaction on the caller's object: committed at the end, rolled back on an error."""
-    return cast("AbstractAsyncContextManager[None]", _opener(transaction)())
-
-
-def open_transaction_sync(transaction: SyncTransaction) -> AbstractContextManager[None]:
-    """Open a transaction on the caller's object: committed at the end, rolled back on an error."""
-    return cast("AbstractContextManager[None]", _opener(transaction)())
-
-
-def target_of(transaction: object, given: object) -> object:
-    """Return the object that holds the transaction, if the caller passed a proxy of it."""
-    return getattr(transaction, "target", given)
-
-
-def _opener(transaction: object) -> Callable[[], Any]:
-    found = getattr(transaction, "open", None)
-    if found is None:
-        raise TransactionError(
-            f"{type(transaction).__qualname__} is already a transaction: add to it directly"
-        )
-    return cast("Callable[[], Any]", found)
-
-
 def _names(conn: object) -> list[str]:
     return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(conn).__mro__]
 
@@ -263,14 +239,10 @@ class _Awaited:
         self._inner = inner
         self.check = inner.check
         self.after_commit = inner.after_commit
-        if hasattr(inner, "open"):
-            self.open = self._open
-        if hasattr(inner, "stored"):
-            self.stored = inner.stored  # a result; `steps` takes it as it is
 
     @property
     def target(self) -> Any:
-        return target_of(self._inner, self._inner)
+        return self._inner.target
 
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
         return cast("int", await _result(self._inner.insert(rows, whole=whole)))
@@ -300,9 +272,12 @@ class _Awaited:
     async def standing(self, proofs: Sequence[Proof]) -> Standing:
         return cast("Standing", await _result(self._inner.standing(proofs)))
 
+    async def stored(self, ids: Sequence[str]) -> set[str] | None:
+        return cast("set[str] | None", await _result(self._inner.stored(ids)))
+
     @asynccontextmanager
-    async def _open(self) -> AsyncIterator[None]:
-        with open_transaction_sync(self._inner):
+    async def open(self) -> AsyncIterator[None]:
+        with self._inner.open():
             yield
 
 

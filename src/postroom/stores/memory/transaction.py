@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Self
 from postroom.errors import AutocommitError
 from postroom.record import Stage
 from postroom.stores.memory.tables import Stored
-from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
+from postroom.transaction import Acceptance, AsyncTransaction, Counter, Proof, Row, Standing
 
 if TYPE_CHECKING:
     from postroom.stores.memory.store import MemoryStore
 
 
-class MemoryTransaction:
+class MemoryTransaction(AsyncTransaction):
     """Rows written here are invisible to others before `commit`. Also an async context manager."""
 
     def __init__(self, store: MemoryStore) -> None:

@@ -18,7 +18,7 @@ from postroom.errors import StoreUnknownError, TransactionEndedError
 from postroom.stores.handler_transactions import guarded
 from postroom.stores.mongo.connection import Connection, commit
 from postroom.stores.mongo.errors import UNKNOWN_COMMIT, translate, translated
-from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
+from postroom.transaction import Acceptance, AsyncTransaction, Counter, Proof, Row, Standing
 from postroom.transactions.mongo.documents import Document, inbox_id
 from postroom.transactions.mongo.sessions import MAJORITY, AsyncBareWrites, in_database
 
@@ -68,7 +68,7 @@ async def _abort(db: Connection, session: AsyncClientSession, *, cancelled: bool
         await db.end_sessions([session.session_id["id"]])
 
 
-class DeferredWrites:
+class DeferredWrites(AsyncTransaction):
     """The work of a handler without transactions: effects at least once.
 
     Events that the handler adds, and its inbox document, are deferred until it has succeeded: after

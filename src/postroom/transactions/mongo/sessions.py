@@ -29,7 +29,15 @@ from pymongo.errors import ConfigurationError
 
 from postroom.errors import AutocommitError, SchemaError, TransactionError
 from postroom.model.clock import from_microseconds, host_microseconds
-from postroom.transaction import Acceptance, Counter, Proof, Row, Standing
+from postroom.transaction import (
+    Acceptance,
+    AsyncTransaction,
+    Counter,
+    Proof,
+    Row,
+    Standing,
+    SyncTransaction,
+)
 from postroom.transactions.mongo.documents import (
     CLOCK,
     CLUSTER_TIME,
@@ -80,6 +88,10 @@ class _Writes:
         self._prefix = prefix
 
     def check(self) -> None: ...
+
+    @property
+    def target(self) -> Any:
+        return self if self.session is None else self.session
 
     def _is_open(self) -> bool:
         return True
@@ -205,7 +217,7 @@ class _SessionWrites(_Writes):
     """Writes on a session of the caller, in its transaction."""
 
     def __init__(self, session: Any, prefix: str) -> None:
-        self.session = self.target = session
+        self.session = session
         schema, _, rest = prefix.rpartition(".")
         super().__init__(_database_of(session, schema), rest)
         self._number: int | None = None
@@ -294,7 +306,7 @@ def has_cluster_time(hello: Mapping[str, Any]) -> bool:
 
 
 # -- the adapters ----------------------------------------------------------------------------------
-class _Sync(_Writes):
+class _Sync(_Writes, SyncTransaction):
     def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
         return run(self._insert(rows, whole))
 
@@ -323,7 +335,7 @@ class _Sync(_Writes):
         return run(self._standing(proofs))
 
 
-class _Async(_Writes):
+class _Async(_Writes, AsyncTransaction):
     async def insert(self, rows: Sequence[Row], *, whole: bool = False) -> int:
         return await run_async(self._insert(rows, whole))
 
