@@ -194,7 +194,7 @@ async def test_a_lane_that_is_locked_for_a_moment_is_renewed_by_the_same_beat(
             settling.rollback()
             return True
 
-        monkeypatch.setattr(leases.Pauses, "next", until_the_settle_has_ended)
+        monkeypatch.setattr(leases.LockPauses, "next", until_the_settle_has_ended)
         membership = await store.heartbeat("main", Member("anna", healthy=True), FAR, anna.held)
     assert membership.renewed == set(ALL)
 
