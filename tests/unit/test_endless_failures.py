@@ -90,7 +90,7 @@ GROUPS = 3  # workers of a relay by default, the one for lanes that are served a
         ({"wait_for_change": LOST}, "wait_for_change", 1.0, 10.0),
     ],
     ids=[
-        "Worker, read", "Tender, beat", "Stager, stage", "Settler, conflicts",
+        "Worker, read", "Heartbeat, beat", "Stager, stage", "Settler, conflicts",
         "Settler, outcome unknown", "Settler, retake", "Pruner", "Watcher",
     ],
 )  # fmt: skip

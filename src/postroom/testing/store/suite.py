@@ -16,7 +16,8 @@
         @pytest.fixture
         def set_back(self): ...         # seconds → the store's clock is set back by as much
 
-A store whose rows others can write also inherits `store_flaws.FlawContract`.
+A store whose rows other programs can write also inherits `unreadable_rows.FlawContract` and
+`strays.StrayContract`.
 
 Tests of missing capabilities are left out at collection, never skipped. Pin each
 store's capabilities by hand: one that is set to False must not make tests disappear unnoticed.
