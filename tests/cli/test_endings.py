@@ -78,7 +78,7 @@ async def test_a_prune_goes_on_until_there_is_no_more(monkeypatch, capsys):
     monkeypatch.setattr(prune, "shared_store", lambda url: store)
     assert await prune._prune(URL, 0.0, "anna", dry_run=False, as_json=True) == ExitCode.OK
     assert json.loads(capsys.readouterr().out)["removed"] == 2_003
-    assert sum(deed.how_many for deed in await store.audit_log(10)) == 2_003
+    assert sum(entry.how_many for entry in await store.audit_log(10)) == 2_003
 
 
 @pytest.mark.parametrize(("current", "code"), [(0, 1), (1, 1), (2, 0), (3, 1)])

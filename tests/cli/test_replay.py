@@ -106,7 +106,7 @@ def test_a_replay_on_a_server_is_interrupted_and_run_again(tmp_path, request, st
             f"interrupted: {found['dead']:,} events are unchanged" in line for line in replay.lines
         )
         assert call(*command, cwd=tmp_path).stdout == f"replayed {found['dead']:,} events\n"
-    assert sum(deed.how_many for deed in place(lambda found: found.audit_log(100))) == number
+    assert sum(entry.how_many for entry in place(lambda found: found.audit_log(100))) == number
     sent = [int(name[1:]) for name in place.deliver()]
     assert sorted(sent) == list(range(number))
     for key in range(50):

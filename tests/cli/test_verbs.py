@@ -169,8 +169,8 @@ def test_a_night_on_call(reporter):
     assert all(set(finding) == {"level", "what", "why", "fix"} for finding in findings)
     assert "3 dead letters in stream main" in [finding["what"] for finding in findings]
     told = reporter.lines("audit")
-    assert all(set(deed) == {"at", "who", "what", "how_many", "about"} for deed in told)
-    assert [(deed["what"], deed["how_many"], deed["about"]) for deed in told] == [
+    assert all(set(entry) == {"at", "who", "what", "how_many", "about"} for entry in told)
+    assert [(entry["what"], entry["how_many"], entry["about"]) for entry in told] == [
         ("skip", 1, "s1: not needed"),
         ("bury", 1, "c2: y"),
         ("bury", 1, "c1: by mistake"),

@@ -16,7 +16,7 @@ from tests.servers.proxy import Proxy
 
 
 class Gate:
-    """Stops a letter before it is written."""
+    """Stops a message before it is written."""
 
     def __init__(self):
         self.reached = asyncio.Event()
@@ -27,7 +27,7 @@ class Gate:
 
 
 class Gated:
-    """A channel that lets all letters pass but those that are held."""
+    """A channel that lets all messages pass but those that are held."""
 
     def __init__(self, inner, gates):
         self._inner = inner

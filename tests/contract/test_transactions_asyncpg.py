@@ -1,4 +1,4 @@
-"""The contract of the write side on asyncpg: its connections, and those that its pool lends."""
+"""The contract of the write side on asyncpg: its connections, and those of its pool."""
 
 import asyncpg
 import pytest
@@ -113,7 +113,7 @@ class BlockBench(Bench):
 
 
 class PoolBench(BlockBench):
-    """A connection that a pool lent is a proxy of another class."""
+    """A connection of a pool is a proxy of another class."""
 
     async def connect(self, **options):
         pool = await asyncpg.create_pool(

@@ -191,14 +191,14 @@ def _rabbit_return_is_a_confirm():
     """What aio-pika does by default: a message that came back is the call's normal result."""
     from postroom.brokers.rabbitmq.publish_call import PublishCall
 
-    PublishCall.returned = lambda self, letter, reply: self.confirmed(letter)
+    PublishCall.returned = lambda self, message, reply: self.confirmed(message)
 
 
 def _rabbit_nack_buries():
     from postroom.broker import Outcome, Verdict
     from postroom.brokers.rabbitmq import publish_call
 
-    publish_call.nack = lambda letter, *, flowed_on: Outcome(Verdict.REJECTED, "nack")
+    publish_call.nack = lambda message, *, flowed_on: Outcome(Verdict.REJECTED, "nack")
 
 
 def _rabbit_confirmed_when_written():
@@ -208,8 +208,8 @@ def _rabbit_confirmed_when_written():
 
     async def hasty(self, channel, loop):
         written = await send(self, channel, loop)
-        for letter, _, _ in list(self._in_flight.values()):
-            self.confirmed(letter)
+        for message, _, _ in list(self._in_flight.values()):
+            self.confirmed(message)
         return written
 
     PublishCall._send = hasty

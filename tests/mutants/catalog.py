@@ -8,8 +8,9 @@ from tests.mutants.again import AGAIN_MUTANTS
 from tests.mutants.blocks import BLOCK_MUTANTS
 from tests.mutants.brokers import BROKER_MUTANTS
 from tests.mutants.codec import CODEC_MUTANTS
+from tests.mutants.consumers import CONSUMERS_MUTANTS
 from tests.mutants.effects import EFFECT_MUTANTS
-from tests.mutants.leasing import LEASING_MUTANTS
+from tests.mutants.leases import LEASES_MUTANTS
 from tests.mutants.mongo import MONGO_MUTANTS
 from tests.mutants.mongo_costs import MONGO_COST_MUTANTS
 from tests.mutants.mutant import Mutant
@@ -18,7 +19,6 @@ from tests.mutants.operations import OPERATIONS_MUTANTS
 from tests.mutants.pauses import PAUSES_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
-from tests.mutants.receiving import RECEIVING_MUTANTS
 from tests.mutants.rows import ROW_MUTANTS
 from tests.mutants.scopes import SCOPE_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
@@ -412,12 +412,12 @@ MUTANTS = {
     **AGAIN_MUTANTS,
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
-    **LEASING_MUTANTS,
+    **LEASES_MUTANTS,
     **PAUSES_MUTANTS,
     **POSTGRES_MUTANTS,
     **MYSQL_MUTANTS,
     **MONGO_MUTANTS,
-    **RECEIVING_MUTANTS,
+    **CONSUMERS_MUTANTS,
     **STRANGER_MUTANTS,
     **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,

@@ -18,13 +18,13 @@ SERVING = "tests/unit/test_metrics_server.py::"
 TRACING = "tests/unit/test_tracing.py"
 
 
-def _deeds_forgotten():
+def _audit_forgotten():
     from postroom.stores.sqlite import operations
 
     operations._note = lambda db, done, now: None
 
 
-def _deeds_without_effect():
+def _audit_without_effect():
     from postroom.stores.sqlite import operations
 
     note = operations._note
@@ -248,11 +248,11 @@ OPERATIONS_MUTANTS = {
         "F4", "the doctor runs code that only the current folder asks for", _code_of_any_folder,
         tests=(f"{DOCTOR}::test_it_imports_no_handlers_that_only_the_current_folder_names",),
     ),
-    "ops-deeds-forgotten": Mutant(
-        "L7", "what people do is not written down", _deeds_forgotten, tests=(CONTRACT,)
+    "ops-audit-forgotten": Mutant(
+        "L7", "what people do is not written down", _audit_forgotten, tests=(CONTRACT,)
     ),
-    "ops-deeds-without-effect": Mutant(
-        "L7", "what changed nothing is written down", _deeds_without_effect, tests=(CONTRACT,)
+    "ops-audit-without-effect": Mutant(
+        "L7", "what changed nothing is written down", _audit_without_effect, tests=(CONTRACT,)
     ),
     "ops-numbers-count": Mutant(
         "G7", "each number in an error makes a group of its own", _numbers_count,

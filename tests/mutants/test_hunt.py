@@ -44,7 +44,7 @@ def test_a_test_that_is_red_anyway_catches_nothing(monkeypatch):
         pytest.param((5, "no tests ran"), id="nothing was run"),
         pytest.param((1, "no test is named"), id="a failure without a test"),
         pytest.param(
-            (1, "tests/mutants/receiving.py:12: TypeError\nFAILED x::y"), id="it does not fit"
+            (1, "tests/mutants/consumers.py:12: TypeError\nFAILED x::y"), id="it does not fit"
         ),
     ],
 )

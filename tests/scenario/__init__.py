@@ -5,6 +5,6 @@ import pytest
 pytest.register_assert_rewrite(
     "tests.scenario.life",
     "tests.scenario.failures",
-    "tests.scenario.handling",
+    "tests.scenario.handlers",
     "tests.scenario.sharing",
 )

@@ -33,7 +33,7 @@ def primary_of(cluster):
 
 
 def step_down(cluster):
-    """Let the primary give up its office; it refuses while no other has caught up."""
+    """Let the primary step down; it refuses while no other has caught up."""
 
     def ask():
         with pymongo.MongoClient(cluster.url, serverSelectionTimeoutMS=20_000) as client:

@@ -55,7 +55,7 @@ def charging(shop, trouble=None, **options):
     return calls
 
 
-def letters(*ids):
+def messages(*ids):
     return [message(each, each.partition("-")[0]) for each in ids]
 
 
@@ -64,7 +64,7 @@ def letters(*ids):
 async def test_a_batch_whose_commit_has_no_answer_is_found_done(shop):
     calls = charging(shop)
     shop.store.after = Times(1, StoreUnknownError("the connection went away"))
-    shop.queue.send(*letters("a-1", "b-1", "c-1"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done == 3)
     assert shop.effects() == ["a-1", "b-1", "c-1"]
@@ -83,7 +83,7 @@ async def test_a_batch_that_lost_to_another_transaction_costs_no_attempt(shop):
             raise Deadlock
 
     calls = charging(shop, trouble)
-    shop.queue.send(*letters("a-1", "b-1", "c-1"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done == 3)
     assert sorted(shop.effects()) == ["a-1", "b-1", "c-1"]
@@ -95,7 +95,7 @@ async def test_a_batch_that_lost_to_another_transaction_costs_no_attempt(shop):
 async def test_a_database_that_is_away_costs_a_batch_nothing(shop):
     calls = charging(shop)
     shop.store.before = Times(12, ConnectionError("no route to host"))
-    shop.queue.send(*letters("a-1", "b-1", "c-1", "a-2"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1", "a-2"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done == 4)
     assert sorted(shop.effects()) == ["a-1", "a-2", "b-1", "c-1"]
@@ -116,7 +116,7 @@ async def test_messages_that_are_lost_while_their_batch_is_open(shop):
         await go_on.wait()
 
     calls = charging(shop, trouble)
-    shop.queue.send(*letters("a-1", "b-1", "c-1", "a-2", "b-2"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1", "a-2", "b-2"))
     async with shop.consumer(batch=10) as consumer:
         await asyncio.wait_for(reached.wait(), 10)
         shop.source.lose_all()
@@ -137,10 +137,10 @@ async def test_what_is_lost_before_its_turn_is_not_begun(shop):
             await go_on.wait()
 
     calls = charging(shop, trouble)
-    shop.queue.send(*letters("a-1"))
+    shop.queue.send(*messages("a-1"))
     async with shop.consumer(batch=10) as consumer:
         await asyncio.wait_for(reached.wait(), 10)
-        shop.queue.send(*letters("b-1", "c-1"))
+        shop.queue.send(*messages("b-1", "c-1"))
         await until(lambda: consumer.counts.received == 3)
         shop.source.lose_all()
         await until(lambda: consumer.counts.received == 6)
@@ -158,7 +158,7 @@ async def test_a_batch_shares_one_time_limit(shop):
             await asyncio.Event().wait()
 
     calls = charging(shop, trouble, time_limit_seconds=0.2)
-    shop.queue.send(*letters("a-1", "b-1", "c-1"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done == 3)
     assert sorted(shop.effects()) == ["a-1", "b-1", "c-1"]
@@ -186,7 +186,7 @@ async def test_a_handler_that_rolls_back_takes_nothing_from_its_neighbours(shop,
             tx.rollback()
 
     calls = charging(shop, trouble, transaction=legacy, concurrency=1)
-    shop.queue.send(*letters("a-1", "b-1", "c-1"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done + consumer.counts.dead == 3)
     assert sorted(shop.effects()) == ["a-1", "c-1"]
@@ -205,7 +205,7 @@ async def test_a_handler_that_commits_commits_nothing_that_has_not_happened(shop
             raise RuntimeError("a bad moment")
 
     calls = charging(shop, trouble, transaction=legacy, concurrency=1)
-    shop.queue.send(*letters("a-1", "b-1", "c-1", "d-1"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1", "d-1"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done == 4)
     assert sorted(shop.effects()) == ["a-1", "b-1", "c-1", "d-1"]
@@ -226,7 +226,7 @@ async def test_sync_handlers_share_a_transaction_in_their_thread(shop):
         if event.id == "b-1":
             raise ValueError("no such customer")
 
-    shop.queue.send(*letters("a-1", "b-1", "c-1", "a-2", "c-2", "a-1"))
+    shop.queue.send(*messages("a-1", "b-1", "c-1", "a-2", "c-2", "a-1"))
     async with shop.consumer(batch=10, retry=ONCE) as consumer:
         await until(lambda: consumer.counts.done == 5)
     assert sorted(shop.effects()) == ["a-1", "a-2", "c-1", "c-2"]
@@ -290,7 +290,7 @@ async def test_handlers_without_a_transaction_do_not_share(shop):
     async def charge(event, tx):
         seen.append((event.id, tx))
 
-    shop.queue.send(*letters("a-1", "b-1"))
+    shop.queue.send(*messages("a-1", "b-1"))
     async with shop.consumer(batch=10) as consumer:
         await until(lambda: consumer.counts.done == 2)
     assert sorted(seen) == [("a-1", None), ("b-1", None)]
@@ -304,7 +304,7 @@ async def test_a_bug_in_a_batch_stops_the_consumer(shop, monkeypatch):
         raise RuntimeError("a bug")
 
     monkeypatch.setattr(Handlers, "handle_together", broken)
-    shop.queue.send(*letters("a-1", "b-1"))
+    shop.queue.send(*messages("a-1", "b-1"))
     consumer = shop.consumer(batch=10)
     await consumer.start()
     with pytest.raises(RuntimeError, match="a bug"):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.contract.test_consumer_kafka import QUICK, KafkaWire
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
-from tests.scenario.consuming import Ledger, consumer, orders
+from tests.scenario.consumer_place import Ledger, consumer, orders
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 from tests.scenario.rabbit import fresh

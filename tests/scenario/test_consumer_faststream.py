@@ -20,7 +20,7 @@ from postroom.model.incoming import Incoming
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_kafka import KafkaWire
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
-from tests.scenario.consuming import Ledger
+from tests.scenario.consumer_place import Ledger
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 from tests.scenario.rabbit import fresh

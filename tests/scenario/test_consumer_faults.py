@@ -422,8 +422,8 @@ async def test_what_no_row_could_hold_is_tried_again_and_its_key_goes_on(shop, m
 
 @pytest.mark.promise("G4", "G7")
 async def test_nothing_is_kept_behind_a_message_that_no_row_can_hold(shop, monkeypatch):
-    def problem(letters):
-        return ValueError("too odd") if "k-1" in [record.id for _, record in letters] else None
+    def problem(messages):
+        return ValueError("too odd") if "k-1" in [record.id for _, record in messages] else None
 
     spoilt(monkeypatch, "keep", problem)
     shop.queue.send(message("o-1", "o"), message("k-1"), message("k-2"), message("o-2", "o"))
@@ -441,7 +441,7 @@ async def test_nothing_is_kept_behind_a_message_that_no_row_can_hold(shop, monke
 async def test_a_full_disk_is_waited_for_before_anything_is_kept(shop, monkeypatch):
     full = Times(3, sqlite3.OperationalError("database or disk is full"))
 
-    def problem(letters):
+    def problem(messages):
         try:
             full()
         except sqlite3.OperationalError as error:

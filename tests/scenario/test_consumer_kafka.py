@@ -14,7 +14,7 @@ from postroom.errors import ConfigError
 from postroom.sources.kafka.source import KafkaSource
 from postroom.stores.memory import MemoryStore
 from tests.contract.test_consumer_kafka import QUICK, KafkaWire
-from tests.scenario.consuming import Ledger, consumer, orders
+from tests.scenario.consumer_place import Ledger, consumer, orders
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 

@@ -19,7 +19,7 @@ from postroom.telemetry.health import Health, Pulse
 from postroom.telemetry.sampler import Sampler
 from postroom.testing.consumer import Sent
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
-from tests.scenario.consuming import Ledger, consumer, orders
+from tests.scenario.consumer_place import Ledger, consumer, orders
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 from tests.scenario.rabbit import fresh

@@ -24,7 +24,7 @@ from postroom.testing.consumer import Sent
 from postroom.transaction import Acceptance
 from tests.contract.test_consumer_kafka import KafkaWire
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
-from tests.scenario.consuming import Ledger
+from tests.scenario.consumer_place import Ledger
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 from tests.scenario.rabbit import fresh

@@ -1,4 +1,4 @@
-"""Handlers that end the transactions which a store lends them, on every store."""
+"""Handlers that end the transactions of their store, on every store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def result(value):
     return (await value) if isawaitable(value) else value
 
 
-class LentBench(TransactionBench):
+class StoreBench(TransactionBench):
     """Ends transactions by statements, which nobody can refuse; by methods: see `MethodBench`."""
 
     def __init__(self, store, kind, sync):
@@ -78,7 +78,7 @@ class LentBench(TransactionBench):
         return [{"name": text, "id": text} for text in texts]
 
 
-class MethodBench(LentBench):
+class MethodBench(StoreBench):
     """Ends transactions by the driver's methods."""
 
     def __init__(self, store, kind, sync):
@@ -93,7 +93,7 @@ class MethodBench(LentBench):
         await result(tx.rollback())
 
 
-class MongoBench(LentBench):
+class MongoBench(StoreBench):
     """MongoDB has nothing but the methods of a session."""
 
     def __init__(self, store, kind, sync):
@@ -143,7 +143,7 @@ class TestLent(MisbehaviourContract):
     async def bench(self, request, store, sync):
         kinds = {"mongo": MongoBench}
         opened, kind = store
-        usual = LentBench if request.param == "statement" else MethodBench
+        usual = StoreBench if request.param == "statement" else MethodBench
         bench = kinds.get(kind, usual)(opened, kind, sync)
         await bench.prepare()
         yield bench

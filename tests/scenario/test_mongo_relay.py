@@ -9,7 +9,7 @@ import pytest
 from postroom.brokers.memory import MemoryBroker
 from postroom.event import Event
 from tests.scenario.failures import FailureScenes
-from tests.scenario.handling import HandlerScenes
+from tests.scenario.handlers import HandlerScenes
 from tests.scenario.life import LifeScenes
 from tests.scenario.mongo_place import MongoPlace
 from tests.scenario.place import until

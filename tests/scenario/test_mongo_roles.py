@@ -112,7 +112,7 @@ async def test_a_writer_adds_with_these_rights(writer, store):
 async def test_a_writer_reaches_nothing_but_what_it_writes(writer, store):
     add(writer, "one")
     shop = writer[DATABASE]
-    audit_log = {
+    forbidden = {
         "delete": lambda: shop["postroom_outbox"].delete_many({}),
         "drop": lambda: shop["postroom_outbox"].drop(),
         "weaken": lambda: shop.command("collMod", "postroom_outbox", validator={}),
@@ -128,9 +128,9 @@ async def test_a_writer_reaches_nothing_but_what_it_writes(writer, store):
             for name in ("lease", "member", "block")
         },
     }
-    for name, deed in audit_log.items():
+    for name, operation in forbidden.items():
         with pytest.raises(OperationFailure) as raised:
-            deed()
+            operation()
         assert raised.value.code == 13, name  # Unauthorized
 
 
@@ -190,6 +190,6 @@ async def test_a_document_in_the_lane_of_another_key_is_a_dead_letter(writer, st
     async with Relay(store, broker, **QUICK) as relay:
         await until(lambda: relay.counts.dead == 1)
         await until(lambda: relay.counts.done == 2)
-        letter = await store.get("one")
+        record = await store.get("one")
     assert sorted(ids(broker)) == ["first", "last"]
-    assert f"lane is {lane}, but its key belongs to lane" in letter.last_error
+    assert f"lane is {lane}, but its key belongs to lane" in record.last_error

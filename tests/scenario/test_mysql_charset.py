@@ -76,7 +76,7 @@ async def test_a_server_with_its_own_character_set_changes_nothing(database, imp
             assert record.headers == event.headers
             assert record.causation_path == event.causation_path
             assert record.data == {"n": "🦊"}
-        # So an inbox takes them for the three that they are, on a connection lent to handlers.
+        # So an inbox takes them for the three that they are, on a handler's connection.
         new = []
         for record in records:
             async with store.transaction() as tx:

@@ -125,7 +125,7 @@ async def test_a_statement_that_takes_too_long_is_stopped_by_the_server(database
             assert not one.broken
 
 
-async def test_a_session_that_has_rested_for_long_is_not_lent_again(database):
+async def test_a_session_that_has_rested_for_long_is_not_used_again(database):
     """The server ends it after some time: its next statement would fail."""
     async with database.store() as store:
         async with store.session() as first:
@@ -138,7 +138,7 @@ async def test_a_session_that_has_rested_for_long_is_not_lent_again(database):
         assert first.broken
 
 
-async def test_a_session_whose_statement_was_cancelled_is_not_lent_again(database):
+async def test_a_session_whose_statement_was_cancelled_is_not_used_again(database):
     """The answer is still to come: the next statement would take it for its own."""
     async with database.store(pool_size=1) as store:
         async with store.session() as one:

@@ -1,4 +1,4 @@
-"""Transactions that the MySQL store lends to handlers, on MariaDB."""
+"""The MySQL store's transactions for handlers, on MariaDB."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.mysql_database import own_database
 from tests.scenario.failures import FailureScenes
-from tests.scenario.handling import HandlerScenes
+from tests.scenario.handlers import HandlerScenes
 from tests.scenario.life import LifeScenes
 from tests.scenario.mysql_place import MysqlPlace
 from tests.scenario.sharing import SharingScenes

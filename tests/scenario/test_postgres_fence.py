@@ -209,7 +209,7 @@ async def test_two_owners_never_hold_one_lane(url, store):
     """
     with psycopg.connect(url) as connection:
         connection.execute(
-            "CREATE TABLE deeds (n bigint GENERATED ALWAYS AS IDENTITY, lane int, token bigint)"
+            "CREATE TABLE work (n bigint GENERATED ALWAYS AS IDENTITY, lane int, token bigint)"
         )
     fought, seconds = range(0, LANES, 16), 4.0
     loop = asyncio.get_running_loop()
@@ -234,7 +234,7 @@ async def test_two_owners_never_hold_one_lane(url, store):
                     await session.connection.execute("SELECT pg_sleep(%s)", (pause,))
                     for lane in lanes:
                         await session.connection.execute(
-                            "INSERT INTO deeds (lane, token) VALUES (%s, %s)", (lane, held[lane])
+                            "INSERT INTO work (lane, token) VALUES (%s, %s)", (lane, held[lane])
                         )
                 held = {lane: token for lane, token in held.items() if lane in lanes}
                 for lane in lanes:
@@ -244,9 +244,9 @@ async def test_two_owners_never_hold_one_lane(url, store):
         for n in range(6):
             group.create_task(fight(f"owner {n}"))
     with psycopg.connect(url) as connection:
-        audit_log = connection.execute("SELECT lane, token FROM deeds ORDER BY n").fetchall()
+        done = connection.execute("SELECT lane, token FROM work ORDER BY n").fetchall()
     for lane in fought:
-        tokens = [token for at, token in audit_log if at == lane]
+        tokens = [token for at, token in done if at == lane]
         assert tokens == sorted(tokens), f"lane {lane} had two owners at once"
         assert len(set(tokens)) > 3
 

@@ -1,4 +1,4 @@
-"""Transactions that the PostgreSQL store lends to handlers (H2, H3)."""
+"""The PostgreSQL store's transactions for handlers (H2, H3)."""
 
 from __future__ import annotations
 

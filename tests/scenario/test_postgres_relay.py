@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.scenario.failures import FailureScenes
-from tests.scenario.handling import HandlerScenes
+from tests.scenario.handlers import HandlerScenes
 from tests.scenario.life import LifeScenes
 from tests.scenario.postgres_place import PostgresPlace, own_schema
 from tests.scenario.sharing import SharingScenes

@@ -7,7 +7,7 @@ import pytest
 from postroom.event import Event
 from postroom.observer import Alarm
 from tests.scenario.failures import FailureScenes
-from tests.scenario.handling import HandlerScenes
+from tests.scenario.handlers import HandlerScenes
 from tests.scenario.life import LifeScenes
 from tests.scenario.place import SqlitePlace, until
 from tests.scenario.sharing import SharingScenes

@@ -72,7 +72,7 @@ async def test_a_file_that_is_deleted_is_told_until_it_is_back(path):  # T-B2
         await until(lambda: len(broker.messages) == 5)
 
 
-async def test_connections_lent_to_handlers_are_opened_again_too(path):
+async def test_connections_of_handlers_are_opened_again_too(path):
     store, other = SqliteStore(path), await other_file(path)
     await store.open()
     async with store.transaction() as tx:

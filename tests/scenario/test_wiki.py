@@ -37,8 +37,8 @@ def test_the_example_starts_a_server_and_tells_what_happened():
     rendered = [line.split()[0] for line in said if "<h1>" in line]
     assert rendered == ["Animals:1", "Animals:2", "Flaky:1", "Lost:1"]
     assert "a search for 'dogs' finds: Animals" in said
-    (letter,) = [line for line in said if line.startswith("dead letter")]
-    assert letter == (
+    (dead,) = [line for line in said if line.startswith("dead letter")]
+    assert dead == (
         "dead letter Attack:1: render: this page can never be rendered: it contains a script"
     )
 

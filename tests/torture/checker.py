@@ -282,17 +282,17 @@ def foreign_ends(evidence):
     return [f"T12 foreign: {word}: {some(numbers)}" for word, numbers in wrong.items()]
 
 
-def _wrong(end, effects, letters, tries):
+def _wrong(end, effects, dead_letters, tries):
     """Say what is wrong with how it ended, if anything."""
     if effects > 1:
         return "took effect more than once"
-    if letters > tries or (effects and letters):
+    if dead_letters > tries or (effects and dead_letters):
         return "more than one end"
     if end == "maybe":
         return ""
-    if not effects and not letters:
+    if not effects and not dead_letters:
         return "neither effect nor dead letter"
-    if (end == "done" and letters) or (end == "dead" and effects):
+    if (end == "done" and dead_letters) or (end == "dead" and effects):
         return f"should be {end}"
     return ""
 

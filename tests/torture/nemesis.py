@@ -1,4 +1,4 @@
-"""The nemesis: does what the plan says to processes, servers, wires and disks, and notes each deed.
+"""The nemesis: does what the plan says to processes, servers, wires and disks, and notes each action.
 
 Each victim has a queue of its own: what is done to one comes in turn, what is done to different
 ones overlaps.
@@ -91,10 +91,10 @@ class Nemesis:
 
     def _strike(self, fault):
         verb, _, whom = fault.kind.partition(" ")
-        if fault.kind in _DEEDS:
-            _DEEDS[fault.kind](self, fault.size)
+        if fault.kind in _ACTIONS:
+            _ACTIONS[fault.kind](self, fault.size)
         elif whom in ("relay", "consumer"):
-            _PROCESS_DEEDS[verb](self, whom, fault.size)
+            _PROCESS_ACTIONS[verb](self, whom, fault.size)
         elif verb in ("cut", "swallow", "slow"):
             self._wire(verb, whom, fault.size)
         else:
@@ -293,7 +293,7 @@ class Nemesis:
         self.history.note("healed")
 
 
-_DEEDS = {
+_ACTIONS = {
     "kill relay before its settle": lambda self, size: self.doom("relay", size),
     "kill consumer before its ack": lambda self, size: self.doom("consumer", size),
     "pause relay before its settle": lambda self, size: self.freeze("relay", size),
@@ -313,4 +313,4 @@ _DEEDS = {
     "unroutable": Nemesis.unroutable,
     "step down": Nemesis.step_down,
 }
-_PROCESS_DEEDS = {"kill": Nemesis.kill, "pause": Nemesis.pause, "stop": Nemesis.stop}
+_PROCESS_ACTIONS = {"kill": Nemesis.kill, "pause": Nemesis.pause, "stop": Nemesis.stop}

@@ -43,7 +43,7 @@ class Scene:
         self.bench = ConsumerContext(self.settings, self.handlers, backlog, clock, (watching,))
         message = Incoming("orders", b"{}", {})
         delivery = SimpleNamespace(message=message, is_lost=False, ack=self.never)
-        self.letter = Received(delivery, make_record(1))
+        self.received = Received(delivery, make_record(1))
 
     def fail(self, *args, **options):
         self.attempts += 1
@@ -59,9 +59,9 @@ class Scene:
 
 
 CALLS = {
-    "Consumer._keep": lambda scene: scene.consumer._keep(scene.bench, [scene.letter]),
-    "Bench.bury": lambda scene: scene.bench.bury(scene.letter, "no handler"),
-    "Detours.keep": lambda scene: Detours(scene.bench, 100, int).keep([scene.letter]),
+    "Consumer._keep": lambda scene: scene.consumer._keep(scene.bench, [scene.received]),
+    "Bench.bury": lambda scene: scene.bench.bury(scene.received, "no handler"),
+    "Detours.keep": lambda scene: Detours(scene.bench, 100, int).keep([scene.received]),
     "Detours.look": lambda scene: Detours(scene.bench, 100, int).look(),
 }
 
@@ -81,7 +81,7 @@ async def test_a_store_that_fails_without_end_is_asked_ever_less_often(monkeypat
 async def test_a_dead_letter_that_is_always_refused_is_tried_every_half_minute(monkeypatch):
     scene = Scene(monkeypatch, ValueError("this server takes no such value"))
     with pytest.raises(EnoughError):
-        await MessageProcessor(scene.bench).finish(scene.letter._replace(problem="no handler"))
+        await MessageProcessor(scene.bench).finish(scene.received._replace(problem="no handler"))
     assert scene.pauses == [30.0] * 5
     assert scene.attempts == 5
     assert [type(fact) for fact in scene.told] == [Alarm] * 5

@@ -1,4 +1,4 @@
-"""What a failed event deserves: every verdict, alone and in company, strict or not, both policies."""
+"""What a failed event deserves: every verdict, alone and in a batch, strict or not, both policies."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_rejected_event_that_may_not_be_buried_blocks_with_an_alarm(policy, st
 @pytest.mark.promise("P3")
 @pytest.mark.parametrize("at_start", [False, True])
 @pytest.mark.parametrize("attempts", [0, 4, 9])
-def test_unknown_in_company_is_never_charged(attempts, at_start):
+def test_unknown_in_a_batch_is_never_charged(attempts, at_start):
     made = judge(counts_at_start=at_start)
     for _ in range(20):
         found = made.decide(record(attempts), Outcome(Verdict.UNKNOWN, "cut"), alone=False)
@@ -255,7 +255,7 @@ def test_there_is_nothing_to_judge_about_a_confirmed_event():
         judge().decide(record(), CONFIRMED, alone=False)
 
 
-def test_every_verdict_has_a_sentence():
+def test_every_verdict_has_a_decision():
     for verdict in set(Verdict) - {Verdict.CONFIRMED}:
         assert isinstance(judge().decide(record(), Outcome(verdict), alone=False), Decision)
     assert judge().decide(record(), UNSENT, alone=True).action is BACK

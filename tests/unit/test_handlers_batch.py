@@ -119,7 +119,7 @@ async def test_only_so_many_are_remembered_to_be_handled_by_themselves(database)
 
 
 @pytest.mark.promise("G7")
-async def test_what_has_failed_before_has_no_company(database, reporter):
+async def test_what_has_failed_before_is_handled_alone(database, reporter):
     batch = [*records_of("a1", "b1"), *records_of("c1", attempts=1)]
     await publish(charging(database), batch, reporter)
     assert database.log == [

@@ -97,7 +97,7 @@ async def test_a_note_that_is_missing_at_the_end_undoes_all(database, kind):
     assert database.log[-2:] == ["look", "rollback"]
 
 
-def test_who_has_company(database):
+def test_which_events_share_a_transaction(database):
     handlers = made(database)
 
     async def here(event, tx): ...

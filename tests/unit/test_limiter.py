@@ -1,4 +1,4 @@
-"""The turnstile: side by side, alone, fair, and not confused by cancellation."""
+"""The limiter: side by side, alone, fair, and not confused by cancellation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ async def settle():
 
 
 class Crowd:
-    """Runs that enter a turnstile and stay until they are let go."""
+    """Runs that enter a limiter and stay until they are let go."""
 
     def __init__(self, size):
         self.limiter = SharedLimiter(size)

@@ -13,14 +13,14 @@ from postroom.brokers.rabbitmq.settings import RabbitSettings
 from postroom.testing.broker_tools import make_record
 
 
-class Ear:
-    """Hears what became of letters."""
+class Listener:
+    """Hears what became of messages."""
 
     def __init__(self):
         self.heard = []
 
-    def confirmed(self, letter):
-        self.heard.append(letter.record.id)
+    def confirmed(self, message):
+        self.heard.append(message.record.id)
 
 
 class Public:
@@ -39,17 +39,17 @@ class Public:
 
 @pytest.mark.promise("Q1", "G2")
 async def test_a_message_is_mandatory_and_persistent():
-    public, ear = Public(), Ear()
+    public, listener = Public(), Listener()
     channel = PlainChannel(public)
-    channel.listen(ear)
-    letter = Writer(RabbitSettings(exchange="orders")).write(make_record(payload=b"{}"), "o")
-    await channel.post([(letter, channel.pack(letter))])
+    channel.listen(listener)
+    message = Writer(RabbitSettings(exchange="orders")).write(make_record(payload=b"{}"), "o")
+    await channel.post([(message, channel.pack(message))])
     async with asyncio.timeout(5):
-        while not ear.heard:
+        while not listener.heard:
             await asyncio.sleep(0)
     ((body, options),) = public.calls
     assert body == b"{}"
     assert options["mandatory"] is True  # else RabbitMQ confirms what no queue takes
     assert options["properties"].delivery_mode == 2
-    assert (options["exchange"], options["routing_key"]) == ("orders", letter.routing_key)
-    assert ear.heard == [letter.record.id]
+    assert (options["exchange"], options["routing_key"]) == ("orders", message.routing_key)
+    assert listener.heard == [message.record.id]

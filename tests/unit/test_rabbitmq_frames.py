@@ -18,7 +18,7 @@ from postroom.testing.broker_tools import HOSTILE, make_record
 FRAME_MAX = 131_072
 
 
-def letter(exchange="orders", routing_key="order.created", headers=None, **given):
+def message(exchange="orders", routing_key="order.created", headers=None, **given):
     facts = {"content_type": "application/json", "correlation_id": None, "timestamp": 1_700_000_000}
     extra = {name: given.pop(name) for name in list(given) if name in facts or name == "app_id"}
     facts |= {"app_id": "postroom"} | extra
@@ -60,7 +60,7 @@ def frames_of(data):
 @pytest.mark.promise("Q3")
 @pytest.mark.parametrize("text", ["plain", *HOSTILE])
 def test_the_same_bytes_as_pamqp(text):
-    made = letter(
+    made = message(
         "orders", text, {"a": text}, id=text[:50], type=text, app_id=text[:9], content_type=text,
         correlation_id=text, payload=text.encode(),
     )  # fmt: skip
@@ -86,14 +86,14 @@ def test_the_same_bytes_as_pamqp_whatever_it_is(
 ):
     # pamqp sorts a table by name; its order means nothing.
     headers = dict(sorted(headers.items())) or {"a": "b"}
-    made = letter(
+    made = message(
         exchange, key, headers, payload=payload, correlation_id=correlation_id, timestamp=timestamp
     )
     assert Encoder(channel, frame_max).encode(made) == by_pamqp(made, channel, frame_max)
 
 
 def test_persistent_and_mandatory():
-    publish, header, body = (f for _, f in frames_of(Encoder(3, FRAME_MAX).encode(letter())))
+    publish, header, body = (f for _, f in frames_of(Encoder(3, FRAME_MAX).encode(message())))
     assert (publish.exchange, publish.routing_key) == ("orders", "order.created")
     assert (publish.mandatory, publish.immediate) == (True, False)
     assert header.properties.delivery_mode == 2
@@ -101,43 +101,43 @@ def test_persistent_and_mandatory():
 
 
 def test_an_empty_body_has_no_frame():
-    frames = frames_of(Encoder(1, FRAME_MAX).encode(letter(payload=b"")))
+    frames = frames_of(Encoder(1, FRAME_MAX).encode(message(payload=b"")))
     assert [type(f).__name__ for _, f in frames] == ["Publish", "ContentHeader"]
 
 
 @pytest.mark.parametrize(("size", "parts"), [(4_088, [4_088]), (4_089, [4_088, 1])])
 def test_a_large_body_is_cut_into_frames(size, parts):
-    data = Encoder(1, 4_096).encode(letter(payload=b"x" * size))
+    data = Encoder(1, 4_096).encode(message(payload=b"x" * size))
     assert [len(f.value) for _, f in frames_of(data)[2:]] == parts
 
 
 def test_no_limit_of_the_server_is_no_limit():
-    data = Encoder(1, 0).encode(letter(payload=b"x" * 500_000, headers={"a": "x" * 200_000}))
+    data = Encoder(1, 0).encode(message(payload=b"x" * 500_000, headers={"a": "x" * 200_000}))
     assert [len(f.value) for _, f in frames_of(data)[2:]] == [500_000]
 
 
 def test_headers_that_fill_a_frame_are_refused_when_they_overflow_it():
     encoder = Encoder(1, 4_096)
-    besides = len(encoder._header(letter(headers={"a": ""})))
-    fits = letter(headers={"a": "x" * (4_088 - besides)})
+    besides = len(encoder._header(message(headers={"a": ""})))
+    fits = message(headers={"a": "x" * (4_088 - besides)})
     assert len(encoder._header(fits)) == 4_088
     encoder.encode(fits)
     with pytest.raises(UnsendableError, match="take 4089 bytes, and a frame holds 4088"):
-        encoder.encode(letter(headers={"a": "x" * (4_089 - besides)}))
+        encoder.encode(message(headers={"a": "x" * (4_089 - besides)}))
 
 
 def test_a_long_name_of_a_header_is_not_cut():
     name = "n" * 255
     _, header, _ = (
-        f for _, f in frames_of(Encoder(1, FRAME_MAX).encode(letter(headers={name: "v"})))
+        f for _, f in frames_of(Encoder(1, FRAME_MAX).encode(message(headers={name: "v"})))
     )
     assert header.properties.headers == {name: "v"}
     with pytest.raises(UnsendableError, match="longer than 255 bytes"):
-        Encoder(1, FRAME_MAX).encode(letter(headers={name + "n": "v"}))
+        Encoder(1, FRAME_MAX).encode(message(headers={name + "n": "v"}))
 
 
 def test_addresses_are_kept_apart_also_when_there_are_many():
     encoder = Encoder(1, FRAME_MAX)
     for n in range(10_050):
-        publish = frames_of(encoder.encode(letter(routing_key=f"k{n}")))[0][1]
+        publish = frames_of(encoder.encode(message(routing_key=f"k{n}")))[0][1]
         assert publish.routing_key == f"k{n}"

@@ -42,36 +42,36 @@ class Channel:
         self.posted = asyncio.Event()
         self.unsendable = set()
         self.stuck = False
-        self._ear = None
+        self._listener = None
 
     def listen(self, ear):
-        self._ear = ear
+        self._listener = ear
 
-    def pack(self, letter):
-        if letter.record.id in self.unsendable:
+    def pack(self, message):
+        if message.record.id in self.unsendable:
             raise UnsendableError("too large")
-        return letter.record.id
+        return message.record.id
 
     async def post(self, packed):
         if self.stuck:
             await asyncio.Event().wait()
-        self.waves.append([letter for letter, _ in packed])
+        self.waves.append([message for message, _ in packed])
         self.posted.set()
 
     async def wave(self, number):
-        """Wait for a wave of letters."""
+        """Wait for a wave of messages."""
         async with asyncio.timeout(60):
             while len(self.waves) <= number:
                 self.posted.clear()
                 await self.posted.wait()
         return self.waves[number]
 
-    def say(self, what, letter, *more):
-        if self._ear is not None:
-            getattr(self._ear, what)(letter, *more)
+    def say(self, what, message, *more):
+        if self._listener is not None:
+            getattr(self._listener, what)(message, *more)
 
     def close(self, error):
-        self._ear.closed(error)
+        self._listener.closed(error)
 
 
 class Trip:
@@ -107,7 +107,7 @@ def batch(*keys, **facts):
 
 
 def ids(wave):
-    return [letter.record.id for letter in wave]
+    return [message.record.id for message in wave]
 
 
 @pytest.mark.promise("Q3", "P1")
@@ -136,12 +136,12 @@ async def test_what_is_confirmed_together_is_told_together_and_goes_on_together(
     async with Trip(batch("a", "b", "c", "a", "b", "c")) as trip:
         told = []
         trip.reporter.confirm = lambda records: told.append([r.id for r in records])
-        for letter in await trip.channel.wave(0):
-            trip.channel.say("confirmed", letter)
+        for message in await trip.channel.wave(0):
+            trip.channel.say("confirmed", message)
         second = await trip.channel.wave(1)
         assert ids(second) == ["a4", "b5", "c6"]
-        for letter in second:
-            trip.channel.say("confirmed", letter)
+        for message in second:
+            trip.channel.say("confirmed", message)
     assert told == [["a1", "b2", "c3"], ["a4", "b5", "c6"]]
 
 
@@ -251,9 +251,9 @@ async def test_a_write_that_hangs_is_given_up():
 async def test_a_long_run_of_one_key_ends_in_good_time_and_its_rest_comes_back():
     async with Trip(batch(*["a"] * 1_000), confirm_seconds=15) as trip:
         for n in range(8):  # a second each, and no new one after half the time
-            (letter,) = await trip.channel.wave(n)
+            (message,) = await trip.channel.wave(n)
             await asyncio.sleep(1)
-            trip.channel.say("confirmed", letter)
+            trip.channel.say("confirmed", message)
     told = [outcome.verdict for _, outcome in trip.reporter.reports]
     assert told == [Verdict.CONFIRMED] * 8 + [Verdict.UNSENT] * 992
     assert trip.call.is_clean
@@ -278,8 +278,8 @@ async def test_what_has_no_address_is_reported_as_it_was_judged():
         return WRITER.write(record, "outbox")
 
     async with Trip(batch("a", "b", "a", "a"), compose=compose) as trip:
-        for letter in await trip.channel.wave(0):
-            trip.channel.say("confirmed", letter)
+        for message in await trip.channel.wave(0):
+            trip.channel.say("confirmed", message)
     assert trip.verdicts() == {
         "a1": "confirmed", "b2": "confirmed", "a3": "misconfigured", "a4": "unsent",
     }  # fmt: skip
@@ -295,15 +295,15 @@ async def test_nothing_to_send_is_no_wait():
 
 @pytest.mark.promise("Q2")
 @in_no_time
-async def test_a_cancelled_errand_hears_and_reports_nothing_more():
+async def test_a_cancelled_call_hears_and_reports_nothing_more():
     trip = Trip(batch("a", "a"))
     async with trip:
-        (letter,) = await trip.channel.wave(0)
+        (message,) = await trip.channel.wave(0)
         trip.task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await trip.task
         trip.task = asyncio.create_task(asyncio.sleep(0))
-    trip.channel.say("confirmed", letter)
+    trip.channel.say("confirmed", message)
     assert trip.reporter.reports == []
     assert not trip.call.is_clean
 
@@ -327,8 +327,8 @@ async def test_what_no_message_can_hold_costs_no_neighbour():
         trip.channel.pack = Encoder(1, 131_072).encode
         sent = await trip.channel.wave(0)
         assert ids(sent) == ["a1", "b2", "c3"]
-        for letter in sent:
-            trip.channel.say("confirmed", letter)
+        for message in sent:
+            trip.channel.say("confirmed", message)
     verdicts = trip.verdicts()
     assert {verdicts[record.id] for record in hostile} == {"rejected"}
     assert {verdicts[record.id] for record in good} == {"confirmed"}

@@ -36,7 +36,7 @@ class Loop(Service):
 
 
 def furnish(store, broker):
-    """An office as a relay makes it, on a clock that stands still."""
+    """A context as a relay makes it, on a clock that stands still."""
     keeper, breaker = LaneKeeper("anna", 15.0), Breaker(0.5, 30.0)
     still = type("Still", (), {"monotonic": lambda self: 0.0})()
     return RelayContext(store, broker, RelaySettings(), keeper, breaker, still, ())
@@ -110,7 +110,7 @@ async def test_whoever_asks_a_destination_can_be_cancelled():
 
 
 @pytest.mark.promise("F2")
-async def test_the_watcher_does_not_spin_while_the_tender_is_asked_to_hurry():
+async def test_the_watcher_does_not_spin_while_the_heartbeat_is_asked_to_beat_now():
     """It waited for an event that was set, and nothing else in the process ran any more."""
 
     class Cut(MemoryStore):

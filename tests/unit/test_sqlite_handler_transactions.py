@@ -1,4 +1,4 @@
-"""A connection lent to a handler never keeps the write lock when its handler has gone."""
+"""A handler's connection never keeps the write lock when its handler has gone."""
 
 import asyncio
 import sqlite3

@@ -184,7 +184,7 @@ def _nothing_apart():
     Depths._leave = lambda self, lanes, now, took: None
 
 
-LEASING_MUTANTS = {
+LEASES_MUTANTS = {
     "replay-takes-lanes": Mutant(
         "L7", "a replay takes the lanes from their owners, in SQLite", _replay_takes_lanes,
         tests=(f"{SQLITE}test_a_replay_leaves_the_lanes_to_their_owners",),

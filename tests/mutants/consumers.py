@@ -363,7 +363,7 @@ def _a_key_goes_on_behind_what_no_row_holds():
     Consumer._may_be_kept = lambda self, received: not received.delivery.is_lost
 
 
-RECEIVING_MUTANTS = {
+CONSUMERS_MUTANTS = {
     "in-full-disk-final": Mutant(
         "I3", "a driver's own error while a dead received is written counts as its end",
         _a_full_disk_is_final,
