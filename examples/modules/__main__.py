@@ -13,7 +13,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from postroom import Bus, Constant, Event, Filter, RetryPolicy
+from postroom import Bus, Constant, Event, Filter, RetryPolicy, open_store
 
 TABLES = """
 CREATE TABLE orders (id TEXT PRIMARY KEY, state TEXT NOT NULL);
@@ -62,22 +62,20 @@ def place(bus, path, order_id, total):
 async def deliver_everything_again(bus):
     """Send all events again: repeats are normal."""
     for module in bus.modules:
-        await module.store.open()
-        for stream in ("main", f"inbox.{module.name}"):
-            found = await module.store.find(Filter(stream=stream))
-            await module.store.replay([record.id for record in found])
-        await module.store.close()
+        async with open_store(module.store) as store:
+            for stream in ("main", f"inbox.{module.name}"):
+                found = await store.find(Filter(stream=stream))
+                await store.replay([record.id for record in found])
 
 
 async def stories(bus):
     """Return the events of all modules by correlation id: (path, type)."""
     found = {}
     for module in bus.modules:
-        await module.store.open()
-        for record in await module.store.find(Filter(stream="main")):
-            step = (record.causation_path, f"{record.type} (by {module.name})")
-            found.setdefault(record.correlation_id, []).append(step)
-        await module.store.close()
+        async with open_store(module.store) as store:
+            for record in await store.find(Filter(stream="main")):
+                step = (record.causation_path, f"{record.type} (by {module.name})")
+                found.setdefault(record.correlation_id, []).append(step)
     return found
 
 

@@ -43,9 +43,7 @@ def main() -> int:
 async def run(url: str) -> None:
     """Run the wiki and print the results."""
     await migrate(url)
-    store = MongoStore(url)
-    await store.open()
-    async with AsyncMongoClient[dict[str, Any]](url) as client:
+    async with MongoStore(url) as store, AsyncMongoClient[dict[str, Any]](url) as client:
         wiki = client.get_default_database()
         for name in ("pages", "rendered", "search"):
             await wiki.create_collection(name)
@@ -92,7 +90,6 @@ async def run(url: str) -> None:
         found = [page["_id"] async for page in wiki["search"].find({"words": "dogs"})]
         print(f"   a search for 'dogs' finds: {', '.join(found)}")
         await show(store)
-    await store.close()
 
 
 async def show(store: MongoStore) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Unpack
 
@@ -14,17 +13,11 @@ from postroom.event import (
     MAX_STREAM_BYTES,
 )
 from postroom.model.message_id import MissingId
-from postroom.model.option_reader import check_numbers
-from postroom.model.suggest import unknown
+from postroom.model.option_reader import check_numbers, check_words
 from postroom.model.text import check_setting
 from postroom.options import ConsumerOptions, Mode, RelayOptions
 from postroom.retry import RetryPolicy
 
-_WORDS: Mapping[str, tuple[str, ...]] = {
-    "mode": ("direct", "durable"),
-    "missing_id": ("hash", "reject", "offset"),
-    "unhandled": ("dead", "ignore"),
-}
 _LONGEST_NAME = MAX_STREAM_BYTES - len(INBOX_STREAM_PREFIX)
 
 
@@ -142,9 +135,7 @@ class ConsumerSettings:
     def __post_init__(self) -> None:
         if self.name:
             check_setting("consumer: name", self.name, _LONGEST_NAME)
-        for name, words in _WORDS.items():
-            if getattr(self, name) not in words:
-                raise ConfigError(f"consumer: {unknown(name, str(getattr(self, name)), words)}")
+        check_words(self, "consumer")
         check_numbers(self, "consumer")
         if self.batch > 1 and self.mode == "durable":
             raise ConfigError(

@@ -184,6 +184,8 @@ def send() -> None:
 async def look() -> None:
     async with open_store("sqlite:///app.db", prefix="billing_") as store:
         assert_type(await store.find(Filter(type="order.created")), list[Record])
+    async with open_store(MemoryStore()) as given:
+        assert_type(given, Store)
     async with SqliteStore(Path("app.db")) as own:
         assert_type(own, SqliteStore)
 

@@ -73,6 +73,28 @@ async def test_a_relay_that_stops_does_not_close_the_store_of_the_block(url):
         assert record.state == State.DONE
 
 
+async def test_a_store_may_be_given_as_an_object(url):
+    given = SqliteStore(url)
+    async with open_store(given) as store:
+        assert store is given
+        assert await store.streams() == []
+    with pytest.raises(StoreError, match="not open"):
+        await given.streams()
+    with pytest.raises(ConfigError, match="options are for a URL"):
+        async with open_store(given, prefix="a_"):
+            pytest.fail("it has a prefix")
+
+
+async def test_a_store_takes_options_by_name(tmp_path):
+    url = f"sqlite:///{tmp_path}/app.db"
+    await SqliteStore(url, prefix="billing_").migrate()
+    async with open_store(url, prefix="billing_") as store:
+        assert store.tables.prefix == "billing_"
+    with pytest.raises(ConfigError, match="unknown sqlite option 'prefx'; did you mean 'prefix'"):
+        async with open_store(url, prefx="billing_"):
+            pytest.fail("there is no such option")
+
+
 async def test_a_store_object_is_a_context_manager():
     async with MemoryStore() as store:
         assert await store.streams() == []

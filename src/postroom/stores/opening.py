@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from postroom.engine.sharing import close_shared, open_shared
+from postroom.errors import ConfigError
 from postroom.model.url import Url
 from postroom.options import StoreOptions
 from postroom.registry import load_store
@@ -40,17 +41,23 @@ class ContextManager:
 
 
 @asynccontextmanager
-async def open_store(url: str | Url, **options: Unpack[StoreOptions]) -> AsyncIterator[Store]:
-    """Open the store that a URL names, and close it at the end of the block.
+async def open_store(
+    store: str | Url | Store, **options: Unpack[StoreOptions]
+) -> AsyncIterator[Store]:
+    """Open a store, by its URL or as an object, and close it at the end of the block.
 
         async with open_store("sqlite:///app.db", prefix="billing_") as store:
             dead = await store.find(Filter(state=State.DEAD))
 
-    Takes the options of the store's class, by name or in the URL. The store may be given to relays
-    and consumers. Raises ConfigError, MissingExtraError,
-    SchemaError if the tables are missing, and StoreError if the server is unreachable.
+    With a URL it takes the options of the store's class, by name or in the URL. Relays and
+    consumers may use the store at the same time: the last user closes it. Raises ConfigError,
+    MissingExtraError, SchemaError if the tables are missing, and StoreError if the server is
+    unreachable.
     """
-    store = load_store(url, **options)
+    if isinstance(store, str | Url):
+        store = load_store(store, **options)
+    elif options:
+        raise ConfigError("options are for a URL; a store that is given as an object has its own")
     try:
         await open_shared(store)
         yield store

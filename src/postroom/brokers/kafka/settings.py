@@ -79,7 +79,7 @@ class KafkaSettings:
     delivery: Delivery = "idempotent"
     transactional_prefix: str = "postroom"
     cloudevents: str | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # it has passwords
 
     def __post_init__(self) -> None:
         if not isinstance(self.servers, str) or not self.servers.strip():

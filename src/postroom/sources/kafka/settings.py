@@ -40,7 +40,7 @@ class KafkaSourceSettings:
     start: Literal["earliest", "latest"] = "earliest"
     id_header: str = ""
     type_header: str = ""
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)  # it has passwords
 
     def __post_init__(self) -> None:
         if not self.topic or not all(self.topic):
