@@ -287,12 +287,12 @@ def _raw_marks():
 
 
 def _closes_the_store():
-    from postroom.stores.mongo import reconciler
+    from postroom.engine import lifecycle
 
     async def close(store):
         await store.close()
 
-    reconciler.close_shared = close
+    lifecycle.close_shared = close
 
 
 def _opened_by_each():

@@ -11,6 +11,8 @@ import pytest
 
 from postroom import Event, Relay
 from postroom.brokers.memory import MemoryBroker
+from postroom.errors import ConfigError
+from postroom.integrations.asgi import lifespan, problems
 from postroom.stores.mongo import FoundBy, Marked, MongoStore, Reconciler
 from tests.scenario import test_mongo_reconciler
 from tests.scenario.place import QUICK, ids, until
@@ -132,8 +134,15 @@ async def test_a_wrong_configuration_ends_it_and_is_seen(standalone, caplog):
         return Event("page.saved", id=f"{page['_id']}:{next(names)}")
 
     reconciler = Reconciler(standalone.url, "pages", unstable, Marked("event"))
-    async with reconciler:
-        await until(lambda: not reconciler.is_running)
+    told = []
+    async with lifespan(reconciler, on_breakdown=lambda *about: told.append(about))(None):
+        await until(lambda: told)
+        assert told == [(reconciler, reconciler.error)]
+        assert problems(reconciler) == ["Reconciler pages broke down; see the log of this process"]
+        with pytest.raises(ConfigError):
+            await reconciler.wait()
+    assert caplog.text.count("the reconciler pages broke down and stops") == 1
+    assert caplog.text.count("ConfigError: ") == 1
     assert "produced events with different ids" in caplog.text
 
 

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from postroom.brokers import MemoryBroker
+from postroom.bus import Bus
 from postroom.engine.consumer import Consumer
 from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.relay.relay import Relay
@@ -125,6 +126,26 @@ async def test_a_signal_ends_the_waiting_for_a_store_that_is_away(relays):
     assert [relay.is_running for relay in relays] == [False, False]
 
 
+def bus_on(store):
+    bus = Bus()
+    bus.module("orders", store)
+    return bus
+
+
+async def test_a_bus_runs_until_a_signal_and_raises_what_broke_it_down():
+    bus = bus_on(MemoryStore())
+    task = asyncio.create_task(bus.run())
+    await running([bus])
+    os.kill(os.getpid(), signal.SIGTERM)
+    assert await task is True
+    task = asyncio.create_task(bus.run())
+    await running([bus])
+    bus._relays[0]._broke_down(RuntimeError("broken"))
+    with pytest.raises(RuntimeError, match="broken"):
+        await task
+    assert not bus.is_running
+
+
 class Gone(MemoryStore):
     """Cannot be opened; counts how often somebody tries."""
 
@@ -141,8 +162,9 @@ class Gone(MemoryStore):
     [
         lambda store: Relay(store, MemoryBroker()),
         lambda store: Consumer(MemorySource(), store, Handlers(name="payments")),
+        lambda store: bus_on(store),
     ],
-    ids=["relay", "consumer"],
+    ids=["relay", "consumer", "bus"],
 )
 @pytest.mark.promise("F2")
 def test_a_store_that_is_away_for_long_is_asked_ever_less_often(make):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 _AGAIN_SECONDS = 6.0  # psycopg gives a server 5 s to cancel a query
@@ -42,6 +42,10 @@ class Service(ABC):
         self._task: asyncio.Task[None] | None = None
 
     @property
+    def task_name(self) -> str:
+        return type(self).__name__
+
+    @property
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
 
@@ -54,7 +58,7 @@ class Service(ABC):
             if (error := crash_of(task)) is not None:
                 (on_error or self.crashed)(error)
 
-        self._task = asyncio.create_task(self.loop(), name=type(self).__name__)
+        self._task = asyncio.create_task(self.loop(), name=self.task_name)
         self._task.add_done_callback(ended)
 
     async def stop(self) -> None:
@@ -68,6 +72,21 @@ class Service(ABC):
 
     @abstractmethod
     async def loop(self) -> None: ...
+
+
+class Loop(Service):
+    """A service whose loop is a function."""
+
+    def __init__(self, run: Callable[[], Awaitable[None]], name: str) -> None:
+        super().__init__()
+        self._run, self._name = run, name
+
+    @property
+    def task_name(self) -> str:
+        return self._name
+
+    async def loop(self) -> None:
+        await self._run()
 
 
 def is_cancelled() -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Unpack
@@ -22,7 +22,7 @@ from postroom.engine.handlers.dispatch import SKIPPED_TYPE
 from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
-from postroom.engine.service import Service
+from postroom.engine.service import Loop
 from postroom.errors import ConfigError, EventError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.option_reader import with_options
@@ -88,7 +88,7 @@ class Consumer(Lifecycle[ConsumerContext]):
         self._trials: MessageProcessor | None = None
         self._hashes = HashedIds(self.name)
         self._held: dict[bytes, Delivery] = {}  # keys behind a message that no row can hold
-        self._receiver: Receiver | None = None
+        self._receiver: Loop | None = None
         self._counts = ConsumerCounts()
 
     @property
@@ -173,7 +173,7 @@ class Consumer(Lifecycle[ConsumerContext]):
             room = min(settings.max_in_flight, most)
             self._keys.detours = context.detours = Detours(context, room, self._keys.count)
         warn_of_a_short_memory(self.name, settings.dedup_seconds, capabilities.redelivers_seconds)
-        self._receiver = Receiver(lambda: self._receive(context))
+        self._receiver = Loop(lambda: self._receive(context), "the receiver")
         self._receiver.start(self._broke_down)
 
     async def _finish(self, context: ConsumerContext) -> None:
@@ -302,17 +302,6 @@ class Consumer(Lifecycle[ConsumerContext]):
         self._in_flight -= count
         if self._in_flight < self.settings.max_in_flight:
             self._room.set()
-
-
-class Receiver(Service):
-    """The loop that takes messages from the source."""
-
-    def __init__(self, receive: Callable[[], Awaitable[None]]) -> None:
-        super().__init__()
-        self._receive = receive
-
-    async def loop(self) -> None:
-        await self._receive()
 
 
 def _name_of(settings: ConsumerSettings, handlers: Handlers, source: Source) -> str:

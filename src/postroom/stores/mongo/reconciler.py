@@ -13,16 +13,15 @@ import importlib
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from bson.int64 import Int64
 
 from postroom import notifier
-from postroom.engine.service import Service
-from postroom.engine.sharing import close_shared, open_shared
+from postroom.engine.lifecycle import Lifecycle
+from postroom.engine.service import Loop
 from postroom.errors import ConfigError, StoreError, StoreRetryableError, StoreUnknownError
-from postroom.event import DEFAULT_TOPIC, Event
+from postroom.event import DEFAULT_STREAM, DEFAULT_TOPIC, Event
 from postroom.model.durations import Seconds, to_seconds
 from postroom.outbox import to_row
 from postroom.record import short_error
@@ -63,7 +62,7 @@ class Report:
 Progress = Callable[[Report], None]
 
 
-class Reconciler(Service):
+class Reconciler(Lifecycle[Loop]):
     """Adds the events that writers without transactions failed to add.
 
     store               a MongoStore, or its URL
@@ -80,6 +79,8 @@ class Reconciler(Service):
     every_seconds       the pause between two walks in the background: `async with reconciler`
     keep_done_seconds   the relay's setting for done events; a window must be shorter
     """
+
+    _noun = "reconciler"
 
     def __init__(
         self,
@@ -110,7 +111,6 @@ class Reconciler(Service):
         self.limit = limit
         self._event = event
         self._served = served
-        self._uses_store = False
         self._after: Document | None = None  # where the last run has stopped
         self._routes = routes if isinstance(routes, Routes) else Routes(routes, default_topic)
         parts = [dict(query or {}), served.query()]
@@ -146,7 +146,7 @@ class Reconciler(Service):
         `progress` is called with it after each page. An interrupted run can be repeated: it adds
         nothing twice. Raises StoreError if the database is unreachable.
         """
-        await self._open()
+        await self._open_store()
         db = self.store.connection
         report = Report()
         with translated(harmless=False):
@@ -193,35 +193,35 @@ class Reconciler(Service):
         first = min(_SHORTEST, self.every_seconds)
         return min(2 * max(pause, first / 2), max(self.every_seconds, _LONGEST))
 
-    async def _open(self) -> None:
-        """Open the store, which relays of this process may share."""
-        if self._uses_store:
-            await self.store.open()
-        else:
-            self._uses_store = True
-            await open_shared(self.store)
-
     async def close(self) -> None:
         """Stop, and close the store, unless it is shared; idempotent."""
         await self.stop()
-        if self._uses_store:
-            self._uses_store = False
-            await close_shared(self.store)
+        await self._close_opened()  # after a `run_once`
 
-    def crashed(self, error: BaseException) -> None:
-        _log.error("reconciler %s crashed and has stopped", self.name, exc_info=error)
+    # -- life ---------------------------------------------------------------------------------
+    @property
+    def _title(self) -> str:
+        return f"the reconciler {self.name}"
 
-    async def __aenter__(self) -> Self:
-        self.start()
-        return self
+    @property
+    def _fact_stream(self) -> str:
+        return DEFAULT_STREAM
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self.close()
+    async def _open(self) -> Loop:
+        return Loop(self.loop, self._title)  # which opens the store: it may be unreachable
+
+    def _begin(self, context: Loop) -> None:
+        context.start(self._broke_down)
+
+    async def _finish(self, context: Loop) -> None:
+        await context.stop()
+
+    async def _open_store(self) -> None:
+        """Open the store, which relays of this process may share."""
+        if self._opened:
+            await self.store.open()
+        else:
+            await self._open_shared(self.store)
 
     # -- the walk -----------------------------------------------------------------------------
     @property
