@@ -36,11 +36,12 @@ PEERS = (
     ),
     Peer(
         "pgqueuer", "pgqueuer", "no order",
-        "claims a batch, handles each by itself, marks a batch", batches(10, 100, 500), kafka=False,
+        "claims a batch, handles each individually, marks a batch",
+        batches(10, 100, 500), kafka=False,
     ),
     Peer(
         "faststream-outbox", "faststream_outbox", "no order",
-        "claims and deletes a batch in a statement each, handles each by itself",
+        "claims and deletes a batch in a statement each, handles each individually",
         (
             {"batch": 10, "workers": 1}, {"batch": 100, "workers": 1},
             {"batch": 500, "workers": 1}, {"batch": 500, "workers": 4},
@@ -48,7 +49,7 @@ PEERS = (
     ),
     Peer(
         "procrastinate", "procrastinate", "order by key (a lock for each key)",
-        "no batches: claims and deletes each job by itself",
+        "no batches: claims and deletes each job individually",
         ({"concurrency": 1}, {"concurrency": 10}, {"concurrency": 50}), kafka=False,
     ),
     Peer(

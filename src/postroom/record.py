@@ -45,7 +45,7 @@ class Stage(StrEnum):
 def key_hash(aggregate_type: str | None, key: str | None, event_id: str) -> bytes:
     """Return the unit of order as 16 bytes: the pair (aggregate_type, key), or the event itself.
 
-    An event without a key is a unit by itself; its hash never equals the hash of a key.
+    An event without a key is its own unit; its hash never equals the hash of a key.
     """
     if key is None:
         return md5(b"\x00\x00" + event_id.encode(), usedforsecurity=False).digest()

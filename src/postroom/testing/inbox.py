@@ -31,7 +31,7 @@ WORKERS, DELIVERIES = 8, 1_000
 class InboxBench(ABC):
     """How the contract drives one driver. The business table is `orders`, and has a name.
 
-    blocking    the driver blocks: each worker runs in a thread, with an event loop of its own
+    blocking    the driver blocks: each worker runs in a thread, with its own event loop
     sync        use SyncInbox instead of Inbox
     """
 

@@ -146,7 +146,7 @@ class TransactionContract(FidelityContract):
     async def test_an_adapter_tells_its_target_and_what_is_stored(
         self, bench: TransactionBench
     ) -> None:
-        """Each call makes an adapter of its own: the target is what they have in common."""
+        """Each call makes its own adapter: the target is what they have in common."""
         tx = await bench.begin()
         await bench.add(tx, Event("t", id="e-1"))
         find: Any = resolve_sync if bench.sync else resolve

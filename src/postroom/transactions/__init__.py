@@ -4,11 +4,11 @@ A call passes the modules in this order:
 
 adapters     finds the adapter for a connection by its class, without importing any driver
 psycopg, asyncpg, mysql, sqlite, sqlalchemy, django, mongo    the adapters, one for each driver
-driver       what an adapter can do: run one statement, and tell whether it would commit by itself
+driver       what an adapter can do: run one statement, and tell whether it would autocommit
 statements   the port `postroom.transaction` over any SQL driver
 dialects     which statements each database needs; `dialect_mysql` for MySQL and MariaDB
 queries      loads the SQL of `queries/` and puts it into the driver's parameter style
-acceptances  reads and prunes inbox rows, in transactions of their own
+acceptances  reads and prunes inbox rows, in separate transactions
 steps        runs one body of code for sync and async drivers
 errors       what an error of a driver means; `conflicts` recognizes those worth a retry
 client_encoding   refuses a PostgreSQL connection whose encoding would change the text

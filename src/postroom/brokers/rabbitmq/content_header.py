@@ -2,7 +2,7 @@ r"""Decodes the properties of a message from RabbitMQ. Never raises, whatever a 
 
 RabbitMQ passes on strings that are not UTF-8, timestamps of any size, and tables nested to any
 depth. pamqp refuses such a frame, which costs the connection and every other message on it. Here
-each part is decoded by itself: text that is not UTF-8 keeps its readable part, the rest becomes
+each part is decoded separately: text that is not UTF-8 keeps its readable part, the rest becomes
 `\xNN`, and `problem` names it. Tables and arrays inside the headers are skipped by their length,
 never entered.
 """

@@ -227,7 +227,7 @@ class Relay(Lifecycle[RelayContext]):
         if context.to_repair or context.repairing:  # a key may be about to go on
             return False
         staged = await context.store.stage(context.stream, list(context.keeper.held), 1_000)
-        # What was set aside is ready in the store, but cannot be sent or settled for now.
+        # Events that were set aside are ready in the store, but cannot be settled for now.
         aside = any(worker.settler.has_aside for worker in self._workers)
         done = aside and all(worker.found_nothing for worker in self._workers)
         return (not staged.ready or done) and all(flight.is_empty for flight in context.flights)

@@ -2,7 +2,7 @@
 
 The index `work` holds stage, stream, lane, what the event awaits, its position, its key and its
 size. For lanes that have events MongoDB merges them in the order of positions, and so reads as many
-entries as it returns, whatever else is in the outbox and whoever owns the other lanes.
+entries as it returns, whatever else is in the outbox and whichever relay owns the other lanes.
 
 Two properties of MongoDB determine the form of the queries. Entries that were deleted within its
 history window (five minutes) are still walked over. First, lanes without events are therefore left

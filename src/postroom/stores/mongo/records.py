@@ -78,7 +78,7 @@ def sound(document: Document) -> Document:
     fields = {name: _usable(document, name) for name in FIELDS}
     if _complaint(document, "lane") and isinstance(document.get("lane"), (float, Int64)):
         fields["lane"] = int(document["lane"])
-    if seq_of(document) == 0:  # half a position is none
+    if seq_of(document) == 0:  # half a position counts as missing
         fields |= {"ct": FIELDS["ct"][1], "n": FIELDS["n"][1]}
     elif _complaint(document, "n"):
         fields["n"] = Int64(int(document["n"]))

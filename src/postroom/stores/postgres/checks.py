@@ -218,7 +218,7 @@ async def check_slots(db: Database) -> list[Finding]:
             "warning",
             f"the {kind} {name!r} holds vacuum back ({age:,} transactions old)",
             "vacuum cannot remove events settled since then, even if all connections are closed",
-            "SELECT pg_drop_replication_slot(…), if nobody reads it any more"
+            "SELECT pg_drop_replication_slot(…), if no consumer needs it"
             if kind == "replication slot"
             else f"COMMIT PREPARED or ROLLBACK PREPARED '{name}'",
         )

@@ -2,7 +2,7 @@
 
     class TestMyBroker(ConsumerContract):
         @pytest.fixture
-        async def wire(self): ...        # a ConsumerWire to your broker, with a queue of its own
+        async def wire(self): ...        # a ConsumerWire to your broker, with its own queue
 
 Effects are rows of an SQLite file, written in the handlers' own transactions: the table would
 show a duplicate.
