@@ -17,6 +17,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.mysql import MYSQL_MUTANTS
 from tests.mutants.operations import OPERATIONS_MUTANTS
 from tests.mutants.pauses import PAUSES_MUTANTS
+from tests.mutants.ports import PORT_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
 from tests.mutants.rows import ROW_MUTANTS
@@ -414,6 +415,7 @@ MUTANTS = {
     **BROKER_MUTANTS,
     **LEASES_MUTANTS,
     **PAUSES_MUTANTS,
+    **PORT_MUTANTS,
     **POSTGRES_MUTANTS,
     **MYSQL_MUTANTS,
     **MONGO_MUTANTS,
