@@ -73,10 +73,10 @@ def _kafka_batch_buried():
 
     judge = verdicts.in_a_batch
 
-    def harsh(loss, away="", unavailable_partitions=""):
+    def harsh(loss, unreachable="", unavailable_partitions=""):
         if loss.code in verdicts.REFUSED:
             return Outcome(Verdict.REJECTED, loss.error)
-        return judge(loss, away, unavailable_partitions)
+        return judge(loss, unreachable, unavailable_partitions)
 
     verdicts.in_a_batch = harsh
 
@@ -121,8 +121,8 @@ def _kafka_given_up_and_kept():
     """Nobody waits for what was given up, and its producer goes on trying."""
     from postroom.brokers.kafka.session import Session
 
-    def end(self, away=""):
-        self.retired, self.away = True, away
+    def end(self, unreachable=""):
+        self.retired, self.unreachable = True, unreachable
         self._close_all()
         self._gone.set()
 
@@ -163,7 +163,7 @@ def _kafka_partition_unasked():
     async def well(self, call):
         return "", {}
 
-    Sessions._ailing = well
+    Sessions._find_unavailable = well
 
 
 def _kafka_key_is_no_id():
@@ -234,10 +234,10 @@ def _rabbit_suspects_among_others():
     from postroom.brokers.rabbitmq.broker import RabbitBroker
     from postroom.brokers.rabbitmq.connection import RabbitConnection
 
-    linked, shared = RabbitBroker._linked, {}
+    connected, shared = RabbitBroker._connected, {}
 
-    async def together(self, *, ward=False):
-        return await linked(self)
+    async def together(self, *, suspect=False):
+        return await connected(self)
 
     async def take(self):
         if self not in shared or shared[self].is_closed:
@@ -245,7 +245,7 @@ def _rabbit_suspects_among_others():
         return shared[self]
 
     taken, RabbitConnection.take = RabbitConnection.take, take
-    RabbitBroker._linked = together
+    RabbitBroker._connected = together
 
 
 def _rabbit_whole_key_in_flight():

@@ -70,7 +70,9 @@ async def test_all_who_wait_are_told_and_each_hears_what_came_between_two_calls(
         await asyncio.sleep(0)
         await place.write_quietly(Event("t", id="one"))
         assert await asyncio.gather(*waiting) == [True, True, True]
-        await until(lambda: store._ear._news > store._ear._seen[asyncio.current_task()])
+        await until(
+            lambda: store._change_stream._news > store._change_stream._seen[asyncio.current_task()]
+        )
         assert await store.wait_for_change(0.0) is True
         assert await store.wait_for_change(0.0) is False
 

@@ -337,7 +337,9 @@ async def test_a_dropped_change_stream_is_opened_again(place):
     async with asyncio.timeout(30):
         while await store.wait_for_change(0.0):
             pass
-        await place.client.admin.command({"killSessions": [store._ear._session.session_id]})
+        await place.client.admin.command(
+            {"killSessions": [store._change_stream._session.session_id]}
+        )
         heard = False
         while not heard:
             try:

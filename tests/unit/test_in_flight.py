@@ -260,14 +260,14 @@ def test_the_last_attempt_buries_and_a_rejected_one_at_once():
     assert settlement.dead == [DeadOutcome(tired, 5, "boom"), DeadOutcome(bad, 1, "never")]
 
 
-def test_alarms_ride_on_the_ticket_of_their_settle():
+def test_alarms_are_part_of_their_settle():
     tower = Tower(on_exhausted="block")
     (one,) = keyed(1, attempts=4)
     tower.admit(one)
     tower.flight.report(one, FAILED)
-    ticket = tower.collect()
-    assert ticket.alarms == [(one, "boom")]
-    assert ticket.settlement.failed == [FailedOutcome(one, 5, 7.0, "boom")]
+    pending = tower.collect()
+    assert pending.alarms == [(one, "boom")]
+    assert pending.settlement.failed == [FailedOutcome(one, 5, 7.0, "boom")]
     assert tower.collect().alarms == []
 
 
@@ -279,11 +279,11 @@ def test_a_key_stays_busy_until_its_settle_is_committed():
     tower.admit(one)
     tower.flight.confirm([one])
     assert tower.flight.busy_keys() == [one.key_hash]
-    ticket = tower.collect()
+    pending = tower.collect()
     assert tower.flight.busy_keys() == [one.key_hash]
     assert tower.flight.busy_lanes() == {one.lane}
     assert not tower.flight.is_empty
-    assert tower.flight.settled(ticket, ALL, tower.may) == 0
+    assert tower.flight.settled(pending, ALL, tower.may) == 0
     assert tower.flight.busy_keys() == []
     assert tower.flight.is_empty
 

@@ -162,9 +162,9 @@ async def test_a_start_is_refused_when_the_store_has_lost_the_event():  # E-1
     (one,) = keyed(1)
     runs = tower.fly(one)
     granted = tower.flight.start(one)
-    ticket = tower.collect()
-    ticket.settlement.missing = [Missing(one, replaced=True)]
-    tower.flight.settled(ticket, ALL, tower.may)
+    pending = tower.collect()
+    pending.settlement.missing = [Missing(one, replaced=True)]
+    tower.flight.settled(pending, ALL, tower.may)
     assert granted.result() is False
     tower.flight.ended(runs, "not begun")
     assert tower.flight.is_empty
@@ -194,9 +194,9 @@ async def test_a_start_that_was_counted_too_late_is_given_back():
     (one,) = keyed(1)
     tower.admit(one)
     granted = tower.flight.start(one)
-    ticket = tower.collect()
+    pending = tower.collect()
     tower.lost = {one.lane}
-    tower.flight.settled(ticket, ALL, tower.may)
+    tower.flight.settled(pending, ALL, tower.may)
     assert granted.result() is False
     tower.lost = set()
     tower.flight.report(one, UNSENT)
@@ -395,9 +395,9 @@ def test_a_lane_lost_while_its_settle_is_under_way_is_counted_once():
     (one,) = keyed(1)
     tower.admit(one)
     tower.flight.confirm([one])
-    ticket = tower.collect()
+    pending = tower.collect()
     tower.flight.forget({one.lane})
-    assert tower.flight.settled(ticket, (), tower.may) == 1
+    assert tower.flight.settled(pending, (), tower.may) == 1
     assert tower.flight.repeats == 1
     assert tower.flight.is_empty
 
@@ -408,10 +408,10 @@ def test_a_settle_does_not_end_a_newer_run_of_the_same_key():
     one, two = keyed(1, 2)
     tower.admit(one)
     tower.flight.confirm([one])
-    ticket = tower.collect()
+    pending = tower.collect()
     tower.flight.forget({one.lane})
     tower.admit(one, two)
-    tower.flight.settled(ticket, (), tower.may)
+    tower.flight.settled(pending, (), tower.may)
     assert tower.flight.busy_keys() == [one.key_hash]
     tower.flight.confirm([one, two])
     settlement, _ = tower.settle()

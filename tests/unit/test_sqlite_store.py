@@ -62,7 +62,7 @@ def test_a_url_names_a_relative_or_an_absolute_file(tmp_path, monkeypatch):
     [
         ("sqlite://app.db", "three slashes"),
         ("sqlite:///", "missing"),
-        ("sqlite:///:memory:", "another database"),
+        ("sqlite:///:memory:", "its own database"),
         ("postgresql://host/db", "not an SQLite URL"),
         ("sqlite:///app.db?busy_second=1", "busy_seconds"),
         ("sqlite:///app.db?busy_seconds=soon", "seconds"),

@@ -62,8 +62,8 @@ class Tower:
 
     def settle(self, lanes=ALL):
         """Collect and commit; returns the settlement and the number of outcomes thrown away."""
-        ticket = self.collect()
-        return ticket.settlement, self.flight.settled(ticket, lanes, self.may)
+        pending = self.collect()
+        return pending.settlement, self.flight.settled(pending, lanes, self.may)
 
     def fly(self, *records):
         """Admit and return the runs as their publish call knows them."""

@@ -19,7 +19,7 @@ _MOST = 100
 
 
 class MemoryQueue:
-    """Messages that outlive their consumers. Several sources may share one; only one is active."""
+    """Messages that outlive their consumers. Several sources may share one and take turns."""
 
     def __init__(self) -> None:
         self.waiting: deque[tuple[int, Incoming]] = deque()

@@ -43,10 +43,10 @@ _Report = tuple[PublishCall, int, Loss | None]
 class Session:
     """A producer, its thread, and the publish calls in flight on it.
 
-    shaken      it has lost all its brokers; check that the cluster answers before using it
-    away        why the cluster gave no answer, if that ended the session
-    used_at     when it was last used, on the monotonic clock
-    on_shaken   called on the event loop
+    suspect      it has lost all its brokers; check that the cluster answers before using it
+    unreachable  why the cluster gave no answer, if that ended the session
+    used_at      when it was last used, on the monotonic clock
+    on_suspect   called on the event loop
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Session:
         config: dict[str, Any],
         write: Writer,
         lines: LogLines,
-        on_shaken: Callable[[Session], None],
+        on_suspect: Callable[[Session], None],
     ) -> None:
         self.used_at = monotonic()
         self.calls: set[PublishCall] = set()
@@ -62,7 +62,7 @@ class Session:
         self.retired = False
         self.unreachable = ""
         self._write = write
-        self._on_shaken = on_shaken
+        self._on_suspect = on_suspect
         self._loop = asyncio.get_running_loop()
         self._gone = asyncio.Event()
         self._ending = False
@@ -252,7 +252,7 @@ class Session:
 
     def _shook(self) -> None:
         self.suspect = True
-        self._on_shaken(self)
+        self._on_suspect(self)
 
     def _broke(self) -> None:
         """A fatal error: the producer is unusable. Messages in flight get a moment."""

@@ -19,7 +19,7 @@ from postroom.brokers.kafka.verdicts import Loss
 from postroom.record import Record
 
 Use = Literal["batch", "alone"]
-Ailing = Mapping[tuple[str, int | None], str]
+Unavailable = Mapping[tuple[str, int | None], str]
 
 GRACE_SECONDS = 3.0
 CLOSE_SECONDS = 5.0
@@ -28,7 +28,7 @@ IDLE_SECONDS = 60.0
 ONE_BY_ONE = 0
 _STEP = 4  # of batch sizes: topics with limits of one order of magnitude share a session
 _JUST_NOW_SECONDS = 1.0
-_WELL: Ailing = {}
+_ALL_AVAILABLE: Unavailable = {}
 
 
 class Caution(NamedTuple):
@@ -138,9 +138,9 @@ class Sessions:
             if call.losses:
                 if any(loss.harms_session for loss in call.losses.values()):
                     self._give_up(session)
-                unreachable, unavailable_partitions = session.unreachable, _WELL
+                unreachable, unavailable_partitions = session.unreachable, _ALL_AVAILABLE
                 if not in_time and not unreachable:
-                    unreachable, unavailable_partitions = await self._ailing(call)
+                    unreachable, unavailable_partitions = await self._find_unavailable(call)
                 self._learn(call)
                 call.decide(
                     lambda record, loss: verdict(
@@ -175,7 +175,7 @@ class Sessions:
         await call.accounted
         return False
 
-    async def _ailing(self, call: PublishCall) -> tuple[str, Ailing]:
+    async def _find_unavailable(self, call: PublishCall) -> tuple[str, Unavailable]:
         """Return which partitions of the lost records cannot accept messages, while others can.
 
         The text is set if the cluster does not answer: then it is not the fault of any event.
@@ -185,7 +185,7 @@ class Sessions:
         try:
             return "", await self._topics.unavailable_partitions(places)
         except UnreachableError as unreachable:
-            return str(unreachable), _WELL
+            return str(unreachable), _ALL_AVAILABLE
 
     def _learn(self, call: PublishCall) -> None:
         """Remember what the broker refused."""
@@ -220,7 +220,7 @@ class Sessions:
         most = self._settings.batch_bytes if careful else size
         batching = self._settings.batching(most, one_by_one=careful)
         config = {**self._settings.producer(), **batching}
-        return Session(config, self._write, self._lines, self._shaken)
+        return Session(config, self._write, self._lines, self._check_suspect)
 
     def _usable(self, use: Use, size: int) -> Session | None:
         session = self._used.get((use, size))
@@ -237,7 +237,7 @@ class Sessions:
         self._ending = {one for one in self._ending if not one.is_gone} | {session}
         session.retire(GRACE_SECONDS)
 
-    def _shaken(self, session: Session) -> None:
+    def _check_suspect(self, session: Session) -> None:
         """A session has lost all its brokers: find out whether they are unreachable."""
         if session.calls:
             chore = asyncio.create_task(self._look_after(session))

@@ -55,8 +55,8 @@ class TopicState(NamedTuple):
 class Topics:
     """Queries the cluster. Every request has a time limit; no answer raises UnreachableError.
 
-    answered_at     when the cluster last answered, on the monotonic clock
-    is_away         the last request had no answer
+    answered_at      when the cluster last answered, on the monotonic clock
+    is_unreachable   the last request had no answer
     """
 
     def __init__(self, settings: KafkaSettings, lines: LogLines) -> None:

@@ -91,8 +91,8 @@ NO_REPORT = Loss(error_codes.PURGE_INFLIGHT, "no delivery report arrived")
 def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -> Outcome:
     """Decide about the first unconfirmed event of a key, sent together with others.
 
-    away    why the cluster does not answer at all, if so
-    ailing  the problem of its partition, while the cluster answers
+    unreachable             why the cluster does not answer at all, if so
+    unavailable_partitions  the problem of its partition, while the cluster answers
     """
     if loss.verdict is not None:
         return Outcome(loss.verdict, loss.error)

@@ -35,7 +35,7 @@ from postroom.model.url import Host, Url
 from postroom.options import RabbitOptions
 from postroom.record import Record, short_error
 
-_CULPRITS = 1_000  # ids that are remembered
+_MAX_CHANNEL_KILLERS = 1_000  # ids that are remembered
 _CLOSED: Mapping[type, Verdict] = {
     ChannelNotFoundEntity: Verdict.MISCONFIGURED,
     ChannelAccessRefused: Verdict.MISCONFIGURED,
@@ -65,8 +65,8 @@ class RabbitBroker(Broker):
         self._tls = self.settings.tls() if self._url.scheme == "amqps" else None
         self._link: RabbitConnection | None = None
         self._suspect_link: RabbitConnection | None = None  # for suspects: a separate connection
-        self._connecting, self._connecting_ward = asyncio.Lock(), asyncio.Lock()
-        self._culprits: OrderedDict[str, None] = OrderedDict()
+        self._connecting, self._connecting_suspects = asyncio.Lock(), asyncio.Lock()
+        self._channel_killers: OrderedDict[str, None] = OrderedDict()
         self._closed = False
 
     def __repr__(self) -> str:
@@ -81,7 +81,7 @@ class RabbitBroker(Broker):
         """
         self._closed = False
         try:
-            link = await self._linked()
+            link = await self._connected()
             if not self.settings.declare:
                 await self._prepare(link, topology.check)
         except SetupError as error:
@@ -96,7 +96,7 @@ class RabbitBroker(Broker):
 
     async def health(self) -> None:
         """Make a round trip within `connect_seconds`; raises ConnectionError otherwise."""
-        link = await self._linked()
+        link = await self._connected()
         if link.is_blocked():
             raise UnreachableError(BLOCKED)
         try:
@@ -115,8 +115,8 @@ class RabbitBroker(Broker):
         if not batch:
             return
         try:
-            link = await self._linked()
-            call, channel = await self._set_out(link, batch, reporter, self._culprits)
+            link = await self._connected()
+            call, channel = await self._start_call(link, batch, reporter, self._channel_killers)
         except UnreachableError as error:
             _report_outage(batch, reporter, error)
             return
@@ -126,8 +126,8 @@ class RabbitBroker(Broker):
         """Try a suspect on a separate connection. If its outcome stays unknown, raises."""
         note = _Note(reporter.outbox_id)
         try:
-            link = await self._linked(ward=True)
-            call, channel = await self._set_out(link, [record], note, {})
+            link = await self._connected(suspect=True)
+            call, channel = await self._start_call(link, [record], note, {})
         except UnreachableError as error:
             _report_outage([record], reporter, error)
             return
@@ -136,10 +136,10 @@ class RabbitBroker(Broker):
         if outcome.verdict is Verdict.UNKNOWN:
             outcome = await self._resolve(record, call, link, outcome)
         if outcome.verdict is Verdict.CONFIRMED:
-            self._culprits.pop(record.id, None)
+            self._channel_killers.pop(record.id, None)
         reporter.report(record, outcome)
 
-    async def _set_out(
+    async def _start_call(
         self,
         link: RabbitConnection,
         batch: Sequence[Record],
@@ -192,9 +192,9 @@ class RabbitBroker(Broker):
         """Determine the outcome of a suspect that is unknown; raises if it stays unknown."""
         closed = _CLOSED.get(type(call.error))
         if closed is not None:
-            self._culprits[record.id] = None
-            if len(self._culprits) > _CULPRITS:
-                self._culprits.popitem(last=False)
+            self._channel_killers[record.id] = None
+            if len(self._channel_killers) > _MAX_CHANNEL_KILLERS:
+                self._channel_killers.popitem(last=False)
             return Outcome(closed, f"it closes its channel: {short_error(call.error or '')}")
         if call.late:
             await link.ready()
@@ -206,13 +206,13 @@ class RabbitBroker(Broker):
         raise ConnectionError(unknown.error)
 
     # -- connections --------------------------------------------------------------------------
-    async def _linked(self, *, ward: bool = False) -> RabbitConnection:
+    async def _connected(self, *, suspect: bool = False) -> RabbitConnection:
         """Return the connection; opens a new one if necessary. Raises UnreachableError."""
-        async with self._connecting_ward if ward else self._connecting:
-            link = self._suspect_link if ward else self._link
+        async with self._connecting_suspects if suspect else self._connecting:
+            link = self._suspect_link if suspect else self._link
             if link is None or link.is_broken:
-                link = await self._connect("suspects" if ward else "events")
-                if ward:
+                link = await self._connect("suspects" if suspect else "events")
+                if suspect:
                     self._suspect_link = link
                 else:
                     self._link = link

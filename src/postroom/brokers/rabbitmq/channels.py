@@ -79,7 +79,7 @@ def fits(channel: AbstractChannel) -> bool:
     return False
 
 
-class _Slip:
+class _PendingConfirm:
     """The entry of one message in aiormq's table of pending confirms, which treats it as a
     future.
     """
@@ -106,12 +106,12 @@ class _Slip:
         self._channel.heard(self._message, error)
 
 
-class _Listening:
+class _ListeningChannel:
     """Passes aiormq's answers to a listener."""
 
     def __init__(self, channel: AbstractChannel) -> None:
         self._channel = channel
-        self._ear: ConfirmListener | None = None
+        self._listener: ConfirmListener | None = None
         channel.closing.add_done_callback(self._on_closed)
 
     @property
@@ -119,10 +119,10 @@ class _Listening:
         return self._channel.is_closed
 
     def listen(self, listener: ConfirmListener | None) -> None:
-        self._ear = listener
+        self._listener = listener
 
     def heard(self, message: Message, answer: object) -> None:
-        listener = self._ear
+        listener = self._listener
         if listener is None:
             return
         if isinstance(answer, Basic.Ack):
@@ -135,16 +135,16 @@ class _Listening:
 
     def _on_closed(self, closing: asyncio.Future[Any]) -> None:
         error = None if closing.cancelled() else closing.exception()
-        if self._ear is not None:
-            self._ear.closed(error or ConnectionError("the channel was closed"))
+        if self._listener is not None:
+            self._listener.closed(error or ConnectionError("the channel was closed"))
 
     async def close(self) -> None:
-        self._ear = None
+        self._listener = None
         if not self._channel.is_closed:
             await self._channel.close()
 
 
-class FastChannel(_Listening):
+class FastChannel(_ListeningChannel):
     """Many messages in one write."""
 
     def __init__(self, channel: AbstractChannel) -> None:
@@ -152,7 +152,7 @@ class FastChannel(_Listening):
         inside = cast("Any", channel)
         self._encoder = Encoder(inside.number, inside.connection.connection_tune.frame_max)
         self.pack = self._encoder.encode
-        self._slips: dict[int, _Slip] = inside.confirmations
+        self._pending: dict[int, _PendingConfirm] = inside.confirmations
         self._tags: dict[str, int] = inside.message_id_delivery_tag
         self._queue: asyncio.Queue[ChannelFrame] = inside.write_queue
         self._tag = 0
@@ -160,10 +160,10 @@ class FastChannel(_Listening):
     async def post(self, packed: Sequence[tuple[Message, bytes]]) -> None:
         if cast("Any", self._channel)._close_exception is not None:  # noqa: SLF001 - aiormq's
             return  # closed, the notification follows: RabbitMQ would close the connection
-        slips, tags = self._slips, self._tags
+        pending, tags = self._pending, self._tags
         for message, _ in packed:
             self._tag += 1
-            slips[self._tag] = _Slip(self, message)
+            pending[self._tag] = _PendingConfirm(self, message)
             tags[message.record.id] = self._tag
         payload = b"".join([frames for _, frames in packed])
         await self._queue.put(ChannelFrame(payload=payload, should_close=False, drain_future=None))
@@ -173,7 +173,7 @@ class FastChannel(_Listening):
         super().heard(message, answer)
 
 
-class PlainChannel(_Listening):
+class PlainChannel(_ListeningChannel):
     """One call of the public API per message."""
 
     def __init__(self, channel: AbstractChannel) -> None:

@@ -44,7 +44,7 @@ class PublishCall:
         self._confirmed: list[Record] = []
         self._last_confirmed = 0
         self._nacked: list[tuple[Message, int]] = []
-        self._heard = asyncio.Event()
+        self._answered = asyncio.Event()
         self._sending = True
         self.late = False
         self.error: BaseException | None = None
@@ -82,7 +82,7 @@ class PublishCall:
         if found is not None:
             self._confirmed.append(message.record)
             self._last_confirmed = max(self._last_confirmed, found[1])
-            self._heard.set()
+            self._answered.set()
 
     def returned(self, message: Message, reply: str) -> None:
         self._give_up(
@@ -99,12 +99,12 @@ class PublishCall:
         found = self._in_flight.pop(message.record.seq, None)
         if found is not None:
             self._nacked.append(found[:2])
-            self._heard.set()
+            self._answered.set()
 
     def closed(self, error: BaseException) -> None:
         self.error = error
         self._sending = False
-        self._heard.set()
+        self._answered.set()
 
     # -- inside -------------------------------------------------------------------------------
     async def _send(self, channel: Channel, loop: asyncio.AbstractEventLoop) -> bool:
@@ -145,10 +145,10 @@ class PublishCall:
         _, _, since = next(iter(self._in_flight.values()))
         try:
             async with asyncio.timeout_at(since + self._confirm_seconds):
-                await self._heard.wait()
+                await self._answered.wait()
         except TimeoutError:
             self._give_up_late(loop.time())
-        self._heard.clear()
+        self._answered.clear()
         if self._confirmed:
             confirmed, self._confirmed = self._confirmed, []
             self._reporter.confirm(confirmed)
@@ -180,7 +180,7 @@ class PublishCall:
     def _give_up(self, message: Message, outcome: Outcome) -> None:
         if self._in_flight.pop(message.record.seq, None) is not None:
             self._stop(self._runs[message.record.key_hash], outcome)
-            self._heard.set()
+            self._answered.set()
 
     def _stop(self, run: deque[Record], outcome: Outcome) -> None:
         """The head of a run was not sent: nothing behind it is."""

@@ -66,7 +66,7 @@ class KeyQueues:
             while queue:
                 received = queue[0]
                 if received.keep or detoured:
-                    detoured = await self._take_long_way(queue) or detoured
+                    detoured = await self._store_queue(queue) or detoured
                     if queue and queue[0] is received:
                         break  # no row can hold it, or the consumer stops
                     continue
@@ -75,7 +75,7 @@ class KeyQueues:
                 if not done and not received.delivery.is_lost:
                     if self.detours is None or not self.detours.is_asked(key):
                         break
-                    detoured = await self._take_long_way(queue)
+                    detoured = await self._store_queue(queue)
                     if not detoured:
                         self.detours.refuse(key)
                     continue
@@ -88,7 +88,7 @@ class KeyQueues:
             if queue:
                 self._on_left(len(queue))
 
-    async def _take_long_way(self, queue: deque[Received]) -> bool:
+    async def _store_queue(self, queue: deque[Received]) -> bool:
         """Store the key's messages in the durable inbox; bury in place what cannot be handled.
 
         False: no row can hold one of them, or the consumer stops.

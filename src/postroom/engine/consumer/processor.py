@@ -57,7 +57,7 @@ class MessageProcessor:
         alone, together = False, context.settings.batch > 1
         waiting = await self._rest(received, waiting, record.attempts)
         while not delivery.is_lost and not context.stopping.is_set():
-            if not await self._way_is_free(delivery):
+            if not await self._wait_for_database(delivery):
                 break
             began = context.clock.monotonic()
             outcome = await self._batches.handle(delivery, record) if together else None
@@ -66,7 +66,7 @@ class MessageProcessor:
                 if delivery.is_lost or context.stopping.is_set():
                     break
                 outcome = await (self._try_alone if alone else self._try)(record)
-            self._heard(outcome)
+            self._inform_breaker(outcome)
             took = context.clock.monotonic() - began
             context.tell(Handled(context.stream, record.type, outcome.verdict.value, took))
             if outcome.verdict is Verdict.CONFIRMED:
@@ -138,7 +138,7 @@ class MessageProcessor:
         await self._context.handlers.publish_alone(record, reporter)
         return reporter.outcome
 
-    def _heard(self, outcome: Outcome) -> None:
+    def _inform_breaker(self, outcome: Outcome) -> None:
         """Report to the breaker whether the database is reachable."""
         if outcome.verdict is Verdict.OUTAGE:
             if self._breaker.outage(outcome.error, self._context.clock.monotonic()):
@@ -147,7 +147,7 @@ class MessageProcessor:
             self._context.tell(BreakerChanged(self._context.stream, "closed", ""))
             self._answered.set()
 
-    async def _way_is_free(self, delivery: Delivery) -> bool:
+    async def _wait_for_database(self, delivery: Delivery) -> bool:
         """Wait while the database is unreachable; False: the message no longer needs handling."""
         breaker, clock = self._breaker, self._context.clock
         while not breaker.room(1, clock.monotonic(), 0):

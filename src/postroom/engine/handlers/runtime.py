@@ -11,13 +11,13 @@ from postroom.engine.handlers.commit_check import tell_committed
 from postroom.engine.handlers.limiter import SharedLimiter
 from postroom.engine.handlers.threads import Threads
 
-_MOST_PARTED = 10_000
+_MOST_REMEMBERED = 10_000
 
 
 class HandlerRuntime:
     """Limits and state that all bound copies of one Handlers share, on one event loop.
 
-    parted      ids of events whose batch failed: they are handled individually next time
+    run_alone   ids of events whose batch failed: they are handled individually next time
     held        ids of events whose inbox rows are held by a thread stuck past its time limit
     refused     outcomes, by id, of events whose handlers must not run again
     """
@@ -68,5 +68,5 @@ class HandlerRuntime:
 
 def _cut(remembered: dict[Any, None]) -> None:
     """Drop the oldest entries beyond the limit."""
-    while len(remembered) > _MOST_PARTED:
+    while len(remembered) > _MOST_REMEMBERED:
         del remembered[next(iter(remembered))]

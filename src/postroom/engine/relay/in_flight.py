@@ -115,7 +115,7 @@ class InFlight:
         return {run.lane for run in self._runs.values() if not (run.aside and run.closed)}
 
     def set_aside(self, keys: Iterable[bytes]) -> None:
-        """The outcomes of these keys cannot be written for now; no stop waits for them."""
+        """The outcomes of these keys cannot be written for now, and are not waited for."""
         for key in keys:
             if (run := self._runs.get(key)) is not None:
                 run.aside = True
@@ -387,27 +387,27 @@ class InFlight:
         )  # fmt: skip
         lanes = {record.lane for record in settlement.records()}
         settlement.leases, settlement.claims = tokens(lanes), self._claims
-        ticket = PendingSettle(settlement, lanes, self._closing, self._starts, self._alarms)
+        pending = PendingSettle(settlement, lanes, self._closing, self._starts, self._alarms)
         self._closing, self._starts, self._alarms, self._claims = [], [], [], []
         self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
-        return ticket
+        return pending
 
     def settled(
-        self, ticket: PendingSettle, lanes: Collection[int], may_start: Callable[[int], bool]
+        self, pending: PendingSettle, lanes: Collection[int], may_start: Callable[[int], bool]
     ) -> int:
         """The settle was committed for these lanes; returns how many outcomes were discarded."""
         fenced = 0
-        if not ticket.lanes <= set(lanes):
-            settlement = ticket.settlement
+        if not pending.lanes <= set(lanes):
+            settlement = pending.settlement
             fenced = sum(record.lane not in lanes for record in settlement.done)
             self.repeats += fenced
             fenced += sum(failure.record.lane not in lanes for failure in settlement.failed)
             fenced += sum(buried.record.lane not in lanes for buried in settlement.dead)
-        for key, run in ticket.closing:
+        for key, run in pending.closing:
             self._drop(key, run)
             self._policy.forget(run.records)
-        missing = {missing.record.id for missing in ticket.settlement.missing}
-        for record, granted in ticket.starts:
+        missing = {missing.record.id for missing in pending.settlement.missing}
+        for record, granted in pending.starts:
             mine = self._runs.get(record.key_hash)
             if record.id in missing and mine is not None:
                 mine.lost = True  # the store does not hold it any more: there is nothing to settle

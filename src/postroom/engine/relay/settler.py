@@ -10,8 +10,8 @@ Usually a settlement is one call of the store. If that fails, the error decides:
   letter. If even that is refused, an alarm names it, and its key is set aside.
 
 If the store has lost the effect of a handler that this relay remembers as done, the settler changes
-nothing in that lane. The event is released without an attempt, and the lane is given up: the relay
-that takes it next reads what the database holds, in order, and handles it again.
+nothing in that lane. The event is released, its attempt does not count, and the lane is given up:
+the relay that takes it next reads what the database holds, in order, and handles it again.
 
 A failed settle never causes another publish.
 """
@@ -62,7 +62,7 @@ class Settler:
 
     def keys_aside(self) -> list[bytes]:
         """Return the keys of events set aside: if read again, they would be set aside again."""
-        return [key for key, tickets in self._keys.items() if tickets > 0]
+        return [key for key, count in self._keys.items() if count > 0]
 
     def hasten(self) -> None:
         """Retry everything set aside a last time: the relay stops."""
@@ -71,33 +71,33 @@ class Settler:
     async def stop(self) -> None:
         await end(*self._tasks)
 
-    async def settle(self, ticket: PendingSettle) -> None:
+    async def settle(self, pending: PendingSettle) -> None:
         """Write a settle; returns when all of it is written or set aside."""
         if self._tasks:
-            aside, ticket = ticket.part(
+            aside, pending = pending.part(
                 lambda r: self._lanes[r.lane] > 0 or self._keys[r.key_hash] > 0
             )
             if aside.settlement or aside.closing:
                 self._set_aside(aside, {lane for lane in aside.lanes if self._lanes[lane] > 0})
-        await self._write(ticket)
+        await self._write(pending)
 
     # -- writing ------------------------------------------------------------------------------
-    async def _write(self, ticket: PendingSettle, *, tell: bool = True) -> None:
+    async def _write(self, pending: PendingSettle, *, tell: bool = True) -> None:
         context = self._context
-        began, leases = context.clock.monotonic(), ticket.settlement.leases
+        began, leases = context.clock.monotonic(), pending.settlement.leases
         try:
-            held = await self._commit(ticket.settlement) if ticket.settlement else _ALL_LANES
+            held = await self._commit(pending.settlement) if pending.settlement else _ALL_LANES
         except StoreLockedError as error:
             if tell:
                 context.trouble("settling (each lane separately)", error)
-            await self._each_lane(ticket)
+            await self._each_lane(pending)
         except StoreRefusedError as error:
             if tell:
                 context.trouble("settling (looking for the refused event)", error)
-            await self._find_refused(ticket)
+            await self._find_refused(pending)
         else:
-            repeated = ticket.settlement.leases is not leases
-            self._written(ticket, held, context.clock.monotonic() - began, repeated=repeated)
+            repeated = pending.settlement.leases is not leases
+            self._written(pending, held, context.clock.monotonic() - began, repeated=repeated)
 
     async def _commit(self, settlement: Settlement) -> set[int]:
         """Write a settlement, however long it takes; returns the lanes that were held.
@@ -173,10 +173,10 @@ class Settler:
                     return
 
     # -- isolating ----------------------------------------------------------------------------
-    async def _each_lane(self, ticket: PendingSettle) -> None:
+    async def _each_lane(self, pending: PendingSettle) -> None:
         """Some row is locked: write lane by lane, and set aside those still locked."""
-        for lane in sorted(ticket.lanes):
-            part, ticket = ticket.part(partial(_is_in, lane))
+        for lane in sorted(pending.lanes):
+            part, pending = pending.part(partial(_is_in, lane))
             try:
                 held = await self._commit(part.settlement)
             except StoreLockedError:
@@ -185,40 +185,40 @@ class Settler:
                 await self._find_refused(part)
             else:
                 self._written(part, held, 0.0)
-        if ticket.closing or ticket.alarms:
-            self._written(ticket, _ALL_LANES, 0.0)
+        if pending.closing or pending.alarms:
+            self._written(pending, _ALL_LANES, 0.0)
 
-    async def _find_refused(self, ticket: PendingSettle) -> None:
+    async def _find_refused(self, pending: PendingSettle) -> None:
         """The store refuses some values: bisect the keys until one is left."""
-        keys = list(dict.fromkeys(record.key_hash for record in ticket.settlement.records()))
+        keys = list(dict.fromkeys(record.key_hash for record in pending.settlement.records()))
         if len(keys) <= 1:
-            await self._apart(ticket)
+            await self._apart(pending)
             return
         half = set(keys[: len(keys) // 2])
-        for part in ticket.part(lambda record: record.key_hash in half):
+        for part in pending.part(lambda record: record.key_hash in half):
             await self._write(part, tell=False)
 
-    async def _apart(self, ticket: PendingSettle) -> None:
+    async def _apart(self, pending: PendingSettle) -> None:
         """Write the outcomes of one key event by event; a refused one becomes a dead letter."""
         held: set[int] | frozenset[int] = _ALL_LANES
-        for single in list(ticket.settlement.apart()):
+        for single in list(pending.settlement.apart()):
             (record,) = single.records()
             try:
                 try:
                     held &= await self._commit(single)
                 except StoreRefusedError as error:
                     held &= await self._bury(single, record, error)
-                    ticket = ticket.without(record)
-                ticket.settlement.missing += single.missing
+                    pending = pending.without(record)
+                pending.settlement.missing += single.missing
             except StoreLockedError:
-                self._set_aside(ticket, ticket.lanes)
+                self._set_aside(pending, pending.lanes)
                 return
             except StoreRefusedError as error:
-                self._set_aside(ticket, set())
+                self._set_aside(pending, set())
                 about = f"event {record.id} cannot be settled: the store refuses its row"
                 self._context.tell(Alarm(self._context.stream, about, short_error(error)))
                 return
-        self._written(ticket, held, 0.0)
+        self._written(pending, held, 0.0)
 
     async def _bury(self, single: Settlement, record: Record, error: StoreRefusedError) -> set[int]:
         """Make a dead letter of an event whose outcome is refused, with its previous attempts.
@@ -238,16 +238,16 @@ class Settler:
         return held
 
     # -- aside --------------------------------------------------------------------------------
-    def _set_aside(self, ticket: PendingSettle, lanes: set[int]) -> None:
+    def _set_aside(self, pending: PendingSettle, lanes: set[int]) -> None:
         """Leave a settle to a background task; its keys stay busy until it is written, and these
         lanes are neither read nor settled.
         """
-        keys = {record.key_hash for record in ticket.settlement.records()}
-        keys |= {key for key, _ in ticket.closing}
+        keys = {record.key_hash for record in pending.settlement.records()}
+        keys |= {key for key, _ in pending.closing}
         self._flight.set_aside(keys)
         self._keys.update(keys)
         self._lanes.update(lanes)
-        task = asyncio.create_task(self._later(ticket))
+        task = asyncio.create_task(self._later(pending))
         self._tasks.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
@@ -259,7 +259,7 @@ class Settler:
 
         task.add_done_callback(ended)
 
-    async def _later(self, ticket: PendingSettle) -> None:
+    async def _later(self, pending: PendingSettle) -> None:
         """Retry with growing pauses until it is written, the lane is lost, or the relay stops."""
         context = self._context
         pauses = Pauses(_SHORTEST_PAUSE, context.settings.lease_seconds)
@@ -267,20 +267,20 @@ class Settler:
         while True:
             is_last = await wait_for(self._hasten, pauses.grow())
             try:
-                held = await context.store.settle(ticket.settlement)
-                await self._give_up_lost(ticket.settlement)
+                held = await context.store.settle(pending.settlement)
+                await self._give_up_lost(pending.settlement)
             except (StoreRefusedError, StoreRetryableError):
                 if not is_last:
                     continue
             except StoreError as error:  # unknown: the lane is given up, which fences it
                 context.trouble("settling postponed outcomes (outcome unknown)", error)
             break
-        self._written(ticket, held, 0.0)
+        self._written(pending, held, 0.0)
 
     # -- reporting -----------------------------------------------------------------------------
     def _written(
         self,
-        ticket: PendingSettle,
+        pending: PendingSettle,
         held: set[int] | frozenset[int],
         seconds: float,
         *,
@@ -289,16 +289,16 @@ class Settler:
         """A settle was written for these lanes: free the keys that waited for it, and notify the
         observers.
         """
-        context, settlement = self._context, ticket.settlement
-        fenced = self._flight.settled(ticket, held, context.may_publish)
-        tokens = context.keeper.tokens(ticket.lanes - held)
+        context, settlement = self._context, pending.settlement
+        fenced = self._flight.settled(pending, held, context.may_publish)
+        tokens = context.keeper.tokens(pending.lanes - held)
         context.lose([n for n, token in tokens.items() if settlement.leases.get(n, token) == token])
         context.witnesses.settled(settlement, held, context.clock.monotonic())
         if settlement:
             vanished = _vanished(settlement, repeated=repeated)
-            whole = ticket.lanes <= held and not vanished
+            whole = pending.lanes <= held and not vanished
             self._tell(settlement, held, vanished, fenced, seconds, whole=whole)
-        for record, error in ticket.alarms:
+        for record, error in pending.alarms:
             context.tell(Alarm(context.stream, f"event {record.id} blocks its key", error))
         if settlement.failed:
             context.look_soon.set()

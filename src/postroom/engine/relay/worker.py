@@ -268,14 +268,14 @@ class Worker(Service):
     # -- settle -------------------------------------------------------------------------------
     async def _settle(self) -> None:
         context = self._context
-        ticket = self.flight.collect(
+        pending = self.flight.collect(
             context.stream, context.owner, context.settings.lease_seconds, context.keeper.tokens,
             keep_done=context.settings.keep_done_seconds > 0,
         )  # fmt: skip
-        if ticket.settlement:
+        if pending.settlement:
             now = context.clock.monotonic()
-            ticket.settlement.claims += context.witnesses.of(ticket.lanes, now)
-        await self.settler.settle(ticket)
+            pending.settlement.claims += context.witnesses.of(pending.lanes, now)
+        await self.settler.settle(pending)
 
     # -- reporting -----------------------------------------------------------------------------
     def _tell_attempt(self, record: Record, outcome: Outcome, attempts: int) -> None:

@@ -60,7 +60,7 @@ async def dead_causes(db: Connection, streams: list[str], limit: int) -> list[De
 
 
 def _only(kind: str, field: str, otherwise: str | None) -> Document:
-    """Return an expression for a field; 0 or null if it was edited to another type."""
+    """Return an expression for a field; `otherwise` if it was edited to another type."""
     return {"$cond": [{"$eq": [{"$type": f"${field}"}, kind]}, f"${field}", otherwise]}
 
 

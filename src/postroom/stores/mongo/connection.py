@@ -103,7 +103,7 @@ class Connection:
         self.meta = self._collection("meta")
         self.streams: set[str] = set()  # streams whose lanes are known to exist
         self.weights: dict[str, int] = {}  # stream → the mean size of an event in the last read
-        self.depths: dict[str, Any] = {}  # stream → its deep lanes (`beside.Depths`)
+        self.depths: dict[str, Any] = {}  # stream → its deep lanes (`read_past_keys.Depths`)
         self._idle: list[AsyncClientSession] = []
         self._session_ids: dict[bytes, None] = {}
         self._lost: list[Binary] = []  # sessions whose commit is unknown
@@ -223,11 +223,11 @@ class Connection:
         numbers = place_numbers(count, random.randbytes(2))
         if self.clustered:
             return CLUSTER_TIME, numbers
-        ticket = await self.meta.find_one_and_update(
+        clock = await self.meta.find_one_and_update(
             CLOCK, TICK, upsert=True, return_document=ReturnDocument.AFTER
         )
-        assert ticket is not None
-        return clock_of(ticket), numbers
+        assert clock is not None
+        return clock_of(clock), numbers
 
     async def can_transact(self) -> bool:
         """Return whether the server has transactions."""

@@ -67,7 +67,7 @@ class MongoStore(ContextManager):
         self._wanted = self.settings.transactions
         self._collector: Collector | None = None
         self._db: Connection | None = None
-        self._ear: ChangeStream | None = None
+        self._change_stream: ChangeStream | None = None
         self._sync = SyncHandlerTransactions(
             self._address.target, self._address.options, self._address.database
         )
@@ -96,14 +96,14 @@ class MongoStore(ContextManager):
         except BaseException:
             await db.close()
             raise
-        self._db, self._ear = db, ChangeStream(db)
+        self._db, self._change_stream = db, ChangeStream(db)
         self._collector = Collector(db, self.embedded) if self.embedded else None
 
     async def close(self) -> None:
-        db, ear = self._db, self._ear
-        self._db = self._ear = self._collector = None
-        if ear is not None:
-            await ear.close()
+        db, change_stream = self._db, self._change_stream
+        self._db = self._change_stream = self._collector = None
+        if change_stream is not None:
+            await change_stream.close()
         if db is not None:
             await db.close()
         await asyncio.to_thread(self._sync.close)
@@ -141,8 +141,8 @@ class MongoStore(ContextManager):
         self, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
     ) -> Membership:
         membership = await leases.heartbeat(self._opened, stream, member, lease_seconds, held)
-        if self._ear is not None:
-            self._ear.holds(stream, member.owner, held)
+        if self._change_stream is not None:
+            self._change_stream.holds(stream, member.owner, held)
         return membership
 
     @faithful
@@ -150,8 +150,8 @@ class MongoStore(ContextManager):
         self, stream: str, owner: str, lanes: Sequence[int], lease_seconds: float
     ) -> dict[int, int]:
         taken = await leases.take(self._opened, stream, owner, lanes, lease_seconds)
-        if self._ear is not None:
-            self._ear.took(stream, owner, taken)
+        if self._change_stream is not None:
+            self._change_stream.took(stream, owner, taken)
         return taken
 
     @faithful
@@ -172,8 +172,8 @@ class MongoStore(ContextManager):
     @faithful
     async def leave(self, stream: str, owner: str) -> None:
         await leases.leave(self._opened, stream, owner)
-        if self._ear is not None:
-            self._ear.holds(stream, owner, ())
+        if self._change_stream is not None:
+            self._change_stream.holds(stream, owner, ())
 
     @faithful
     async def leases(self, stream: str) -> Membership:
@@ -183,8 +183,8 @@ class MongoStore(ContextManager):
     @faithful
     async def read(self, request: ReadRequest) -> list[Record]:
         found = await read.read(self._opened, request)
-        if found and self._ear is not None:
-            self._ear.found_work()
+        if found and self._change_stream is not None:
+            self._change_stream.found_work()
         return found
 
     @faithful
@@ -287,10 +287,10 @@ class MongoStore(ContextManager):
         The second of two calls notices a commit between them. Without change streams it waits.
         """
         db = self._opened
-        if self._ear is None or not db.transactions:
+        if self._change_stream is None or not db.transactions:
             await asyncio.sleep(timeout_seconds)
             return False
-        return await self._ear.wait(timeout_seconds)
+        return await self._change_stream.wait(timeout_seconds)
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
         """Open a transaction for a handler on an AsyncClientSession; commits on exit.

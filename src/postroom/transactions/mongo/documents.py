@@ -158,9 +158,9 @@ The server's own timestamps start at one again if it is started twice within a s
 """
 
 
-def clock_of(ticket: Mapping[str, Any]) -> Timestamp:
+def clock_of(clock: Mapping[str, Any]) -> Timestamp:
     """Return the time that a tick of the clock has returned."""
-    return Timestamp(int(ticket["seconds"]), int(ticket["tick"]))
+    return Timestamp(int(clock["seconds"]), int(clock["tick"]))
 
 
 def milliseconds(seconds: float) -> int:

@@ -281,10 +281,10 @@ class _BareWrites(_Writes):
     def _places(self, count: int) -> Steps[tuple[Expression, list[Int64]]]:
         if (yield from self._known()):
             return CLUSTER_TIME, place_numbers(count, token_bytes(2))
-        ticket = yield self._collection("meta").find_one_and_update(
+        clock = yield self._collection("meta").find_one_and_update(
             CLOCK, TICK, upsert=True, return_document=ReturnDocument.AFTER
         )
-        return clock_of(ticket), place_numbers(count, b"")
+        return clock_of(clock), place_numbers(count, b"")
 
     def _has_clock(self) -> Steps[bool]:
         hello = yield self._database.client.admin.command("hello")
