@@ -37,7 +37,7 @@ receiver.py show application code, and wire.py shows a broker adapter.
 """
 
 
-@click.command()
+@click.command(short_help="Run a demonstration with a relay that is killed.")
 @click.option(
     "--orders",
     type=click.IntRange(1, 9_999),

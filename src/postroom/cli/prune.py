@@ -28,7 +28,7 @@ from postroom.store import AuditEntry
 STEP = 1_000
 
 
-@click.command()
+@click.command(short_help="Delete old done events or inbox rows.")
 @store_option
 @click.option(
     "--older-than",
