@@ -27,7 +27,7 @@ from bench.rounds import Contest, alternate, say
 from postroom.brokers.memory import NullBroker
 from postroom.engine.relay.relay import Relay
 
-OURS = "relay, keep_done=0"
+OURS = "relay, keep_done_seconds=0"
 DEFAULT = "relay, default (kept for a day)"
 CROWDS = {
     "done": ("1,000,000 done rows", 1_000_000),
@@ -135,7 +135,7 @@ def main(argv=None):
         if args.growth:
             chosen += grown(ground, *size)
         for count in filter(None, args.relays.split(",")):
-            name = f"{count} relay processes, keep_done=0"
+            name = f"{count} relay processes, keep_done_seconds=0"
             crews[name] = Crew(ground, int(count), args.batch)
             chosen.append(Contest(name, partial(passing, ground, crews[name], args.events)))
         figures = alternate(chosen, args.rounds)

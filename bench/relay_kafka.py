@@ -113,8 +113,10 @@ def measure(ground, servers, args):
     contests = {
         BARE: lambda: bare(ground.url, config, topic, args.batch, headers=False),
         SAME_BYTES: lambda: bare(ground.url, config, topic, args.batch, headers=True),
-        "relay, keep_done=0": lambda: drain(ground, broker, args.batch, 0),
-        "relay, keep_done=0, groups=4": lambda: drain(ground, broker, args.batch, 0, groups=4),
+        "relay, keep_done_seconds=0": lambda: drain(ground, broker, args.batch, 0),
+        "relay, keep_done_seconds=0, groups=4": lambda: drain(
+            ground, broker, args.batch, 0, groups=4
+        ),
         "relay, default (kept for a day)": lambda: drain(ground, broker, args.batch, 86_400),
     }
     ground.prepare("plain", args.events, args.keys)

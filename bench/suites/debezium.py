@@ -226,8 +226,8 @@ def debezium(yard):
     )
     return [
         beside(rates, OURS, THEIRS, events=events, **fields,
-               note="backlog drained, first to last message at the consumer, keep_done=0; Debezium "
-               "with batches of 4096, warm, and with what it has read before it is let go"),
+               note="backlog drained, first to last message at the consumer, keep_done_seconds=0; "
+               "Debezium with batches of 4096, warm, with events that it read before the start"),
         beside(medians, OURS, THEIRS, unit="ms", events=0, **fields,
                note=f"commit to consumer, median; {worst}"),
         beside(memory, OURS, THEIRS, unit="MB", events=events, **fields, note="resident memory"),

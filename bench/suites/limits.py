@@ -16,7 +16,7 @@ from tests.servers.programs import KAFKA_VERSION
 
 NO_HEADERS = "bare drivers, no headers"
 BARE = "bare drivers, the relay's headers"
-FOUR = "relay, keep_done=0, groups=4"
+FOUR = "relay, keep_done_seconds=0, groups=4"
 AIO_PIKA = "bare psycopg + aio-pika"
 
 
