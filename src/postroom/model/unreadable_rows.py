@@ -95,7 +95,7 @@ def refuse_to_skip(event_id: str, row: Sequence[Any]) -> None:
     marker = to_record([own.get(name, value) for name, value in zip(TYPES, row, strict=True)])
     if marker.flaw is not None:
         raise NotFoundError(
-            f"event {event_id!r} cannot be skipped: {marker.flaw}. Correct the row, or bury it "
+            f"cannot skip event {event_id!r}: {marker.flaw}. Correct the row, or bury it "
             "(strict consumers then wait for its number)"
         )
 
