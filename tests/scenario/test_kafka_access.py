@@ -9,7 +9,7 @@ import pytest
 
 from postroom.broker import Verdict
 from postroom.brokers.kafka import KafkaBroker
-from postroom.brokers.kafka.topics import UnreachableError
+from postroom.brokers.outages import UnreachableError
 from postroom.event import Event
 from postroom.observer import Attempt
 from postroom.registry import load_broker

@@ -18,8 +18,9 @@ from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.sessions import IDLE_SECONDS, Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.topics import Topics, UnreachableError
+from postroom.brokers.kafka.topics import Topics
 from postroom.brokers.kafka.verdicts import Loss
+from postroom.brokers.outages import UnreachableError
 from postroom.testing.broker_tools import RecordingReporter, make_record
 
 SETTINGS = KafkaSettings(servers="h:1", topic="t", publish_seconds=0.01)

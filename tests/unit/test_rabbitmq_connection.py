@@ -7,13 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 
+from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import RabbitBroker
-from postroom.brokers.rabbitmq.connection import (
-    RabbitConnection,
-    TCPTransportFactory,
-    UnreachableError,
-    _Transport,
-)
+from postroom.brokers.rabbitmq.connection import RabbitConnection, TCPTransportFactory, _Transport
 from postroom.brokers.rabbitmq.settings import RabbitSettings
 
 

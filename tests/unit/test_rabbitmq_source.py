@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from aiormq.exceptions import ChannelNotFoundEntity
 
+from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import RabbitBroker
-from postroom.brokers.rabbitmq.connection import UnreachableError
 from postroom.errors import ConfigError
 from postroom.model.pauses import Pauses
 from postroom.sources.rabbitmq.source import RabbitSource

@@ -14,5 +14,6 @@ checks                what `postroom doctor` asks of the server
 
 `opening` is `open_store`, and makes every store an async context manager. SQL is in `queries/` and
 `migrations/`, one statement a file; `sql_files` loads it. `membership` reads members and leases
-from rows; `lock_pauses` waits for locked rows. Every store passes `postroom.testing.store`.
+from rows; `lock_pauses` waits for locked rows; `schema_version` refuses tables of the future. Every
+store passes `postroom.testing.store`.
 """

@@ -34,5 +34,12 @@ def make_membership(
     )
 
 
+def with_free_lanes(membership: Membership) -> Membership:
+    """Return it with all lanes: one without a row is free."""
+    there = {lease.lane: lease for lease in membership.leases}
+    free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
+    return Membership(membership.members, tuple(there.get(lease.lane, lease) for lease in free))
+
+
 def _text(name: Any) -> str:
     return str(name) if isinstance(name, str) else ""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Unpack
 
-from postroom.broker import UNSENT, Broker, BrokerCapabilities, Outcome, Reporter, Verdict
+from postroom.broker import Broker, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.brokers.kafka import verdicts
 from postroom.brokers.kafka.lane_producers import LaneProducers
 from postroom.brokers.kafka.log import LogLines
@@ -14,8 +14,9 @@ from postroom.brokers.kafka.message import MOST_BESIDES, Writer, writer
 from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.sessions import Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.topics import Topics, TopicState, UnreachableError
+from postroom.brokers.kafka.topics import Topics, TopicState
 from postroom.brokers.kafka.verdicts import Loss
+from postroom.brokers.outages import UnreachableError, report_outage
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.options import KafkaOptions
@@ -270,12 +271,3 @@ class _Cluster:
             self.sessions.let_idle_go()
             if self.lanes is not None:
                 self.lanes.listen()
-
-
-def report_outage(batch: Sequence[Record], reporter: Reporter, error: str) -> None:
-    """Nothing was sent. The first of each key reports why; the others stay behind it."""
-    outage = Outcome(Verdict.OUTAGE, error)
-    told: set[bytes] = set()
-    for record in batch:
-        reporter.report(record, UNSENT if record.key_hash in told else outage)
-        told.add(record.key_hash)

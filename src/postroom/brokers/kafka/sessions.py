@@ -14,8 +14,9 @@ from postroom.brokers.kafka.message import Writer
 from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.settings import KafkaSettings
-from postroom.brokers.kafka.topics import Topics, UnreachableError
+from postroom.brokers.kafka.topics import Topics
 from postroom.brokers.kafka.verdicts import Loss
+from postroom.brokers.outages import UnreachableError
 from postroom.record import Record
 
 Use = Literal["batch", "alone"]

@@ -24,6 +24,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from postroom.brokers.kafka import error_codes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.settings import KafkaSettings
+from postroom.brokers.outages import UnreachableError
 
 Key = TypeVar("Key")
 
@@ -32,10 +33,6 @@ BAD_SECONDS = 5.0
 _TIMES = 3
 _JUST_NOW_SECONDS = 0.5
 _MARGIN = 0.9  # the part of a topic's limit that a batch may use
-
-
-class UnreachableError(ConnectionError):
-    """The cluster does not answer."""
 
 
 class TopicState(NamedTuple):

@@ -16,16 +16,16 @@ from aiormq.exceptions import (
 
 from postroom.broker import (
     CONFIRMED,
-    UNSENT,
     Broker,
     BrokerCapabilities,
     Outcome,
     Reporter,
     Verdict,
 )
+from postroom.brokers.outages import UnreachableError, report_outage
 from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel
-from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address
+from postroom.brokers.rabbitmq.connection import RabbitConnection, address
 from postroom.brokers.rabbitmq.message import Message, Writer
 from postroom.brokers.rabbitmq.publish_call import BLOCKED, PublishCall, shown
 from postroom.brokers.rabbitmq.settings import RabbitSettings, read_settings
@@ -118,7 +118,7 @@ class RabbitBroker(Broker):
             link = await self._connected()
             call, channel = await self._start_call(link, batch, reporter, self._channel_killers)
         except UnreachableError as error:
-            _report_outage(batch, reporter, error)
+            report_outage(batch, reporter, error)
             return
         await self._run(call, link, channel)
 
@@ -129,7 +129,7 @@ class RabbitBroker(Broker):
             link = await self._connected(suspect=True)
             call, channel = await self._start_call(link, [record], note, {})
         except UnreachableError as error:
-            _report_outage([record], reporter, error)
+            report_outage([record], reporter, error)
             return
         await self._run(call, link, channel)
         outcome = note.outcome
@@ -278,15 +278,6 @@ class _Note:
 
     def may_go_on(self, _: Record) -> bool:
         return True
-
-
-def _report_outage(batch: Sequence[Record], reporter: Reporter, error: UnreachableError) -> None:
-    """Nothing was sent. The first of each key reports why; the others stay behind it."""
-    outage = Outcome(Verdict.OUTAGE, str(error))
-    told: set[bytes] = set()
-    for record in batch:
-        reporter.report(record, UNSENT if record.key_hash in told else outage)
-        told.add(record.key_hash)
 
 
 def _cloud(options: RabbitSettings) -> Callable[[Record], Mapping[str, str]] | None:

@@ -13,13 +13,9 @@ from typing import Any
 
 from aiormq.exceptions import ChannelClosed, ChannelNotFoundEntity
 
+from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import topology
-from postroom.brokers.rabbitmq.connection import (
-    RabbitConnection,
-    UnreachableError,
-    connect_first,
-    within,
-)
+from postroom.brokers.rabbitmq.connection import RabbitConnection, connect_first, within
 from postroom.brokers.rabbitmq.publish_call import BLOCKED
 from postroom.brokers.rabbitmq.settings import RabbitSettings
 from postroom.brokers.rabbitmq.topology import (

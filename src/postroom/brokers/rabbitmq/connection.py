@@ -18,6 +18,7 @@ from aiormq.connection import TCPTransportFactory, TLSTransportFactory, Transpor
 from pamqp.commands import Exchange
 from yarl import URL
 
+from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import topology
 from postroom.brokers.rabbitmq.channels import Channel, FastChannel, PlainChannel, fits
 from postroom.brokers.rabbitmq.content_header import Content
@@ -31,10 +32,6 @@ from postroom.record import short_error
 _CLOSE_SECONDS = 2.0
 _FRAMES_AHEAD = 1_000  # answers that aiormq reads ahead
 _PORTS = {"amqp": 5672, "amqps": 5671}
-
-
-class UnreachableError(ConnectionError):
-    """RabbitMQ is unreachable, refuses the login, or does not answer."""
 
 
 class _Transport(TransportFactory):

@@ -20,8 +20,9 @@ from typing import Any, Unpack, cast
 from aiormq.abc import AbstractChannel, DeliveredMessage
 from aiormq.exceptions import ChannelClosed
 
+from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import topology
-from postroom.brokers.rabbitmq.connection import RabbitConnection, UnreachableError, address, within
+from postroom.brokers.rabbitmq.connection import RabbitConnection, address, within
 from postroom.brokers.rabbitmq.content_header import Content
 from postroom.errors import ConfigError
 from postroom.model.diagnostics import Finding

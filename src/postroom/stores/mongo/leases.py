@@ -21,8 +21,8 @@ from pymongo.errors import BulkWriteError, OperationFailure
 
 from postroom.errors import StoreRetryableError
 from postroom.record import LANES
-from postroom.store import Lease, Member, Membership
-from postroom.stores.membership import make_membership
+from postroom.store import Member, Membership
+from postroom.stores.membership import make_membership, with_free_lanes
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.errors import DUPLICATE, TOO_LATE, translated
 from postroom.transactions.mongo.documents import Document, lane_id, milliseconds
@@ -99,7 +99,7 @@ async def heartbeat(
             for f in membership.leases
             if (f.owner, f.token) == (member.owner, held.get(f.lane))
         }
-        return _whole(membership)._replace(renewed=frozenset(ours - locked))
+        return with_free_lanes(membership)._replace(renewed=frozenset(ours - locked))
 
 
 async def _renew(
@@ -268,14 +268,7 @@ async def leave(db: Connection, stream: str, owner: str) -> None:
 async def leases(db: Connection, stream: str) -> Membership:
     with translated(harmless=True):
         membership, _ = await _look(db, stream, DatetimeMS(0))
-    return _whole(membership)
-
-
-def _whole(membership: Membership) -> Membership:
-    """Return it with all lanes: one without a document is free."""
-    there = {lease.lane: lease for lease in membership.leases}
-    free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
-    return Membership(membership.members, tuple(there.get(lease.lane, lease) for lease in free))
+    return with_free_lanes(membership)
 
 
 async def fence(

@@ -15,6 +15,7 @@ from postroom.errors import SchemaError
 from postroom.stores.mongo.collector import index_command
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.errors import EXISTS, translated
+from postroom.stores.schema_version import refuse_newer
 from postroom.transactions.mongo.documents import Document
 from postroom.transactions.queries import DEFAULT_PREFIX
 
@@ -55,7 +56,7 @@ async def migrate(db: Connection, embedded: Iterable[str] = ()) -> int:
     newest = migrations[-1].version
     with translated(harmless=False):
         there = await version(db)
-        _refuse_newer(there, newest)
+        refuse_newer(there, newest, "collections")
         for name in embedded:
             await _run(db, index_command(db.prefix, name))
         if there == newest:
@@ -112,7 +113,7 @@ async def version(db: Connection) -> int:
 async def check(db: Connection, url: str) -> None:
     """Raise SchemaError unless the collections have the version that this code expects."""
     there, newest = await version(db), load_migrations(db.prefix)[-1].version
-    _refuse_newer(there, newest)
+    refuse_newer(there, newest, "collections")
     if there < newest:
         found = f"have version {there}; version {newest} is required" if there else "are missing"
         raise SchemaError(
@@ -126,11 +127,3 @@ async def identity(db: Connection) -> str:
     if found is None:
         raise SchemaError("the outbox has no id; run: postroom migrate up")
     return str(found["value"])
-
-
-def _refuse_newer(there: int, newest: int) -> None:
-    if there > newest:
-        raise SchemaError(
-            f"the collections have version {there}, created by a newer postroom; this one knows "
-            f"{newest}. Upgrade postroom here; nothing was changed"
-        )

@@ -9,10 +9,11 @@ from contextlib import suppress
 from typing import Any
 
 from postroom.errors import StoreError
+from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
 from postroom.store import Settlement, Staged
-from postroom.stores.mysql.leases import fence, microseconds
+from postroom.stores.mysql.leases import fence
 from postroom.stores.mysql.session import Session
 from postroom.transaction import Proof, by_place
 
@@ -47,7 +48,7 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
         if starts := sorted(
             (r.seq, name(r).hex(), r.attempts) for r in s.starts if r.lane in lanes
         ):
-            lease = microseconds(s.lease_seconds)
+            lease = span_microseconds(s.lease_seconds)
             session.later(
                 "settle_starts",
                 counted=True, starts=_json(starts), owner=s.owner, lease=lease, **where,
@@ -67,7 +68,7 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
         ):
             session.later("settle_dead", counted=True, dead=_json(dead), **where)
         if failed := sorted(
-            (r.seq, name(r).hex(), attempts, short_error(error), microseconds(delay))
+            (r.seq, name(r).hex(), attempts, short_error(error), span_microseconds(delay))
             for r, attempts, delay, error in s.failed
             if r.lane in lanes
         ):
@@ -199,7 +200,7 @@ async def repair_blocks(
 
 async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
     """Delete old done events, stream by stream; within each the oldest first."""
-    older, removed = microseconds(older_than_seconds), 0
+    older, removed = span_microseconds(older_than_seconds), 0
     for stream in await _streams(session):
         found = await session.rows("prune_old", stream=stream, older=older, limit=limit - removed)
         if found:

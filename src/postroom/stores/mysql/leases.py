@@ -11,11 +11,12 @@ from contextlib import suppress
 from typing import Any
 
 from postroom.errors import StoreError, StoreRetryableError
+from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import LANES
-from postroom.store import Lease, Member, Membership
+from postroom.store import Member, Membership
 from postroom.stores.lock_pauses import LockPauses
-from postroom.stores.membership import make_membership
+from postroom.stores.membership import make_membership, with_free_lanes
 from postroom.stores.mysql.session import Session
 
 _FORGOTTEN_AFTER_LEASES = 10
@@ -23,15 +24,10 @@ _NO_DOUBT = -1  # regardless of which events were replayed, and when
 _ALL = json.dumps(list(range(LANES)))
 
 
-def microseconds(seconds: float) -> int:
-    """Return a time span in the statements' unit."""
-    return round(seconds * 1_000_000)
-
-
 async def heartbeat(
     session: Session, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
 ) -> Membership:
-    lease = microseconds(lease_seconds)
+    lease = span_microseconds(lease_seconds)
     long_ago = _FORGOTTEN_AFTER_LEASES * abs(lease)
     renewed = await _renew(session, stream, member.owner, lease_seconds, held) if held else {}
     with suppress(StoreRetryableError):  # a member's locked row must not cost it its lanes
@@ -70,7 +66,7 @@ async def _renew(
     """
     statement, doubt = "beat_renew", _NO_DOUBT
     if doubt_seconds is not None:
-        statement, doubt = "take", microseconds(doubt_seconds)
+        statement, doubt = "take", span_microseconds(doubt_seconds)
     found: dict[int, int] = {}
     left = dict(held)
     pauses = LockPauses(abs(lease_seconds) / 10)
@@ -85,7 +81,7 @@ async def _renew(
                         stream=stream,
                         owner=owner,
                         lanes=tuple(free),
-                        lease=microseconds(lease_seconds),
+                        lease=span_microseconds(lease_seconds),
                     )
             found |= free
             if len(found) < len(held):
@@ -119,7 +115,7 @@ async def take(
                 stream=stream,
                 owner=owner,
                 lanes=tuple(found),
-                lease=microseconds(lease_seconds),
+                lease=span_microseconds(lease_seconds),
             )
     return {lane: token + 1 for lane, token in found.items()}
 
@@ -160,9 +156,7 @@ async def leave(session: Session, stream: str, owner: str) -> None:
 
 async def leases(session: Session, stream: str) -> Membership:
     membership, _ = await _look(session, stream)
-    there = {lease.lane: lease for lease in membership.leases}
-    free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
-    return Membership(membership.members, tuple(there.get(lease.lane, lease) for lease in free))
+    return with_free_lanes(membership)
 
 
 async def fence(

@@ -13,6 +13,7 @@ from uuid import uuid4
 from postroom.errors import SchemaError, StoreRetryableError
 from postroom.stores.mysql.session import Session
 from postroom.stores.mysql.statements import load_migrations
+from postroom.stores.schema_version import refuse_newer
 
 _OLDEST = {"mysql": (8, 0, 16), "mariadb": (10, 6, 0)}
 _NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
@@ -25,14 +26,14 @@ async def migrate(session: Session, prefix: str, patience_seconds: int) -> int:
     migrations = load_migrations(prefix)
     newest = migrations[-1].version
     there = await version(session)
-    _refuse_newer(there, newest)
+    refuse_newer(there, newest)
     if there == newest:
         return newest
     await session.execute("SET SESSION sql_notes = 0")  # "already exists" is expected here
     lock = await _lock(session, prefix, patience_seconds)
     try:
         there = await version(session)  # again: another process may have been first
-        _refuse_newer(there, newest)
+        refuse_newer(there, newest)
         for step in migrations:
             if step.version > there:
                 for statement in step.statements:
@@ -49,7 +50,7 @@ async def check(session: Session, prefix: str, url: str) -> None:
     """Raise SchemaError unless the tables have the version that this code expects."""
     check_server(session)
     there, newest = await version(session), load_migrations(prefix)[-1].version
-    _refuse_newer(there, newest)
+    refuse_newer(there, newest)
     if there < newest:
         found = f"have version {there}; version {newest} is required" if there else "are missing"
         raise SchemaError(f"the tables {prefix}… {found}; run: postroom migrate up --store {url}")
@@ -72,14 +73,6 @@ def check_server(session: Session) -> None:
         needed = ".".join(map(str, oldest))
         raise SchemaError(
             f"{_NAMES[session.flavour]} {session.version} is too old; {needed} or newer is required"
-        )
-
-
-def _refuse_newer(there: int, newest: int) -> None:
-    if there > newest:
-        raise SchemaError(
-            f"the tables have version {there}, created by a newer postroom; this one knows "
-            f"{newest}. Upgrade postroom here; nothing was changed"
         )
 
 

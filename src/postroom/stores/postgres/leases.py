@@ -8,7 +8,7 @@ from postroom.errors import StoreError
 from postroom.record import LANES
 from postroom.store import Lease, Member, Membership
 from postroom.stores.lock_pauses import LockPauses
-from postroom.stores.membership import make_membership
+from postroom.stores.membership import make_membership, with_free_lanes
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.statements import numbers
 
@@ -114,9 +114,7 @@ async def leave(db: Database, stream: str, owner: str) -> None:
 async def leases(db: Database, stream: str) -> Membership:
     async with db.snapshot() as session:
         membership = await _look(session, stream)
-    there = {lease.lane: lease for lease in membership.leases}
-    free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
-    return Membership(membership.members, tuple(there.get(lease.lane, lease) for lease in free))
+    return with_free_lanes(membership)
 
 
 async def fence(session: Session, stream: str, owner: str, leases: Mapping[int, int]) -> set[int]:

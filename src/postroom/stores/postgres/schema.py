@@ -12,6 +12,7 @@ from psycopg import AsyncConnection, sql
 from postroom.errors import SchemaError, StoreError
 from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.postgres.statements import load_migrations, load_queries
+from postroom.stores.schema_version import refuse_newer
 
 _log = logging.getLogger("postroom.store")
 _VERSION = "schema_version"
@@ -100,15 +101,6 @@ async def _warn_of_sequence(connection: AsyncConnection[Any], options: PostgresS
   "(SELECT max(seq) FROM %soutbox))",
             found[2], found[3], options.tables, options.tables,
         )  # fmt: skip
-
-
-def refuse_newer(there: int, newest: int) -> None:
-    """Raise SchemaError if the tables were created by a later version of this code."""
-    if there > newest:
-        raise SchemaError(
-            f"the tables have version {there}, created by a newer postroom; this one knows "
-            f"{newest}. Upgrade postroom here; nothing was changed"
-        )
 
 
 async def version(connection: AsyncConnection[Any], options: PostgresSettings) -> int:

@@ -10,11 +10,12 @@ from json.encoder import encode_basestring_ascii as _quoted
 from operator import attrgetter
 
 from postroom.model.clock import host_microseconds
+from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode, to_records
 from postroom.record import Record, short_error
 from postroom.store import ReadRequest, Settlement, Staged
 from postroom.stores.sqlite.errors import is_not_text
-from postroom.stores.sqlite.leases import held_lanes, microseconds
+from postroom.stores.sqlite.leases import held_lanes
 from postroom.stores.sqlite.thread import Database
 from postroom.transaction import Proof, by_place
 
@@ -117,7 +118,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
             return db.run(statement, names=names, **where, **more).rowcount if names else 0
 
         if starts := [(r.seq, name(r), r.attempts) for r in s.starts if r.lane in lanes]:
-            until = now + microseconds(s.lease_seconds)
+            until = now + span_microseconds(s.lease_seconds)
             changed += db.run(
                 "settle_starts", starts=json.dumps(starts), owner=s.owner, until=until, **where
             ).rowcount
@@ -133,7 +134,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
         ]:
             changed += db.run("settle_dead", dead=json.dumps(dead), now=now, **where).rowcount
         failed = [
-            (r.seq, name(r), attempts, short_error(error), now + microseconds(delay))
+            (r.seq, name(r), attempts, short_error(error), now + span_microseconds(delay))
             for r, attempts, delay, error in s.failed
             if r.lane in lanes
         ]
@@ -231,7 +232,7 @@ def repair_blocks(
 
 def prune(db: Database, older_than_seconds: float, limit: int) -> int:
     """Delete old done events; takes the write lock only if there are some."""
-    before = host_microseconds() - microseconds(older_than_seconds)
+    before = host_microseconds() - span_microseconds(older_than_seconds)
     if not db.rows("prune_any", before=before):
         return 0
     with db.change():

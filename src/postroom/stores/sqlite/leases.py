@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from postroom.model.durations import span_microseconds
 from postroom.record import LANES
-from postroom.store import Lease, Member, Membership
-from postroom.stores.membership import make_membership
+from postroom.store import Member, Membership
+from postroom.stores.membership import make_membership, with_free_lanes
 from postroom.stores.sqlite.thread import Database
 
 _FORGOTTEN_AFTER_LEASES = 10
-
-
-def microseconds(seconds: float) -> int:
-    """Return a time span in the tables' unit."""
-    return round(seconds * 1_000_000)
 
 
 def heartbeat(
     db: Database, stream: str, member: Member, lease_seconds: float, held: Mapping[int, int]
 ) -> Membership:
     with db.change() as now:
-        lease = microseconds(lease_seconds)
+        lease = span_microseconds(lease_seconds)
         db.run(
             "beat_member",
             stream=stream,
@@ -54,7 +50,7 @@ def take(
 ) -> dict[int, int]:
     with db.change() as now:
         db.run("beat_lanes", stream=stream)
-        lease = microseconds(lease_seconds)
+        lease = span_microseconds(lease_seconds)
         taken = db.rows(
             "take",
             stream=stream,
@@ -76,13 +72,13 @@ def retake(
     doubt_seconds: float,
 ) -> dict[int, int]:
     with db.change() as now:
-        lease = microseconds(lease_seconds)
+        lease = span_microseconds(lease_seconds)
         taken = db.rows(
             "retake",
             stream=stream,
             owner=owner,
             held=_pairs(held),
-            since=now - microseconds(doubt_seconds),
+            since=now - span_microseconds(doubt_seconds),
             until=now + lease,
             length=abs(lease),
         )
@@ -103,9 +99,7 @@ def leave(db: Database, stream: str, owner: str) -> None:
 def leases(db: Database, stream: str) -> Membership:
     with db.snapshot() as now:
         membership = _look(db, stream, now)
-    there = {lease.lane: lease for lease in membership.leases}
-    free = (Lease(lane, None, 0, live=False) for lane in range(LANES))
-    return Membership(membership.members, tuple(there.get(lease.lane, lease) for lease in free))
+    return with_free_lanes(membership)
 
 
 def held_lanes(

@@ -7,6 +7,7 @@ import time
 from uuid import uuid4
 
 from postroom.errors import SchemaError, StoreError, StoreRetryableError
+from postroom.stores.schema_version import refuse_newer
 from postroom.stores.sqlite.errors import is_busy
 from postroom.stores.sqlite.statements import load_migrations
 from postroom.stores.sqlite.thread import Database
@@ -25,7 +26,7 @@ def migrate(db: Database, prefix: str, patience_seconds: float) -> int:
         return newest
     with db.change():
         there = version(db.connection, prefix)  # again: another process may have been first
-        _refuse_newer(there, newest)
+        refuse_newer(there, newest)
         for migration in migrations:
             if migration.version > there:
                 for statement in migration.statements:
@@ -40,18 +41,10 @@ def check(connection: sqlite3.Connection, prefix: str, url: str) -> None:
     """Raise SchemaError unless the tables have the version that this code expects."""
     _check_sqlite(connection)
     there, newest = version(connection, prefix), load_migrations(prefix)[-1].version
-    _refuse_newer(there, newest)
+    refuse_newer(there, newest)
     if there < newest:
         found = f"have version {there}; version {newest} is required" if there else "are missing"
         raise SchemaError(f"the tables {prefix}… {found}; run: postroom migrate --store {url}")
-
-
-def _refuse_newer(there: int, newest: int) -> None:
-    if there > newest:
-        raise SchemaError(
-            f"the tables have version {there}, created by a newer postroom; this one knows "
-            f"{newest}. Upgrade postroom here; nothing was changed"
-        )
 
 
 def version(connection: sqlite3.Connection, prefix: str) -> int:
