@@ -20,16 +20,16 @@ KINDS = (".py", ".sql", ".md")
 MARKS = re.compile(r"^[ \t]*(?:#:? ?|-- ?)?", re.MULTILINE)  # of comments
 
 BOUNDS = {
-    "What …, as a subject": (r"(?:^|[.!?:;|] +|[\"'(*])What\b(?![^.?!]*\?)", 2),
-    "whoever, who, he": (r"\b(?:[Ww]hoever|[Ww]ho|[Hh]e|[Hh]im|[Hh]is)\b", 8),
-    "nobody, somebody": (r"\b(?:[Nn]obody|[Ss]omebody)\b", 3),
+    "What …, as a subject": (r"(?:^|[.!?:;|] +|[\"'(*])What\b(?![^.?!]*\?)", 0),
+    "whoever, who, he": (r"\b(?:[Ww]hoever|[Ww]ho|[Hh]e|[Hh]im|[Hh]is)\b", 5),
+    "nobody, somebody": (r"\b(?:[Nn]obody|[Ss]omebody)\b", 1),
     "so many, so long, so often": (r"\b[Ss]o\s+(?:many|long|often)\b", 0),
     "is away": (r"\b(?:is|are|was|were|be|been)\s+away\b", 0),
     "bears a repeat": (r"\bbears?\s+(?:a\s+)?repeats?\b", 0),
-    "is no, is none": (r"(?<![Tt]here\s)\b(?:is|are)\s+(?:no|none)\b(?!\s+longer)", 3),
+    "is no, is none": (r"(?<![Tt]here\s)\b(?:is|are)\s+(?:no|none)\b(?!\s+longer)", 0),
     "by itself, of its own": (
         r"\bby\s+(?:itself|themselves|himself)\b|\bof\s+(?:its|their|his)\s+own\b",
-        6,
+        2,
     ),
     "without a word, owes no order, in company": (
         r"\bwithout\s+a\s+word\b|\bowes?\s+no\s+order\b|\bcompany\b|\bin\s+peace\b",
