@@ -84,7 +84,7 @@ async def test_what_follows_an_event_that_cannot_go_stays_behind_it(
     events[20] = events[20]._replace(headers_json='{"n": 1}')
     reporter = RecordingReporter()
     await broker.publish(events, reporter)
-    assert reporter.outcome(events[20]).error == "event.headers must be text; 'n' is int"
+    assert reporter.outcome(events[20]).error == "event.headers must be text, but 'n' is int"
     behind = [r for r in events[21:] if r.key == "bad"]
     assert {reporter.verdict(r) for r in behind} == {Verdict.UNSENT}
     seen = await asyncio.to_thread(tap, kafka_url, topic)
