@@ -27,6 +27,7 @@ from tests.mutants.strangers import STRANGER_MUTANTS
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
+BREAKER = "tests/unit/test_breaker.py::"
 
 
 def _no_fence():
@@ -405,8 +406,7 @@ MUTANTS = {
     "try-wasted": Mutant(
         "P2", "after an outage a try that tells nothing uses up the worker's turn", _tries_wasted,
         sim=("outage", "misconfigured"),
-        tests=("tests/unit/test_breaker.py::"
-               "test_a_worker_without_an_event_to_try_with_may_try_its_next",),
+        tests=(f"{BREAKER}test_a_worker_without_an_event_to_try_with_may_try_its_next",),
     ),
     "unwell-for-ever": Mutant(
         "L4", "a relay that gave its lanes back never asks whether the broker is there again",

@@ -66,12 +66,13 @@ def _notes_asked_for_again():
 
 
 def _any_lane_is_one():
+    from postroom.store import Lease, Member, Membership
     from postroom.stores.sqlite import leases as leases_module
 
     def trusting(members, leases):
-        return leases_module.Membership(
-            tuple(leases_module.Member(owner, bool(well), name) for owner, well, name in members),
-            tuple(leases_module.Lease(*row) for row in leases),
+        return Membership(
+            tuple(Member(owner, bool(healthy), name) for owner, healthy, name in members),
+            tuple(Lease(*row) for row in leases),
         )
 
     leases_module.make_membership = trusting
