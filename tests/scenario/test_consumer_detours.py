@@ -11,6 +11,7 @@ from postroom import Consumer, Handlers, Retry
 from postroom.engine.consumer.detours import Detours
 from postroom.model.envelope import ID, KEY, TYPE
 from postroom.model.incoming import Incoming
+from postroom.model.pauses import Pauses
 from postroom.observer import Alarm
 from postroom.retry import Constant, RetryPolicy
 from postroom.settings import ConsumerSettings
@@ -180,6 +181,7 @@ async def test_a_key_that_is_kept_while_the_consumer_looks_is_not_passed():
     bench = SimpleNamespace(
         settings=ConsumerSettings(), stream="inbox.payments", stopping=asyncio.Event(),
         durable_inbox=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+        pauses=lambda: Pauses(0.1, 1.0),
     )  # fmt: skip
     detours = Detours(bench, 100, lambda key: 0)
     assert await detours.look() == {b"old", b"fresh"}
@@ -198,6 +200,7 @@ async def test_that_the_backlog_is_full_is_told_once_each_time():
     bench = SimpleNamespace(
         settings=ConsumerSettings(max_kept=3), stream="inbox.payments", stopping=asyncio.Event(),
         durable_inbox=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+        pauses=lambda: Pauses(0.1, 1.0),
         tell=told.append, pause=pause,
     )  # fmt: skip
     detours = Detours(bench, 100, lambda key: 0)
