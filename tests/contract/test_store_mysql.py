@@ -26,7 +26,7 @@ SOON = "UTC_TIMESTAMP(6) + INTERVAL 1 SECOND"  # of a member that is alive
 
 
 class TestMysqlStore(FlawContract, StrayContract, StoreContract):
-    capabilities = Capabilities(notify=False)
+    capabilities = Capabilities(notify=False, adopts=True)
     odd_id = "id = x'6fff'"
     flaws = {
         "type = x'61ff62'": "type is not UTF-8 text: a\\xffb",
