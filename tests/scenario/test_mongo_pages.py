@@ -15,7 +15,8 @@ from importlib.resources import files
 import pymongo
 import pytest
 
-from postroom.stores.mongo import MongoStore, Reconciler
+from postroom.stores.mongo import Reconciler
+from postroom.stores.mongo.settings import MongoSettings
 from tests.contract.mongo_database import url_of
 from tests.unit.test_docs import ROOT, blocks, python
 from tests.unit.test_kafka_docs import table
@@ -57,7 +58,7 @@ def defaults(thing, *required):
 
 def test_options_have_their_defaults():
     listed = {row[0].strip("`"): row[1].strip("`") for row in table("how-to/mongodb.md", "The URL")}
-    assert listed == defaults(MongoStore, "url", "database")
+    assert listed == defaults(MongoSettings, "database")
     listed = {
         row[0].strip("`"): row[1].strip("`")
         for row in table("how-to/mongodb-reconciler.md", "Run it")
