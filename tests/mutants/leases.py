@@ -162,6 +162,12 @@ def _drain_without_growing_pauses():
     Patience._pauses = property(lambda self: Pauses(0.01, 0.01), lambda self, pauses: None)
 
 
+def _drain_without_its_lanes():
+    from postroom.engine.relay.heartbeat import Heartbeat
+
+    Heartbeat.settled_in = property(lambda self: self._losses >= 0)
+
+
 def _first_lane_first():
     """The old way: one lane after the other, each as far as the limit goes."""
     from postroom.store import Staged
@@ -200,6 +206,14 @@ LEASES_MUTANTS = {
     "drain-without-patience": Mutant(
         "L5", "a drain ends by the first error of the store", _drain_without_patience,
         tests=(f"{DRAIN}test_a_drain_goes_on_when_its_look_fails",),
+    ),
+    "drain-without-its-lanes": Mutant(
+        "L5", "a drain ends although free lanes could not be taken, or some were lost",
+        _drain_without_its_lanes,
+        tests=(
+            f"{DRAIN}test_a_drain_waits_for_free_lanes_that_are_locked_for_a_moment",
+            f"{DRAIN}test_a_drain_takes_lanes_again_that_it_lost",
+        ),
     ),
     "drain-without-growing-pauses": Mutant(
         "F2", "a drain asks a store that fails a hundred times a second",

@@ -8,9 +8,11 @@ import pytest
 
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
-from postroom.errors import StoreUnknownError
+from postroom.errors import StoreRetryableError, StoreUnknownError
 from postroom.event import Event
 from postroom.outbox import Outbox
+from postroom.record import State
+from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.sim.loop import SimClock, virtual_time
 
@@ -79,3 +81,74 @@ def test_a_drain_that_never_gets_its_lanes_ends_by_the_error_after_a_whole_lease
 
     with virtual_time() as loop:
         loop.run_until_complete(asyncio.wait_for(story(loop), 1_000))
+
+
+class Locked(MemoryStore):
+    """Some free lanes cannot be taken this often, as if a transaction had locked them."""
+
+    def __init__(self, loop, times):
+        super().__init__(now_us=lambda: 1_800_000_000_000_000 + int(loop.time() * 1_000_000))
+        self.times = times
+
+    async def take(self, stream, owner, lanes, lease_seconds):
+        if self.times > 0:
+            self.times -= 1
+            lanes = [lane for lane in lanes if lane % 2]
+        return await super().take(stream, owner, lanes, lease_seconds)
+
+
+def drained_while_locked(times):
+    async def story(loop):
+        store, broker = Locked(loop, times), MemoryBroker()
+        async with store.transaction() as tx:
+            await Outbox().add_many(tx, [Event("t", n, key=f"k{n}") for n in range(20)])
+        relay = Relay(store, broker, clock=SimClock(loop), lease_seconds=LEASE)
+        try:
+            return (await relay.drain()).done
+        finally:
+            drained_while_locked.seconds = loop.time()
+
+    with virtual_time() as loop:
+        return loop.run_until_complete(asyncio.wait_for(story(loop), 1_000))
+
+
+def test_a_drain_waits_for_free_lanes_that_are_locked_for_a_moment():
+    """It ended with success, and left their events."""
+    assert drained_while_locked(2) == 20
+
+
+def test_a_drain_that_cannot_take_free_lanes_for_a_whole_lease_ends_by_an_error():
+    with pytest.raises(StoreRetryableError, match="lanes 0, 2, 4, .* look for an open transaction"):
+        drained_while_locked(10**6)
+    assert LEASE < drained_while_locked.seconds < 2 * LEASE
+
+
+def test_a_drain_takes_lanes_again_that_it_lost():
+    """The next heartbeat brings them back; until then nothing is known of their events."""
+
+    async def story(loop):
+        store, broker = Flaky(loop, 0), MemoryBroker()
+        async with store.transaction() as tx:
+            await Outbox().add_many(tx, [Event("t", n, key=f"k{n}") for n in range(20)])
+        relay = Relay(store, broker, clock=SimClock(loop), lease_seconds=LEASE)
+        heartbeat, beats = store.heartbeat, []
+
+        async def slow(*args):
+            beats.append(loop.time())
+            await asyncio.sleep(0.5)
+            return await heartbeat(*args)
+
+        settle, context = store.settle, lambda: relay._context
+
+        async def lose_all(settlement):
+            if len(beats) == 1 and context().keeper.held:
+                await store.release("main", context().owner, context().keeper.tokens())
+                context().lose(list(context().keeper.held))
+            return await settle(settlement)
+
+        store.heartbeat, store.settle = slow, lose_all
+        await relay.drain()
+        return await store.find(Filter(state=State.PENDING))
+
+    with virtual_time() as loop:
+        assert loop.run_until_complete(asyncio.wait_for(story(loop), 1_000)) == []

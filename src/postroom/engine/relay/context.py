@@ -62,6 +62,7 @@ class RelayContext:
     stopping: bool = False
     events_seen: bool = False  # the stager saw ready events in our lanes
     beat_at: float = 0.0  # when the last heartbeat succeeded
+    losses: int = 0  # how often lanes were lost
     allotment: LaneGroups = field(init=False)
     witnesses: Witnesses = field(init=False)
     given_up: dict[int, int] = field(default_factory=dict)  # lane → token: to be released
@@ -117,6 +118,7 @@ class RelayContext:
         """These lanes are no longer ours: nothing of them may be settled."""
         if not lanes:
             return
+        self.losses += 1
         self.keeper.drop(lanes)
         self.witnesses.forget(lanes)
         for flight in self.flights:

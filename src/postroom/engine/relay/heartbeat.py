@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from math import inf
 
 from postroom.engine.relay.context import RelayContext
@@ -51,11 +51,19 @@ class Heartbeat(Service):
         super().__init__()
         self._context = context
         self._beats = 0
-        self.settled_in = False  # has held its share at least once, or nothing was free
+        self.not_taken: list[int] = []  # lanes that were free and could not be taken
+        self._losses = -1  # of lanes, up to the last heartbeat
         context.beat_at = context.clock.monotonic()
         self.error: StoreError | None = None  # of the last heartbeat
         self._stalled: list[int] = []
         self._orphans_since: float | None = None
+
+    @property
+    def settled_in(self) -> bool:
+        """Whether every lane that this relay may have is held: none is free, and none was lost
+        since the last heartbeat.
+        """
+        return self._losses == self._context.losses and not self.not_taken
 
     async def loop(self) -> None:
         context = self._context
@@ -102,13 +110,13 @@ class Heartbeat(Service):
         if plan.abandon:
             context.lose(plan.abandon)
             await context.store.release(stream, owner, plan.abandon)
-        if plan.take and not context.stopping:
-            await self._take(plan.take)
+        losses = context.losses
+        taken = await self._take(plan.take) if plan.take and not context.stopping else {}
         self._beats += 1
         if self._beats % _MEND_EVERY == 0:
             context.ask_to_repair(keeper.held)
         await context.release_drained()
-        self.settled_in = True
+        self.not_taken, self._losses = [n for n in plan.take if n not in taken], losses
 
     def _tell_stalled(self) -> None:
         """Log once which lanes make no progress because another transaction has locked them."""
@@ -161,15 +169,16 @@ class Heartbeat(Service):
             elif not context.breaker.is_closed:  # no answer meanwhile
                 context.breaker.failed_again(context.clock.monotonic())
 
-    async def _take(self, lanes: list[int]) -> None:
+    async def _take(self, lanes: list[int]) -> Mapping[int, int]:
         context, keeper = self._context, self._context.keeper
         asked_at = context.clock.monotonic()
         taken = await context.store.take(
             context.stream, context.owner, lanes, context.settings.lease_seconds
         )
         if not taken:
-            return
+            return taken
         keeper.taken(taken, asked_at)
         context.tell(LanesChanged(context.stream, context.owner, "taken", tuple(sorted(taken))))
         context.ask_to_repair(taken)
         context.wake()
+        return taken

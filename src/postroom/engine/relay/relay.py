@@ -24,7 +24,7 @@ from postroom.engine.relay.suspects import Suspects
 from postroom.engine.relay.watcher import Watcher
 from postroom.engine.relay.worker import Worker
 from postroom.engine.service import Service
-from postroom.errors import StoreError
+from postroom.errors import StoreError, StoreRetryableError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.option_reader import with_options
 from postroom.observer import Observer, Woken
@@ -93,21 +93,30 @@ class Relay(Lifecycle[RelayContext]):
         unreachable.
 
         Events in the lanes of another relay are left to it, even if it died within its lease.
-        Raises the error of a crashed service, and StoreError if the store is unreachable for a
-        whole lease.
+        Raises the error of a crashed service, and StoreError if for a whole lease the store is
+        unreachable or free lanes cannot be taken.
         """
         await self.start()
         context = self._context
         assert context is not None
         heartbeat = next(s for s in self._services if isinstance(s, Heartbeat))
-        patience = Patience(self._clock, self.settings.lease_seconds)
+        lease = self.settings.lease_seconds
+        patience, settled_at = Patience(self._clock, lease), self._clock.monotonic()
         try:
             while not await patience.ask(lambda: self._nothing_due(context, heartbeat)):
                 if not context.breaker.is_closed or self._context is not context or self._error:
                     break
-                silent = self._clock.monotonic() - context.beat_at
-                if heartbeat.error is not None and silent > self.settings.lease_seconds:
+                now = self._clock.monotonic()
+                if heartbeat.error is not None and now - context.beat_at > lease:
                     raise heartbeat.error
+                if heartbeat.settled_in:
+                    settled_at = now
+                elif heartbeat.not_taken and now - settled_at > lease:
+                    lanes = ", ".join(map(str, heartbeat.not_taken))
+                    raise StoreRetryableError(
+                        f"lanes {lanes} are free and could not be taken for {lease:g} s; look for "
+                        "an open transaction in the database that has locked them"
+                    )
                 context.wake()
                 await asyncio.sleep(_TICK / 4)
         finally:
