@@ -61,9 +61,9 @@ def _claim_by_row():
 
 
 def _no_fence_sqlite():
-    from postroom.stores.sqlite import events
+    from postroom.stores.sqlite import blocks, settle
 
-    events.held_lanes = lambda db, stream, owner, leases, now: set(leases)
+    blocks.held_lanes = settle.held_lanes = lambda db, stream, owner, leases, now: set(leases)
 
 
 def _fence_without_expiry_sqlite():
@@ -92,10 +92,10 @@ def _block_in_memory():
 
 
 def _block_in_memory_sqlite():
-    from postroom.stores.sqlite import events
+    from postroom.stores.sqlite import settle
 
     _rewrite("settle_block", "AND key IS NOT NULL", "AND key IS NULL")
-    assert events
+    assert settle
 
 
 def _cursor():

@@ -171,7 +171,7 @@ def _drain_without_its_lanes():
 def _first_lane_first():
     """The old way: one lane after the other, each as far as the limit goes."""
     from postroom.store import Staged
-    from postroom.stores.sqlite import events
+    from postroom.stores.sqlite import stage as module
 
     def stage(db, stream, lanes, limit):
         moved = 0
@@ -181,7 +181,7 @@ def _first_lane_first():
                 moved += db.run("stage", stream=stream, lane=lane, now=now, most=most).rowcount
         return Staged(moved, None, bool(moved))
 
-    events.stage = stage
+    module.stage = stage
 
 
 def _nothing_apart():

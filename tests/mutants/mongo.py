@@ -21,10 +21,10 @@ SERVER = "tests/unit/test_mongo_server.py::"
 
 
 def _plant_fence(fence):
+    from postroom.stores.mongo import blocks, settle
     from postroom.stores.mongo import leases as leases_module
-    from postroom.stores.mongo import settle
 
-    leases_module.fence = settle.fence = fence
+    leases_module.fence = blocks.fence = settle.fence = fence
 
 
 def _no_fence():
@@ -233,9 +233,9 @@ def _host_clock():
 
 
 def _believes_documents():
-    from postroom.stores.mongo import audit, operations, read
+    from postroom.stores.mongo import operations, read
 
-    read.sound = operations.sound = audit.sound = lambda document: document
+    read.sound = operations.sound = lambda document: document
 
 
 def _lanes_made_once():
@@ -336,16 +336,16 @@ def _never_to_the_end():
 
 
 def _prunes_whatever_it_has_seen():
-    from postroom.stores.mongo import read
+    from postroom.stores.mongo import prune as module
 
     async def prune(db, streams, older_than_seconds, limit):
         removed = 0
         for stream in streams:
-            ids = await read._old(db, stream, older_than_seconds, limit)
+            ids = await module._old(db, stream, older_than_seconds, limit)
             removed += (await db.outbox.delete_many({"_id": {"$in": ids}})).deleted_count
         return removed
 
-    read.prune = prune
+    module.prune = prune
 
 
 def _accepted_first():

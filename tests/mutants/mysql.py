@@ -19,17 +19,17 @@ def _rewrite(name, old, new):
 
 
 def _no_fence():
-    from postroom.stores.mysql import events
+    from postroom.stores.mysql import blocks, settle
 
     async def open_door(session, stream, owner, leases):
         await session.run("advance_barrier", stream="", key_hash=b"", barrier=0)  # and BEGIN
         return dict(leases)
 
-    events.fence = open_door
+    blocks.fence = settle.fence = open_door
 
 
 def _fence_that_reads():
-    from postroom.stores.mysql import events
+    from postroom.stores.mysql import blocks, settle
     from postroom.stores.mysql.leases import pairs
 
     async def look(session, stream, owner, leases):
@@ -37,7 +37,7 @@ def _fence_that_reads():
         left = {lane for (lane,) in await session.rows("settle_held", **where)}
         return {lane: token for lane, token in leases.items() if lane in left}
 
-    events.fence = look
+    blocks.fence = settle.fence = look
 
 
 def _fence_without_token():
@@ -111,16 +111,16 @@ def _read_of_anybody():
 
 
 def _fence_waits_for_nobody():
-    from postroom.stores.mysql import events
+    from postroom.stores.mysql import blocks, settle
 
-    fence = events.fence
+    fence = settle.fence
 
     async def committed(session, stream, owner, leases):
         found = await fence(session, stream, owner, leases)
         await session.execute("COMMIT")
         return found
 
-    events.fence = committed
+    blocks.fence = settle.fence = committed
 
 
 def _host_clock():

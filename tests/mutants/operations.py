@@ -21,14 +21,14 @@ TRACING = "tests/unit/test_tracing.py"
 def _audit_forgotten():
     from postroom.stores.sqlite import operations
 
-    operations._note = lambda db, done, now: None
+    operations.note = lambda db, done, now: None
 
 
 def _audit_without_effect():
     from postroom.stores.sqlite import operations
 
-    note = operations._note
-    operations._note = lambda db, done, now: note(
+    note = operations.note
+    operations.note = lambda db, done, now: note(
         db, done._replace(how_many=done.how_many or 1), now
     )
 

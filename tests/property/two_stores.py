@@ -53,9 +53,10 @@ class TwoStores:
         path.write_bytes(template())
         self.patches = [
             patch("postroom.stores.sqlite.thread.host_microseconds", self.clock),
-            patch("postroom.stores.sqlite.events.host_microseconds", self.clock),
+            patch("postroom.stores.sqlite.stage.host_microseconds", self.clock),
+            patch("postroom.stores.sqlite.prune.host_microseconds", self.clock),
             # One follower at a time, so that a few events are a long queue.
-            patch("postroom.stores.sqlite.events.ADVANCE_STEP", 1),
+            patch("postroom.stores.sqlite.blocks.ADVANCE_STEP", 1),
             patch("postroom.stores.memory.tables.ADVANCE_STEP", 1),
         ]
         for each in self.patches:

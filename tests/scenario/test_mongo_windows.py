@@ -10,7 +10,7 @@ from postroom.event import Event
 from postroom.inbox import Inbox
 from postroom.outbox import Outbox
 from postroom.store import Filter
-from postroom.stores.mongo import read
+from postroom.stores.mongo import prune
 from postroom.testing.store.tools import Hand, names
 from postroom.transactions.mongo.sessions import AsyncBareWrites
 from tests.scenario.mongo_place import MongoPlace, StandalonePlace
@@ -32,14 +32,14 @@ async def test_an_event_that_is_replayed_while_it_is_pruned_is_kept(place, monke
     await place.write_quietly(Event("t", id="again"), Event("t", id="old"))
     hand = await Hand(place.store).take()
     await hand.settle(done=await hand.read())
-    look = read._old
+    look = prune._old
 
     async def replayed_meanwhile(*question):
         found = await look(*question)
         assert await place.store.replay(["again"]) == 1
         return found
 
-    monkeypatch.setattr(read, "_old", replayed_meanwhile)
+    monkeypatch.setattr(prune, "_old", replayed_meanwhile)
     assert await place.store.prune(-1.0, 100) == 1
     (kept,) = await place.store.find(Filter())
     assert (kept.id, kept.state) == ("again", "pending")

@@ -15,7 +15,7 @@ from postroom.event import Event
 from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.store import Filter, Schema
-from postroom.stores.mysql import MysqlStore, events, session
+from postroom.stores.mysql import MysqlStore, session, settle
 from postroom.testing.store.tools import ALL, Hand, event
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import QUICK, Notes, Stop, first_seen, until
@@ -56,14 +56,14 @@ async def test_a_commit_whose_answer_is_lost_is_unknown_and_can_be_repeated(data
         await add(database, event("e", "k"))
         hand = await Hand(store).take()
         settlement = hand.settlement(done=await hand.read())
-        fence = events.fence
+        fence = settle.fence
 
         async def then_silence(*args):
             lanes = await fence(*args)
             proxy.swallow("replies")
             return lanes
 
-        events.fence = then_silence
+        settle.fence = then_silence
         try:
             settling = asyncio.create_task(store.settle(settlement))
             await until(lambda: all_done(database))
@@ -71,7 +71,7 @@ async def test_a_commit_whose_answer_is_lost_is_unknown_and_can_be_repeated(data
             with pytest.raises(StoreUnknownError, match="unknown"):
                 await settling
         finally:
-            events.fence = fence
+            settle.fence = fence
         assert (await store.get("e")).state == "done"
         settlement.leases = await store.retake("main", "anna", hand.held, 60)
         assert await store.settle(settlement) == set(ALL)
@@ -84,19 +84,19 @@ async def test_a_connection_lost_before_the_commit_has_changed_nothing(database,
         await add(database, event("e", "k"))
         hand = await Hand(store).take()
         records = await hand.read()
-        fence = events.fence
+        fence = settle.fence
 
         async def then_cut(*args):
             lanes = await fence(*args)
             proxy.cut()
             return lanes
 
-        events.fence = then_cut
+        settle.fence = then_cut
         try:
             with pytest.raises(StoreError):
                 await hand.settle(done=records)
         finally:
-            events.fence = fence
+            settle.fence = fence
         assert (await store.get("e")).state == "pending"
         hand.held = await store.retake("main", "anna", hand.held, 60)
         assert await hand.settle(done=records) == set(ALL)
@@ -324,14 +324,14 @@ async def test_who_is_frozen_in_a_settle_is_put_out_by_the_server(database, monk
         await add(database, event("e", "k"))
         hand = Hand(store)
         hand.held = await store.take("main", "anna", ALL, 0.2)
-        stop, fence = Stop(), events.fence
+        stop, fence = Stop(), settle.fence
 
         async def frozen(*args):
             lanes = await fence(*args)
             await stop()
             return lanes
 
-        monkeypatch.setattr(events, "fence", frozen)
+        monkeypatch.setattr(settle, "fence", frozen)
         settling = asyncio.create_task(hand.settle(done=await hand.read()))
         async with asyncio.timeout(10):
             await stop.reached.wait()

@@ -15,7 +15,7 @@ from postroom.errors import StoreRetryableError
 from postroom.outbox import Outbox
 from postroom.record import LANES
 from postroom.store import Filter, ReadRequest, Settlement
-from postroom.stores.mysql import events
+from postroom.stores.mysql import settle
 from postroom.stores.mysql.session import Session
 from postroom.testing.store.tools import ALL, FAR, Hand, event, keys_of_lane, until
 from tests.contract.mysql_database import own_database
@@ -50,14 +50,14 @@ async def add(database, *added, strict=False):
 @pytest.fixture
 def held_up(monkeypatch):
     """A settle that stops between its fence and its commit."""
-    stop, fence = Stop(), events.fence
+    stop, fence = Stop(), settle.fence
 
     async def slow(*args):
         lanes = await fence(*args)
         await stop()
         return lanes
 
-    monkeypatch.setattr(events, "fence", slow)
+    monkeypatch.setattr(settle, "fence", slow)
     return stop
 
 

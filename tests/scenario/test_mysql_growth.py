@@ -131,7 +131,7 @@ async def test_a_read_that_finds_nothing_touches_next_to_nothing(database):
 
 
 async def test_a_look_of_an_idle_relay_touches_a_few_rows_for_each_lane(database):
-    from postroom.stores.mysql.events import stage
+    from postroom.stores.mysql.stage import stage
 
     async with database.store() as store, store.session() as session:
         staged, rows = await touched(session, stage(session, "main", ALL, 1_000))
@@ -142,8 +142,8 @@ async def test_a_look_of_an_idle_relay_touches_a_few_rows_for_each_lane(database
 
 
 async def test_a_settle_touches_what_it_settles(database):
-    from postroom.stores.mysql.events import settle
     from postroom.stores.mysql.operations import replay
+    from postroom.stores.mysql.settle import settle
 
     async with database.store() as store:
         hand = await Hand(store).take()
@@ -167,7 +167,7 @@ async def test_a_settle_touches_what_it_settles(database):
 
 
 async def test_prune_touches_what_it_deletes(database):
-    from postroom.stores.mysql.events import prune
+    from postroom.stores.mysql.prune import prune
 
     async with database.store() as store, store.session() as session:
         removed, rows = await touched(session, prune(session, FAR * 24, 1_000))
@@ -179,8 +179,7 @@ async def test_prune_touches_what_it_deletes(database):
 
 
 async def test_people_find_the_few_among_the_many(database):
-    from postroom.stores.mysql.events import streams
-    from postroom.stores.mysql.operations import find
+    from postroom.stores.mysql.operations import find, streams
 
     async with database.store() as store, store.session() as session:
         found, rows = await touched(session, find(session, Filter(state=State.FAILED)))
@@ -202,7 +201,7 @@ async def test_people_find_the_few_among_the_many(database):
 
 
 async def test_the_blocked_key_goes_on_in_steps(database):
-    from postroom.stores.mysql.events import advance
+    from postroom.stores.mysql.blocks import advance
 
     async with database.store() as store, store.session() as session:
         database.run("UPDATE postroom_block SET barrier = 0")

@@ -17,7 +17,7 @@ from postroom.event import Event
 from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.store import Filter, Member, Schema
-from postroom.stores.postgres import PostgresStore, database, events
+from postroom.stores.postgres import PostgresStore, database, settle
 from postroom.testing.store.tools import ALL, FAR, Hand, event, names
 from tests.scenario.place import QUICK, Notes, Stop, first_seen, until
 from tests.scenario.postgres_place import opened, own_schema, writing
@@ -118,14 +118,14 @@ async def test_a_connection_lost_before_the_commit_has_changed_nothing(
     await add(url, event("e", "k"))
     hand = await Hand(store).take()
     records = await hand.read()
-    fence = events.fence
+    fence = settle.fence
 
     async def then_cut(*args):
         lanes = await fence(*args)
         proxy.cut()
         return lanes
 
-    monkeypatch.setattr(events, "fence", then_cut)
+    monkeypatch.setattr(settle, "fence", then_cut)
     with pytest.raises(StoreRetryableError, match="was lost"):
         await hand.settle(done=records, returned=records)
     monkeypatch.undo()
@@ -138,14 +138,14 @@ async def test_a_commit_whose_answer_is_lost_is_unknown(url, store, proxy, monke
     await add(url, event("e", "k"))
     hand = await Hand(store).take()
     records = await hand.read()
-    advance = events.advance
+    advance = settle.advance
 
     async def then_silence(*args):
         result = await advance(*args)
         proxy.swallow("replies")
         return result
 
-    monkeypatch.setattr(events, "advance", then_silence)
+    monkeypatch.setattr(settle, "advance", then_silence)
     settling = asyncio.create_task(hand.settle(done=records, returned=records))
     await until(lambda: all_done(url))
     proxy.heal()
@@ -444,14 +444,14 @@ async def test_who_is_frozen_in_a_settle_is_put_out_by_the_server(url, tables, m
     ):
         await add(url, event("e", "k"))
         hand = await Hand(store).take(ALL, 0.2)
-        stop, fence = Stop(), events.fence
+        stop, fence = Stop(), settle.fence
 
         async def frozen(*args):
             lanes = await fence(*args)
             await stop()
             return lanes
 
-        monkeypatch.setattr(events, "fence", frozen)
+        monkeypatch.setattr(settle, "fence", frozen)
         records = await hand.read()
         settling = asyncio.create_task(hand.settle(done=records, returned=records))
         await stop.reached.wait()

@@ -17,7 +17,7 @@ from postroom.event import Event
 from postroom.model import clock
 from postroom.retry import Constant, RetryPolicy
 from postroom.store import Settlement
-from postroom.stores.sqlite import SqliteStore, events, thread
+from postroom.stores.sqlite import SqliteStore, prune, stage, thread
 from tests.scenario.place import MemoryPlace, Reach, SqlitePlace, Stop, ids, until
 
 NEVER = RetryPolicy(backoff=Constant(3_600.0))
@@ -203,7 +203,7 @@ async def test_a_clock_that_is_set_back_does_not_keep_the_lanes_of_the_dead(
     await relay.start()
     await until(sqlite.owners)
     await relay.kill()
-    for module in (thread, events):
+    for module in (thread, stage, prune):
         hour_ago = lambda: clock.host_microseconds() - 3_600_000_000  # noqa: E731
         monkeypatch.setattr(module, "host_microseconds", hour_ago)
     async with sqlite.relay(broker):

@@ -12,7 +12,7 @@ from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
 from postroom.store import FailedOutcome, Filter
-from postroom.stores.mongo import MongoStore, blocks, read_past_keys, settle
+from postroom.stores.mongo import MongoStore, blocks, read_past_keys
 from postroom.testing.store.tools import Hand, event, keys_of_lane, names
 from postroom.transactions.mongo import without_transaction
 from tests.contract.mongo_database import url_of
@@ -158,7 +158,7 @@ async def test_mending_looks_at_a_bounded_number_of_heads_at_a_time(bench, monke
     records = await hand.read()
     await hand.settle(failed=[FailedOutcome(record, 1, 3_600.0, "boom") for record in records])
     steps = []
-    look = settle.load_broken
+    look = blocks.load_broken
 
     async def counted(db, session, stream, lanes, limit):
         number = await bench.database["postroom_block"].count_documents(
@@ -167,7 +167,7 @@ async def test_mending_looks_at_a_bounded_number_of_heads_at_a_time(bench, monke
         steps.append((len(lanes), number))
         return await look(db, session, stream, lanes, limit)
 
-    monkeypatch.setattr(settle, "load_broken", counted)
+    monkeypatch.setattr(blocks, "load_broken", counted)
     assert await bench.store.repair_blocks("main", "anna", hand.held, 100) == 0
     assert sum(number for _, number in steps) == 200
     assert all(number <= 40 or lanes == 1 for lanes, number in steps)

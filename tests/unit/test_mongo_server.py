@@ -18,7 +18,7 @@ from postroom.event import Event
 from postroom.inbox import Inbox
 from postroom.outbox import Outbox
 from postroom.store import DeadOutcome, FailedOutcome, Filter, ReadRequest
-from postroom.stores.mongo import MongoStore, read
+from postroom.stores.mongo import MongoStore, read, work_index
 from postroom.testing.store.tools import ALL, FAR, Hand, event
 from postroom.transaction import Acceptance
 from postroom.transactions.mongo.sessions import AsyncBareWrites, without_transaction
@@ -164,7 +164,7 @@ async def test_a_read_merges_its_lanes_and_looks_at_little_more_than_it_returns(
     await add(*(event(f"e{n}", f"k{n}") for n in range(1_000)))
     half = range(0, 64, 2)
     stages, keys, documents, rejected = await plan(
-        store, read._oldest(read._ready("main", half), 100)
+        store, read._oldest(work_index.ready_in("main", half), 100)
     )
     assert "SORT_MERGE" in stages
     assert "SORT" not in stages
@@ -177,7 +177,7 @@ async def test_a_read_merges_its_lanes_and_looks_at_little_more_than_it_returns(
 async def test_the_lanes_with_events_are_found_by_the_index_alone(store, add):
     await add(*(event(f"e{n}", f"k{n}") for n in range(1_000)))
     stages, keys, documents, rejected = await plan(
-        store, read._first_of_lanes(read._ready("main", ALL))
+        store, work_index.first_of_lanes(work_index.ready_in("main", ALL))
     )
     assert "DISTINCT_SCAN" in stages
     assert keys <= 2 * 64
@@ -193,7 +193,7 @@ async def test_done_scheduled_and_parked_events_are_not_walked_over(store, add):
     await hand.settle(
         done=records[:300], failed=[FailedOutcome(r, 1, FAR, "boom") for r in records[300:400]]
     )
-    _, keys, _, _ = await plan(store, read._oldest(read._ready("main", ALL), 10))
+    _, keys, _, _ = await plan(store, read._oldest(work_index.ready_in("main", ALL), 10))
     assert keys <= 10 + 2 * 64
 
 

@@ -14,13 +14,33 @@ from postroom.errors import SchemaError, StoreError, StoreRetryableError
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Filter, ReadRequest
-from postroom.stores.sqlite import SqliteStore, events, leases, operations
+from postroom.stores.sqlite import (
+    SqliteStore,
+    audit,
+    blocks,
+    leases,
+    operations,
+    prune,
+    read,
+    settle,
+    stage,
+)
 from postroom.stores.sqlite.statements import load_migrations, load_queries
 
 MIGRATE = """
 import asyncio, sys
 from pathlib import Path
-from postroom.stores.sqlite import SqliteStore, events, leases, operations
+from postroom.stores.sqlite import (
+    SqliteStore,
+    audit,
+    blocks,
+    leases,
+    operations,
+    prune,
+    read,
+    settle,
+    stage,
+)
 
 async def main():
     store = SqliteStore(Path(sys.argv[1]))
@@ -169,7 +189,8 @@ def test_a_script_is_cut_into_whole_statements():
 
 
 def test_each_query_is_one_statement_and_is_used():
-    code = "".join(inspect.getsource(module) for module in (events, leases, operations))
+    parts = (audit, blocks, leases, operations, prune, read, settle, stage)
+    code = "".join(inspect.getsource(module) for module in parts)
     for name, sql in load_queries("postroom_").items():
         assert f'"{name}"' in code, f"{name}.sql is not used"
         assert sqlite3.complete_statement(sql + ";")

@@ -51,6 +51,31 @@ def test_the_lists_are_found():
     assert "django" in listed_in(doc_of("transactions"))
 
 
+SHARED = {
+    "read": {"read"},
+    "stage": {"stage"},
+    "settle": {"settle", "holds"},
+    "blocks": {"repair_blocks"},
+    "prune": {"prune"},
+    "leases": {"heartbeat", "take", "retake", "release", "leave", "leases"},
+    "operations": {
+        "get", "look_up", "open_keys", "find", "stats", "streams", "details", "dead_causes",
+        "replay", "bury", "skip",
+    },
+    "audit": {"record_audit", "audit_log"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("store", ["sqlite", "postgres", "mysql", "mongo"])
+def test_a_method_of_the_port_is_in_the_same_file_of_each_store(store):
+    for name, functions in SHARED.items():
+        body = ast.parse((SRC / "stores" / store / f"{name}.py").read_text()).body
+        found = {
+            node.name for node in body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        }
+        assert functions - found == set(), f"stores/{store}/{name}.py"
+
+
 # -- the tree in CONTRIBUTING -----------------------------------------------------------------
 def tree_of(page: str) -> dict[str, str]:
     """Return the paths of a tree in a block of text, each with its phrase."""

@@ -6,8 +6,13 @@ store                 the class; each method of the port, in a line or two
 settings              its options, from a URL or by name
 schema                creates, migrates and checks the tables
 leases                heartbeat, take, renew and release lanes; the fence of a settle
-events, read, settle  read what may be sent, write outcomes, make due events readable, prune
-operations            what the command line asks: list, count, replay, bury, skip, audit
+read                  reads the events that may be sent now
+stage                 makes events readable once they are due
+settle                writes outcomes behind the fence
+blocks                keys blocked by a failed head: lets them go on, repairs their blocks
+prune                 deletes old done events
+operations            what the command line asks: list, count, replay, bury, skip
+audit                 the log of commands that changed events by hand
 handler_transactions  transactions for handlers, which handlers cannot commit themselves
 errors                what an error of the driver means: retryable, refused, or unknown
 checks                what `postroom doctor` asks of the server

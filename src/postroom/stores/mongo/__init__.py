@@ -6,9 +6,12 @@ collector       moves events that `embedded` wrote into the caller's documents t
                 `postponed` skips documents that fail for a while, `uncollected` counts what waits
 leases          heartbeat, take and release lanes; the fence writes the lease documents
 read            what may be sent now; `read_past_keys` skips keys in flight with deep backlogs
-settle          writes outcomes behind the fence; `blocks` decides what becomes of blocked keys
+stage           makes due events readable; `work_index` is how it and `read` walk the index
+settle          writes outcomes behind the fence
+blocks          decides what becomes of blocked keys, repairs blocks
+prune           deletes old done events
 change_stream   wakes relays after commits
-operations      list, count, replay, bury, skip; `audit` the rest that operators ask
+operations      list, count, replay, bury, skip; `audit` logs these commands
 handler_transactions   sessions for handlers; deferred writes where there are no transactions
 reconciler      adds events that a writer without transactions failed to add; `reconciler_rules`
                 decide which documents need one

@@ -1,4 +1,4 @@
-"""Keys that are blocked by a failed head (rules B1 to B4).
+"""Keys blocked by a failed head: lets them go on, repairs their blocks (rules B1 to B4).
 
 The next state of a block is decided here, from the current state and the changes of the settle; the
 changes are collected and written together.
@@ -7,7 +7,7 @@ changes are collected and written together.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from pymongo import DeleteMany, UpdateMany, UpdateOne
 from postroom.record import Record
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.leases import fence
 from postroom.transactions.mongo.documents import NEVER, Document, Place, key_id, seq_of
 
 Change = UpdateMany | UpdateOne | DeleteMany
@@ -331,3 +332,38 @@ async def write(
     if of_blocks:
         await db.block.bulk_write(of_blocks, session=session)
     return met
+
+
+async def repair_blocks(
+    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
+    """Repair blocks from the stored state, some lanes at a time; a single query if there are none.
+
+    Each step reads a bounded number of heads: with 150,000 blocks one query for all of them would
+    take longer than a lease.
+    """
+    repaired = 0
+    for lanes in await lanes_with_blocks(db, stream, leases):
+        async with db.snapshot() as session:
+            _, broken, strays = await load_broken(db, session, stream, lanes, 1)
+        if broken or strays:
+            held = {lane: leases[lane] for lane in lanes}
+            repaired += await _repair_blocks(db, stream, owner, held, limit - repaired)
+        if repaired >= limit:
+            break
+    return repaired
+
+
+async def _repair_blocks(
+    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
+) -> int:
+    async def work(session: Session) -> int:
+        lanes = await fence(db, session, stream, owner, leases)
+        if not lanes:
+            return 0
+        blocks, keys, strays = await load_broken(db, session, stream, lanes, limit)
+        advanced = sum(blocks.advance(key) for key in keys)
+        await write(db, session, blocks)
+        return advanced + strays
+
+    return await db.transact(work)

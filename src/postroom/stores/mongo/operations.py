@@ -14,22 +14,24 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import JSON, encode_json
+from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, State, key_hash, lane_of
-from postroom.store import Filter, Standing, Stats, audit_entry
+from postroom.store import Details, Filter, Standing, Stats, audit_entry
 from postroom.stores.mongo.audit import record_audit
 from postroom.stores.mongo.blocks import load_blocks, write
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.leases import depose, tell_replayed
-from postroom.stores.mongo.read import lanes_with
-from postroom.stores.mongo.records import FLAW, is_encodable, shown, sound
+from postroom.stores.mongo.records import FLAW, date_microseconds, is_encodable, shown, sound
 from postroom.stores.mongo.settle import NO_LEASE, UNFINISHED, dead
+from postroom.stores.mongo.work_index import lanes_with
 from postroom.transactions.mongo.documents import (
     DEAD,
     NEVER,
     Document,
     Place,
     counter_id,
+    key_id,
     lane_id,
     seq_of,
 )
@@ -164,6 +166,60 @@ async def _lag(db: Connection, session: Session, stream: str) -> float:
 def _as_date(field: str) -> Document:
     """Return an expression for a date; null if the field was edited to another type."""
     return {"$cond": [{"$eq": [{"$type": f"${field}"}, "date"]}, f"${field}", None]}
+
+
+async def details(db: Connection, event_id: str) -> Details | None:
+    with translated(harmless=True):
+        found = await db.outbox.find_one({"_id": event_id})
+        if found is None:
+            return None
+        found = sound(found)
+        block = await db.block.find_one({"_id": key_id(found["stream"], found["key_hash"])})
+    return Details(
+        found["stage"],
+        _instant(found["available_at"]),
+        _instant(found["settled_at"]),
+        found["lease_owner"],
+        _instant(found["lease_until"]),
+        None if block is None else seq_of(block),
+    )
+
+
+async def dead_causes(db: Connection, streams: list[str], limit: int) -> list[DeadCause]:
+    lanes = {"$in": list(range(LANES))}
+    where = {"stage": "over", "stream": {"$in": streams}, "lane": lanes, "awaits": DEAD}
+    group: Document = {
+        "_id": {
+            "type": _only("string", "event_type", ""),
+            "error": _only("string", "last_error", ""),
+        },
+        "count": {"$sum": 1},
+        "first": {"$min": _only("date", "settled_at", None)},
+        "last": {"$max": _only("date", "settled_at", None)},
+    }
+    with translated(harmless=True):
+        most: list[Document] = [{"$sort": {"count": -1}}, {"$limit": limit}]
+        cursor = await db.outbox.aggregate([{"$match": where}, {"$group": group}, *most])
+        found = await cursor.to_list()
+    return [
+        DeadCause(
+            one["_id"]["type"],
+            one["_id"]["error"],
+            one["count"],
+            _instant(one["first"]) or 0,
+            _instant(one["last"]) or 0,
+        )
+        for one in found
+    ]
+
+
+def _only(kind: str, field: str, otherwise: str | None) -> Document:
+    """Return an expression for a field; `otherwise` if it was edited to another type."""
+    return {"$cond": [{"$eq": [{"$type": f"${field}"}, kind]}, f"${field}", otherwise]}
+
+
+def _instant(date: DatetimeMS | None) -> int | None:
+    return None if date is None else date_microseconds(date)
 
 
 async def streams(db: Connection) -> list[str]:

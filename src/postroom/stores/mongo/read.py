@@ -1,15 +1,4 @@
-"""Read, stage and prune (rules R and W7).
-
-The index `work` holds stage, stream, lane, what the event awaits, its position, its key and its
-size. For lanes that have events MongoDB merges them in the order of positions, and so reads as many
-entries as it returns, whatever else is in the outbox and whichever relay owns the other lanes.
-
-Two properties of MongoDB determine the form of the queries. Entries that were deleted within its
-history window (five minutes) are still walked over. First, lanes without events are therefore left
-out: for each of them the scan would go on to the next entry of any lane. Second, no other index may
-qualify: if there is a choice MongoDB tries all of them, and if there is nothing to find, to the
-end.
-"""
+"""Reads the events that may be sent now, fair over lanes (rules R1 to R4, B2)."""
 
 from __future__ import annotations
 
@@ -18,19 +7,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from bson.int64 import Int64
-
 from postroom.record import LANES, Record
-from postroom.store import ReadRequest, Staged
+from postroom.store import ReadRequest
 from postroom.stores.mongo.connection import Connection, Session
-from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.read_past_keys import COVERED, entries_beside, fetch, head_beside
 from postroom.stores.mongo.records import record_of, sound
-from postroom.transactions.mongo.documents import NEVER, Document, key_id, milliseconds, seq_of
+from postroom.stores.mongo.work_index import ORDER, first_of_lanes, ready_in
+from postroom.transactions.mongo.documents import Document, key_id, seq_of
 
 _CHUNK = 25  # documents taken from a reply together
 _FEW_BLOCKS = 100
-_ORDER = {"ct": 1, "n": 1}
 
 
 async def read(db: Connection, request: ReadRequest) -> list[Record]:
@@ -82,7 +68,7 @@ async def _outline(db: Connection, request: ReadRequest, session: Session) -> _O
         {"$project": {"_id": 0, "key_hash": 1, "ct": 1, "n": 1}},
     ]
     pipeline: list[Document] = [
-        *_first_of_lanes(_ready(request.stream, request.lanes)),
+        *first_of_lanes(ready_in(request.stream, request.lanes)),
         {"$unionWith": {"coll": db.block.name, "pipeline": blocks}},
     ]
     if request.owner is not None:
@@ -107,15 +93,6 @@ async def _outline(db: Connection, request: ReadRequest, session: Session) -> _O
     if outline.held is not None:
         outline.lanes = [lane for lane in outline.lanes if lane in outline.held]
     return outline
-
-
-def _first_of_lanes(where: Document) -> list[Document]:
-    """Return stages that find the first entry of each lane, by one walk over the index."""
-    return [
-        {"$match": where},
-        {"$sort": {"lane": 1, "awaits": 1, **_ORDER}},
-        {"$group": {"_id": "$lane", "first": {"$first": "$awaits"}}},
-    ]
 
 
 @dataclass(slots=True)
@@ -186,15 +163,6 @@ class _Harvest:
         return sorted((heads + rest)[: max(request.rows, 1)], key=seq_of)
 
 
-def _ready(stream: str, lanes: Iterable[int]) -> Document:
-    return {
-        "stage": "ready",
-        "stream": stream,
-        "lane": {"$in": sorted(lanes)},
-        "awaits": NEVER,
-    }
-
-
 async def _gather(
     db: Connection, harvest: _Harvest, lanes: Sequence[int], session: Session
 ) -> None:
@@ -204,8 +172,8 @@ async def _gather(
     beyond the byte limit would be fetched in vain.
     """
     request = harvest.request
-    events = _ready(request.stream, lanes)
-    cursor = db.outbox.find(events, session=session).sort(_ORDER).limit(max(request.rows, 1))
+    events = ready_in(request.stream, lanes)
+    cursor = db.outbox.find(events, session=session).sort(ORDER).limit(max(request.rows, 1))
     fitting = request.size // max(db.weights.get(request.stream, 1), 1) + 1
     async with cursor.batch_size(min(request.rows, fitting) + 1):
         while not harvest.full and (chunk := await cursor.to_list(min(_CHUNK, fitting + 1))):
@@ -220,7 +188,7 @@ async def _gather_beside(
 ) -> None:
     """Look for the oldest events of these lanes without the keys to leave out."""
     request = harvest.request
-    ready, busy = _ready(request.stream, lanes), request.exclude
+    ready, busy = ready_in(request.stream, lanes), request.exclude
     found, last = await entries_beside(db, ready, busy, request.rows, session)
     for entry in found:
         harvest.put(entry)
@@ -231,7 +199,7 @@ async def _gather_beside(
         harvest.put_more(await _union(db, parts, session, request.rows))
     if len(harvest.found) < request.rows // 2 and session is not None:
         with_room = [lane for lane in lanes if harvest.of_lane[lane] < request.per_lane]
-        more = {**_ready(request.stream, with_room), "ct": {"$gte": last}}
+        more = {**ready_in(request.stream, with_room), "ct": {"$gte": last}}
         found, _ = await entries_beside(db, more, busy, request.rows, session)
         harvest.put_more(found)
 
@@ -241,10 +209,10 @@ async def _gather_more(
 ) -> None:
     """Read the heads of lanes below their share, and more of those with room left."""
     request = harvest.request
-    parts = [_oldest(_ready(request.stream, [lane]), 1) for lane in harvest.unseen(lanes)]
+    parts = [_oldest(ready_in(request.stream, [lane]), 1) for lane in harvest.unseen(lanes)]
     if harvest.is_thin and session is not None:
         with_room = [lane for lane in lanes if harvest.of_lane[lane] < request.per_lane]
-        more = _ready(request.stream, with_room)
+        more = ready_in(request.stream, with_room)
         # within one snapshot: everything below it has been seen
         more["ct"] = {"$gte": harvest.last}
         parts.append(_oldest(more, request.rows))
@@ -277,11 +245,11 @@ async def _without_gaps(
     lanes = {document["lane"] for document in chosen}
     if len(known) == len(lanes):
         return list(chosen)  # only heads of lanes, which no scan can have passed
-    events = _ready(request.stream, lanes)
+    events = ready_in(request.stream, lanes)
     if request.exclude:
         events["key_hash"] = {"$nin": sorted(request.exclude)}
     again = db.outbox.find(events, COVERED)
-    cursor = again.sort(_ORDER).limit(max(request.rows, 1)).batch_size(request.rows + 1)
+    cursor = again.sort(ORDER).limit(max(request.rows, 1)).batch_size(request.rows + 1)
     found = await cursor.to_list()
     gaps: dict[bytes, int] = {}
     for document in found:
@@ -300,7 +268,7 @@ async def _without_gaps(
 
 
 def _oldest(where: Document, limit: int) -> list[Document]:
-    return [{"$match": where}, {"$sort": _ORDER}, {"$limit": limit}]
+    return [{"$match": where}, {"$sort": ORDER}, {"$limit": limit}]
 
 
 async def _barriers(
@@ -317,122 +285,3 @@ async def _barriers(
     ids = [key_id(stream, key) for key in keys]
     found = db.block.find({"_id": {"$in": ids}}, session=session)
     return {block["key_hash"]: seq_of(block) async for block in found}
-
-
-# -- staging and pruning ---------------------------------------------------------------------------
-async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-    """Move due events; one query, and more only if there are some."""
-    with translated(harmless=False):
-        outlook = await _look(db, stream, lanes)
-        moved = 0
-        if outlook.due_lanes:
-            found: list[Any] = []
-            each = -(-limit // len(outlook.due_lanes))  # a lane holds up no other
-            for lane in outlook.due_lanes:
-                due = {**_waiting(stream, [lane]), "awaits": {"$lte": outlook.now}}
-                cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **_ORDER}).limit(each)
-                found += [one["_id"] async for one in cursor]
-            still = {"_id": {"$in": found[:limit]}, "stage": "waiting"}
-            change = {"$set": {"stage": "ready", "awaits": NEVER}}
-            moved = (await db.outbox.update_many(still, change)).modified_count
-            outlook = await _look(db, stream, lanes)
-    return Staged(moved, outlook.wait_seconds, outlook.ready)
-
-
-@dataclass(slots=True)
-class _Outlook:
-    """Whether anything is ready, and when the first waiting event of each lane is due."""
-
-    ready: bool = False
-    now: Any = None
-    due: dict[int, Any] = field(default_factory=dict)
-
-    @property
-    def due_lanes(self) -> list[int]:
-        return [lane for lane, due in self.due.items() if int(due) <= int(self.now)]
-
-    @property
-    def wait_seconds(self) -> float | None:
-        if not self.due:
-            return None
-        return max(0.0, (min(map(int, self.due.values())) - int(self.now)) / 1000)
-
-
-def _waiting(stream: str, lanes: Iterable[int]) -> Document:
-    """Return a filter for events that wait for a time; those that await something else do
-    not count.
-    """
-    lane = {"$in": sorted(lanes)}
-    return {"stage": "waiting", "stream": stream, "lane": lane, "awaits": {"$type": "date"}}
-
-
-async def _look(db: Connection, stream: str, lanes: Sequence[int]) -> _Outlook:
-    outlook = _Outlook()
-    if not lanes:
-        return outlook
-    waiting = [
-        *_first_of_lanes(_waiting(stream, lanes)),
-        {"$project": {"due": "$first", "now": "$$NOW"}},
-    ]
-    cursor = await db.outbox.aggregate(
-        [
-            {"$match": _ready(stream, lanes)},
-            {"$limit": 1},
-            {"$project": {"_id": 0, "stage": 1}},
-            {"$unionWith": {"coll": db.outbox.name, "pipeline": waiting}},
-        ]
-    )
-    for found in await cursor.to_list():
-        if "due" in found:
-            outlook.now = found["now"]
-            outlook.due[found["_id"]] = found["due"]
-        else:
-            outlook.ready = True
-    return outlook
-
-
-async def lanes_with(db: Connection, where: Document, session: Session = None) -> list[int]:
-    """Return the lanes that have events of this stage and stream, by one walk over the index."""
-    everywhere = {**where, "lane": {"$in": list(range(LANES))}}
-    cursor = await db.outbox.aggregate(_first_of_lanes(everywhere), session=session)
-    return [found["_id"] for found in await cursor.to_list()]
-
-
-async def prune(
-    db: Connection, streams: Sequence[str], older_than_seconds: float, limit: int
-) -> int:
-    """Delete old done events; a single query if there are none."""
-    removed = 0
-    with translated(harmless=False):
-        for stream in streams:
-            ids = await _old(db, stream, older_than_seconds, limit - removed)
-            if ids:
-                gone = await db.outbox.delete_many({"_id": {"$in": ids}, "status": "done"})
-                removed += gone.deleted_count
-            if removed >= limit:
-                break
-    return removed
-
-
-async def _old(db: Connection, stream: str, seconds: float, limit: int) -> list[str]:
-    """Return the ids of the oldest done events, by the server's clock."""
-    done: Document = {
-        "stage": "over",
-        "stream": stream,
-        "awaits": {"$type": "date"},
-        "status": "done",
-    }
-    lanes = await lanes_with(db, done)
-    if not lanes:
-        return []
-    before = {"$subtract": ["$$NOW", Int64(milliseconds(seconds))]}
-    cursor = await db.outbox.aggregate(
-        [
-            {"$match": {**done, "lane": {"$in": sorted(lanes)}}},
-            {"$sort": {"awaits": 1, **_ORDER}},
-            {"$limit": limit},
-            {"$project": {"old": {"$lt": ["$awaits", before]}}},
-        ],
-        batchSize=limit,
-    )
-    return [found["_id"] for found in await cursor.to_list() if found["old"]]

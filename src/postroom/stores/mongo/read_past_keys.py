@@ -19,9 +19,9 @@ from typing import Any
 
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.records import sound
+from postroom.stores.mongo.work_index import ORDER
 from postroom.transactions.mongo.documents import Document, seq_of
 
-_ORDER = {"ct": 1, "n": 1}
 COVERED = {"_id": 0, "lane": 1, "ct": 1, "n": 1, "key_hash": 1, "size": 1}
 _LEAST = 500  # entries that are always read
 _SHALLOW = 200  # entries of a deep lane
@@ -72,7 +72,7 @@ def head_beside(ready: Document, lane: int, exclude: Collection[bytes]) -> list[
     """Return the stages that find the first entry of a lane without these keys, if it is near."""
     return [
         {"$match": {**ready, "lane": lane}},
-        {"$sort": _ORDER},
+        {"$sort": ORDER},
         {"$limit": _SHALLOW},
         {"$match": {"key_hash": {"$nin": sorted(exclude)}}},
         {"$limit": 1},
@@ -134,7 +134,7 @@ async def _walk(
         return []
     if exclude:
         where["key_hash"] = {"$nin": sorted(exclude)}
-    cursor = db.outbox.find(where, COVERED, session=session).sort(_ORDER).limit(max(limit, 1))
+    cursor = db.outbox.find(where, COVERED, session=session).sort(ORDER).limit(max(limit, 1))
     return await cursor.batch_size(limit + 1).to_list()
 
 

@@ -1,9 +1,9 @@
-"""Settle and repair blocks, behind the fence (rules L2, L5, B)."""
+"""Writes outcomes behind the fence (rules L2, L5, B1, B3, H1)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter
 
 from bson.int64 import Int64
@@ -14,9 +14,7 @@ from postroom.store import Missing, Settlement
 from postroom.stores.mongo.blocks import (
     Blocks,
     Change,
-    lanes_with_blocks,
     load_blocks,
-    load_broken,
     write,
 )
 from postroom.stores.mongo.connection import Connection, Session
@@ -270,38 +268,3 @@ def _same(record: Record) -> Document:
     else:  # any of those that have neither: none of them can be sent
         same["_id"] = {"$not": {"$type": "string"}}
     return same
-
-
-async def repair_blocks(
-    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
-) -> int:
-    """Repair blocks from the stored state, some lanes at a time; a single query if there are none.
-
-    Each step reads a bounded number of heads: with 150,000 blocks one query for all of them would
-    take longer than a lease.
-    """
-    repaired = 0
-    for lanes in await lanes_with_blocks(db, stream, leases):
-        async with db.snapshot() as session:
-            _, broken, strays = await load_broken(db, session, stream, lanes, 1)
-        if broken or strays:
-            held = {lane: leases[lane] for lane in lanes}
-            repaired += await _repair_blocks(db, stream, owner, held, limit - repaired)
-        if repaired >= limit:
-            break
-    return repaired
-
-
-async def _repair_blocks(
-    db: Connection, stream: str, owner: str, leases: Mapping[int, int], limit: int
-) -> int:
-    async def work(session: Session) -> int:
-        lanes = await fence(db, session, stream, owner, leases)
-        if not lanes:
-            return 0
-        blocks, keys, strays = await load_broken(db, session, stream, lanes, limit)
-        advanced = sum(blocks.advance(key) for key in keys)
-        await write(db, session, blocks)
-        return advanced + strays
-
-    return await db.transact(work)

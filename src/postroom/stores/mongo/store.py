@@ -32,7 +32,17 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.mongo import audit, leases, operations, read, schema, settle
+from postroom.stores.mongo import (
+    audit,
+    blocks,
+    leases,
+    operations,
+    prune,
+    read,
+    schema,
+    settle,
+    stage,
+)
 from postroom.stores.mongo.change_stream import ChangeStream
 from postroom.stores.mongo.collector import Collector, check_indexes
 from postroom.stores.mongo.connection import Connection, faithful
@@ -196,7 +206,7 @@ class MongoStore(ContextManager):
         more = False
         if self._collector is not None and lanes:
             _, more = await self._collector.collect()
-        staged = await read.stage(self._opened, stream, lanes, limit)
+        staged = await stage.stage(self._opened, stream, lanes, limit)
         return staged._replace(moved=limit) if more else staged  # look again at once
 
     def complaints(self) -> list[tuple[str, str]]:
@@ -207,12 +217,12 @@ class MongoStore(ContextManager):
     async def repair_blocks(
         self, stream: str, owner: str, leases: Mapping[int, int], limit: int
     ) -> int:
-        return await settle.repair_blocks(self._opened, stream, owner, leases, limit)
+        return await blocks.repair_blocks(self._opened, stream, owner, leases, limit)
 
     @faithful
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         streams = await operations.streams(self._opened)
-        return await read.prune(self._opened, streams, older_than_seconds, limit)
+        return await prune.prune(self._opened, streams, older_than_seconds, limit)
 
     # -- operators ----------------------------------------------------------------------------
     @faithful
@@ -247,14 +257,14 @@ class MongoStore(ContextManager):
 
     @faithful
     async def details(self, event_id: str) -> Details | None:
-        return await audit.details(self._opened, event_id)
+        return await operations.details(self._opened, event_id)
 
     @faithful
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
         of = await operations.streams(self._opened) if stream is None else [stream]
-        return await audit.dead_causes(self._opened, of, limit)
+        return await operations.dead_causes(self._opened, of, limit)
 
     @faithful
     async def replay(

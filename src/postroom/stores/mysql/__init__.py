@@ -4,9 +4,12 @@ store       the port; each method takes a session from the `pool`; `settings` ar
 session     one connection and its transactions; `errors` translates the server's error codes
 schema      creates, migrates and checks the tables; `statements` loads `queries/`, `migrations/`
 leases      heartbeat, take and release lanes; the fence writes the lease rows
-read        what may be sent now, fair over lanes, in one statement
-events      settle, stage, repair blocks, prune
-operations  list, count, replay, bury, skip, audit
+read        what may be sent now, fair over lanes, in one statement; `records` decodes rows
+stage       makes due events readable
+settle      writes outcomes behind the fence
+blocks      lets blocked keys go on, repairs blocks
+prune       deletes old done events, stream by stream
+operations  list, count, replay, bury, skip; `audit` logs these commands
 handler_transactions   connections for handlers, one transaction at a time
 adopt       moves the rows of an outbox table of another program into postroom's
 checks      for `postroom doctor`: durability, character set, packet size, isolation

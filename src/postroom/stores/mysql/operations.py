@@ -11,12 +11,14 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.dead_letters import DeadCause
-from postroom.model.unreadable_rows import refuse_to_skip, to_record, to_records
+from postroom.model.unreadable_rows import decode, refuse_to_skip, to_record, to_records
 from postroom.record import LANES, Record, State, key_hash, lane_of
-from postroom.store import AuditEntry, Details, Filter, Standing, Stats, audit_entry
-from postroom.stores.mysql.events import advance, streams
+from postroom.store import Details, Filter, Standing, Stats, audit_entry
+from postroom.stores.mysql.audit import record_audit
+from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import make_lanes
-from postroom.stores.mysql.read import decoded, lanes_of
+from postroom.stores.mysql.read import lanes_of
+from postroom.stores.mysql.records import decoded
 from postroom.stores.mysql.session import Session
 
 _OPEN = (State.PROCESSING, State.FAILED, State.DEAD)
@@ -86,6 +88,23 @@ async def stats(session: Session, stream: str | None) -> Stats:
     return Stats({str(k): n for k, n in counts.items()}, max(ages) / 1_000_000, seen["blocked"])
 
 
+async def streams(session: Session, limit: int | None = None) -> list[str]:
+    """Return the names in use, up to this many."""
+    return [decode(name) for name in await stored_streams(session, limit)]
+
+
+async def stored_streams(session: Session, limit: int | None = None) -> list[bytes]:
+    """Walk from name to name along the index."""
+    found: list[bytes] = []
+    while True:
+        if len(found) == limit:
+            return found
+        ((name,),) = await session.rows("streams_next", after=found[-1] if found else b"")
+        if name is None:
+            return found
+        found.append(bytes(name))
+
+
 async def identity(session: Session) -> str:
     ((name,),) = await session.rows("identity")
     return str(name)
@@ -101,17 +120,6 @@ async def dead_causes(session: Session, stream: str | None, limit: int) -> list[
         DeadCause._make(row)
         for row in await session.rows("dead_causes", stream=stream, limit=limit)
     ]
-
-
-async def record_audit(session: Session, done: AuditEntry) -> None:
-    if done.how_many:
-        values = done._asdict()
-        del values["at_us"]
-        await session.run("record_audit", **values)
-
-
-async def audit_log(session: Session, limit: int) -> list[AuditEntry]:
-    return [AuditEntry._make(row) for row in await session.rows("audit_log", limit=limit)]
 
 
 async def replay(session: Session, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:

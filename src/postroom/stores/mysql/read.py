@@ -1,21 +1,18 @@
-"""The read: events that may be sent now, fair over lanes, in one statement (rules R1 to R4, B2)."""
+"""Reads the events that may be sent now, fair over lanes, in one statement (rules R1 to R4, B2)."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
 
-from postroom.model.unreadable_rows import TYPES, decode, to_records
+from postroom.model.unreadable_rows import to_records
 from postroom.record import Record, lane_of
 from postroom.store import ReadRequest
+from postroom.stores.mysql.records import decoded
 from postroom.stores.mysql.session import Session
 
 _seq = itemgetter(0)
-_TEXTS = tuple(
-    place for place, (name, kinds) in enumerate(TYPES.items()) if str in kinds and name != "state"
-)
 
 
 async def read(session: Session, request: ReadRequest) -> list[Record]:
@@ -40,16 +37,6 @@ async def read(session: Session, request: ReadRequest) -> list[Record]:
         size=request.size,
     )
     return to_records(map(decoded, sorted(rows, key=_seq)))
-
-
-def decoded(row: Sequence[Any]) -> list[Any]:
-    """Return a row of `columns.sql` with its texts decoded."""
-    fields = list(row)
-    for place in _TEXTS:
-        stored = fields[place]
-        if stored is not None:
-            fields[place] = decode(stored)
-    return fields
 
 
 def lanes_of(

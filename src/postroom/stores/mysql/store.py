@@ -30,7 +30,17 @@ from postroom.store import (
     Stats,
     Tables,
 )
-from postroom.stores.mysql import events, leases, operations, read, schema
+from postroom.stores.mysql import (
+    audit,
+    blocks,
+    leases,
+    operations,
+    prune,
+    read,
+    schema,
+    settle,
+    stage,
+)
 from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.pool import Pool
 from postroom.stores.mysql.session import Session
@@ -162,21 +172,21 @@ class MysqlStore(ContextManager):
 
     async def settle(self, settlement: Settlement) -> set[int]:
         async with self.session() as session:
-            return await events.settle(session, settlement)
+            return await settle.settle(session, settlement)
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
         async with self.session() as session:
-            return await events.stage(session, stream, lanes, limit)
+            return await stage.stage(session, stream, lanes, limit)
 
     async def repair_blocks(
         self, stream: str, owner: str, leases: Mapping[int, int], limit: int
     ) -> int:
         async with self.session() as session:
-            return await events.repair_blocks(session, stream, owner, leases, limit)
+            return await blocks.repair_blocks(session, stream, owner, leases, limit)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         async with self.session() as session:
-            return await events.prune(session, older_than_seconds, limit)
+            return await prune.prune(session, older_than_seconds, limit)
 
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
@@ -185,7 +195,7 @@ class MysqlStore(ContextManager):
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         async with self.session() as session:
-            return await events.holds(session, proofs)
+            return await settle.holds(session, proofs)
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         async with self.session() as session:
@@ -205,7 +215,7 @@ class MysqlStore(ContextManager):
 
     async def streams(self) -> list[str]:
         async with self.session() as session:
-            return await events.streams(session)
+            return await operations.streams(session)
 
     async def details(self, event_id: str) -> Details | None:
         async with self.session() as session:
@@ -233,11 +243,11 @@ class MysqlStore(ContextManager):
 
     async def record_audit(self, entry: AuditEntry) -> None:
         async with self.session() as session:
-            await operations.record_audit(session, entry)
+            await audit.record_audit(session, entry)
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         async with self.session() as session:
-            return await operations.audit_log(session, limit)
+            return await audit.audit_log(session, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

@@ -4,10 +4,13 @@ store       the port; `settings` reads its URL
 connector   opens connections with time limits; `database` runs named statements on a pool of them
 schema      creates, migrates and checks the tables; `statements` loads `queries/`, `migrations/`
 leases      heartbeat, take and release lanes
-events      read, settle (locks the lease rows FOR SHARE: the fence), stage, repair blocks, prune
+read        what may be sent now; `stage` makes due events readable
+settle      writes outcomes (locks the lease rows FOR SHARE: the fence)
+blocks      lets blocked keys go on, repairs blocks
+prune       deletes old done events
 floors      proves below which number a read finds nothing, so that reads skip dead index entries
 listener    LISTEN: wakes relays after commits; `notifier` sends NOTIFY from the writer's process
-operations  list, count, replay, bury, skip, audit
+operations  list, count, replay, bury, skip; `audit` logs these commands
 handler_transactions   connections for handlers, one transaction at a time
 errors      what an SQLSTATE means to the port
 checks      for `postroom doctor`: durability, rights, sequence, vacuum, long transactions

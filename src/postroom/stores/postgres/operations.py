@@ -13,9 +13,10 @@ from postroom.model.codec import encode_json
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import refuse_to_skip, to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
-from postroom.store import AuditEntry, Details, Filter, Standing, Stats, audit_entry
+from postroom.store import Details, Filter, Standing, Stats, audit_entry
+from postroom.stores.postgres.audit import record_audit
+from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
-from postroom.stores.postgres.events import advance
 from postroom.stores.postgres.statements import numbers
 
 _OTHER = (State.PROCESSING, State.FAILED, State.DEAD)
@@ -90,17 +91,6 @@ async def details(db: Database, event_id: str) -> Details | None:
 async def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:
     rows = await db.rows("dead_causes", stream=stream, limit=limit)
     return [DeadCause._make(row) for row in rows]
-
-
-async def record_audit(place: Database | Session, done: AuditEntry) -> None:
-    if done.how_many:
-        values = done._asdict()
-        del values["at_us"]
-        await place.run("record_audit", **values)
-
-
-async def audit_log(db: Database, limit: int) -> list[AuditEntry]:
-    return [AuditEntry._make(row) for row in await db.rows("audit_log", limit=limit)]
 
 
 async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:

@@ -33,7 +33,17 @@ from postroom.store import (
     Tables,
 )
 from postroom.stores.opening import ContextManager
-from postroom.stores.postgres import events, leases, operations, schema
+from postroom.stores.postgres import (
+    audit,
+    blocks,
+    leases,
+    operations,
+    prune,
+    read,
+    schema,
+    settle,
+    stage,
+)
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.database import Database
 from postroom.stores.postgres.errors import could_not_connect, is_fatal, translate
@@ -154,28 +164,28 @@ class PostgresStore(ContextManager):
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:
-        return await events.read(self.database, self._floors, request)
+        return await read.read(self.database, self._floors, request)
 
     async def settle(self, settlement: Settlement) -> set[int]:
-        return await events.settle(self.database, self._floors, settlement)
+        return await settle.settle(self.database, self._floors, settlement)
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-        return await events.stage(self.database, self._floors, stream, lanes, limit)
+        return await stage.stage(self.database, self._floors, stream, lanes, limit)
 
     async def repair_blocks(
         self, stream: str, owner: str, leases: Mapping[int, int], limit: int
     ) -> int:
-        return await events.repair_blocks(self.database, self._floors, stream, owner, leases, limit)
+        return await blocks.repair_blocks(self.database, self._floors, stream, owner, leases, limit)
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        return await events.prune(self.database, older_than_seconds, limit)
+        return await prune.prune(self.database, older_than_seconds, limit)
 
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await operations.get(self.database, event_id)
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
-        return await events.holds(self.database, proofs)
+        return await settle.holds(self.database, proofs)
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         return await operations.look_up(self.database, ids)
@@ -212,10 +222,10 @@ class PostgresStore(ContextManager):
         await operations.skip(self.database, event_id, short_error(reason), by=by)
 
     async def record_audit(self, entry: AuditEntry) -> None:
-        await operations.record_audit(self.database, entry)
+        await audit.record_audit(self.database, entry)
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
-        return await operations.audit_log(self.database, limit)
+        return await audit.audit_log(self.database, limit)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

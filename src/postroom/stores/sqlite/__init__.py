@@ -5,8 +5,11 @@ store         the port; each method runs one function of the modules below in a 
 thread        a connection and the only thread that uses it; `errors` translates its errors
 schema        creates, migrates and checks the tables
 leases        heartbeat, take and release lanes
-events        read, settle (under BEGIN IMMEDIATE: the file's write lock is the fence), stage, prune
-operations    list, count, replay, bury, skip, audit
+read          what may be sent now; `stage` makes due events readable
+settle        writes outcomes (under BEGIN IMMEDIATE: the file's write lock is the fence)
+blocks        lets blocked keys go on, repairs blocks
+prune         deletes old done events
+operations    list, count, replay, bury, skip; `audit` logs these commands
 handler_transactions   connections for handlers, one transaction at a time
 statements    loads `queries/` and `migrations/`
 checks        for `postroom doctor`: journal mode, indexes, size of the WAL

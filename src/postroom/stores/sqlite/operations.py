@@ -13,8 +13,9 @@ from postroom.model.codec import encode_json
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, refuse_to_skip, to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
-from postroom.store import AuditEntry, Details, Filter, Standing, Stats, audit_entry
-from postroom.stores.sqlite.events import advance
+from postroom.store import Details, Filter, Standing, Stats, audit_entry
+from postroom.stores.sqlite.audit import note
+from postroom.stores.sqlite.blocks import advance
 from postroom.stores.sqlite.thread import Database
 
 _OTHER = (State.PROCESSING, State.FAILED, State.DEAD)
@@ -93,20 +94,6 @@ def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]
     return [DeadCause._make(row) for row in db.rows("dead_causes", stream=stream, limit=limit)]
 
 
-def record_audit(db: Database, done: AuditEntry) -> None:
-    with db.change() as now:
-        _note(db, done, now)
-
-
-def _note(db: Database, done: AuditEntry, now: int) -> None:
-    if done.how_many:
-        db.run("record_audit", **done._asdict(), at=now)
-
-
-def audit_log(db: Database, limit: int) -> list[AuditEntry]:
-    return [AuditEntry._make(row) for row in db.rows("audit_log", limit=limit)]
-
-
 def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     with db.change() as now:
         chosen = _choose(db, ids, over=True, now=now)
@@ -123,7 +110,7 @@ def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) ->
                 _copy(db, event, event.id, number, event.created_at)
                 db.run("replay_delete", seq=event.seq)
         if by is not None:
-            _note(db, audit_entry(by, "replay", len(chosen), [e.id for e in chosen]), now)
+            note(db, audit_entry(by, "replay", len(chosen), [e.id for e in chosen]), now)
         return len(chosen)
 
 
@@ -134,7 +121,7 @@ def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> in
         for stream, hashed in {(e.stream, e.key_hash) for e in chosen}:
             advance(db, stream, hashed)
         if by is not None:
-            _note(db, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason), now)
+            note(db, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason), now)
         return len(chosen)
 
 
@@ -151,7 +138,7 @@ def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
         db.run("skip", seq=event.seq, payload=payload.decode(), size=len(payload), now=now)
         advance(db, event.stream, event.key_hash)
         if by is not None:
-            _note(db, audit_entry(by, "skip", 1, [event_id], reason), now)
+            note(db, audit_entry(by, "skip", 1, [event_id], reason), now)
 
 
 def _choose(db: Database, ids: Sequence[str], *, over: bool, now: int) -> list[_Chosen]:

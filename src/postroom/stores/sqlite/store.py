@@ -34,7 +34,17 @@ from postroom.store import (
 )
 from postroom.stores.opening import ContextManager
 from postroom.stores.sql_files import script_after
-from postroom.stores.sqlite import events, leases, operations, schema
+from postroom.stores.sqlite import (
+    audit,
+    blocks,
+    leases,
+    operations,
+    prune,
+    read,
+    schema,
+    settle,
+    stage,
+)
 from postroom.stores.sqlite.handler_transactions import HandlerTransactions
 from postroom.stores.sqlite.settings import read_settings
 from postroom.stores.sqlite.statements import load_migrations, load_queries
@@ -171,30 +181,30 @@ class SqliteStore(ContextManager):
 
     # -- events -------------------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:
-        return await self._read.call(lambda db: events.read(db, request))
+        return await self._read.call(lambda db: read.read(db, request))
 
     async def settle(self, settlement: Settlement) -> set[int]:
-        return await self._write.call(lambda db: events.settle(db, settlement))
+        return await self._write.call(lambda db: settle.settle(db, settlement))
 
     async def stage(self, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-        return await self._write.call(lambda db: events.stage(db, stream, lanes, limit))
+        return await self._write.call(lambda db: stage.stage(db, stream, lanes, limit))
 
     async def repair_blocks(
         self, stream: str, owner: str, leases: Mapping[int, int], limit: int
     ) -> int:
         return await self._write.call(
-            lambda db: events.repair_blocks(db, stream, owner, leases, limit)
+            lambda db: blocks.repair_blocks(db, stream, owner, leases, limit)
         )
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        return await self._write.call(lambda db: events.prune(db, older_than_seconds, limit))
+        return await self._write.call(lambda db: prune.prune(db, older_than_seconds, limit))
 
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await self._look.call(lambda db: operations.get(db, event_id))
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
-        return await self._look.call(lambda db: events.holds(db, proofs))
+        return await self._look.call(lambda db: settle.holds(db, proofs))
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         return await self._look.call(lambda db: operations.look_up(db, ids))
@@ -233,10 +243,10 @@ class SqliteStore(ContextManager):
         await self._write.call(lambda db: operations.skip(db, event_id, short_error(reason), by=by))
 
     async def record_audit(self, entry: AuditEntry) -> None:
-        await self._write.call(lambda db: operations.record_audit(db, entry))
+        await self._write.call(lambda db: audit.record_audit(db, entry))
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
-        return await self._look.call(lambda db: operations.audit_log(db, limit))
+        return await self._look.call(lambda db: audit.audit_log(db, limit))
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

@@ -1,10 +1,9 @@
-"""Events: settle, stage, repair blocks, prune (rules L2, B1 to B4, H1)."""
+"""Writes outcomes behind the fence (rules L2, L5, B1, B3, H1)."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,12 +11,11 @@ from postroom.errors import StoreError
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
-from postroom.store import Settlement, Staged
+from postroom.store import Settlement
+from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import fence
 from postroom.stores.mysql.session import Session
 from postroom.transaction import Proof, by_place
-
-ADVANCE_STEP = 500
 
 
 async def settle(session: Session, settlement: Settlement) -> set[int]:
@@ -135,98 +133,6 @@ async def _odd_ids(session: Session, s: Settlement) -> dict[tuple[int, str], byt
         return {}
     stored = await session.rows("settle_missing", seqs=flawed)
     return {(seq, str(decode(name))): name for seq, name in stored}
-
-
-async def advance(session: Session, stream: str, key_hash: bytes) -> bool:
-    """Let a key whose barrier event has ended go on: its next followers, or all of them and the
-    block is lifted.
-
-    Does nothing while the barrier's event is unfinished. Call it inside a change.
-    """
-    key: dict[str, Any] = {"stream": stream, "key_hash": key_hash}
-    if not await session.rows("advance_open", **key):
-        return False
-    found = [seq for (seq,) in await session.rows("advance_next", step=ADVANCE_STEP + 1, **key)]
-    moved = found[:ADVANCE_STEP]
-    if moved:
-        session.later("advance", seqs=tuple(moved))
-    if len(found) > len(moved):
-        session.later("advance_barrier", barrier=moved[-1], **key)
-    else:
-        session.later("advance_unblock", **key)
-    return True
-
-
-async def stage(session: Session, stream: str, lanes: Sequence[int], limit: int) -> Staged:
-    """Move due events; writes only if there are some."""
-    if not lanes:
-        return Staged(0, None, ready=False)
-    where = {"stream": stream, "lanes": tuple(lanes), "each_lane": json.dumps(list(lanes))}
-    ((due, ready),) = await session.rows("stage_look", **where)
-    moved = 0
-    if due is not None and due <= 0:
-        # Each lane separately and in any order: one that is full of due events holds up no other.
-        some = random.sample(lanes, len(lanes))
-        parts = [session.say("stage_due", stream=stream, lane=n, most=-(-limit // 4)) for n in some]
-        text = " UNION ALL ".join(f"({part})" for part in parts)
-        found = await session.query(f"{text} LIMIT {limit}")
-        if found:
-            async with session.change():
-                moved = await session.run("stage", seqs=tuple(sorted(seq for (seq,) in found)))
-        ((due, ready),) = await session.rows("stage_look", **where)
-    wait = None if due is None else max(0.0, due / 1_000_000)
-    return Staged(moved, wait, bool(ready))
-
-
-async def repair_blocks(
-    session: Session, stream: str, owner: str, leases: Mapping[int, int], limit: int
-) -> int:
-    """Repair blocks from the stored state; takes the fence only if one is broken."""
-    if not leases:
-        return 0
-    if not await session.rows("repair_blocks", stream=stream, lanes=tuple(leases), limit=1):
-        return 0
-    repaired = 0
-    async with session.change():
-        lanes = await fence(session, stream, owner, leases)
-        if lanes:
-            broken = await session.rows(
-                "repair_blocks", stream=stream, lanes=tuple(lanes), limit=limit
-            )
-            for (key_hash,) in broken:
-                repaired += await advance(session, stream, key_hash)
-    return repaired
-
-
-async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
-    """Delete old done events, stream by stream; within each the oldest first."""
-    older, removed = span_microseconds(older_than_seconds), 0
-    for stream in await _streams(session):
-        found = await session.rows("prune_old", stream=stream, older=older, limit=limit - removed)
-        if found:
-            async with session.change():
-                seqs = tuple(sorted(seq for (seq,) in found))
-                removed += await session.run("prune", seqs=seqs, older=older)
-        if removed >= limit:
-            break
-    return removed
-
-
-async def streams(session: Session, limit: int | None = None) -> list[str]:
-    """Return the names in use, up to this many."""
-    return [decode(name) for name in await _streams(session, limit)]
-
-
-async def _streams(session: Session, limit: int | None = None) -> list[bytes]:
-    """Walk from name to name along the index."""
-    found: list[bytes] = []
-    while True:
-        if len(found) == limit:
-            return found
-        ((name,),) = await session.rows("streams_next", after=found[-1] if found else b"")
-        if name is None:
-            return found
-        found.append(bytes(name))
 
 
 def _json(rows: Sequence[object]) -> str:

@@ -1,44 +1,20 @@
-"""Read, settle, stage, repair blocks and prune (rules R and B)."""
+"""Writes outcomes behind the fence (rules L2, L5, B1, B3, H1)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
-from time import monotonic
 from typing import Any
 
 from postroom.errors import StoreError
-from postroom.model.unreadable_rows import to_records
 from postroom.record import Record, short_error
-from postroom.store import ReadRequest, Settlement, Staged
+from postroom.store import Settlement
+from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.floors import Floors
 from postroom.stores.postgres.leases import fence
 from postroom.stores.postgres.statements import hashes, numbers, texts
 from postroom.transaction import Proof, by_place
-
-ADVANCE_STEP = 500
-
-
-async def read(db: Database, floors: Floors, request: ReadRequest) -> list[Record]:
-    """Select and fetch in one statement, which is one snapshot."""
-    lanes, began = request.lanes, monotonic()
-    rows = await db.rows(
-        "read",
-        stream=request.stream,
-        lanes=numbers(lanes),
-        owner=request.owner,
-        tokens=numbers(map(request.tokens.get, lanes)),
-        floors=floors.under(request),
-        epoch=floors.epoch,
-        per_lane=request.per_lane,
-        rows=max(request.rows, 1),
-        size=request.size,
-        exclude=hashes(request.exclude),
-    )
-    with suppress(StoreError):  # only makes the next reads slower
-        await floors.noticed(db, request, monotonic() - began)
-    return to_records(rows)
 
 
 async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[int]:
@@ -176,62 +152,3 @@ async def _write(
     if parked := mine(s.parked):
         await change("settle_parked", parked)
     return changed, deleted
-
-
-async def advance(session: Session, stream: str, keys: Collection[bytes]) -> list[tuple[int, int]]:
-    """Let keys whose barrier event has ended go on: their next followers, or all of them and the
-    block is lifted.
-
-    Does nothing for a key while its barrier's event is unfinished. Returns the lane of each key
-    that went on, and the lowest number that came back there (0: none did). Call it inside a
-    transaction that holds the lanes.
-    """
-    if not keys:
-        return []
-    rows = await session.rows("advance", stream=stream, keys=hashes(keys), step=ADVANCE_STEP)
-    return [(lane, lowest or 0) for lane, lowest in rows]
-
-
-async def stage(
-    db: Database, floors: Floors, stream: str, lanes: Sequence[int], limit: int
-) -> Staged:
-    """Move due events and return whether there is work, in one statement."""
-    owners, tokens = floors.holders(stream, lanes)
-    with floors.moving(stream, lanes):
-        ((moved, due, ready, where, lowest),) = await db.rows(
-            "stage",
-            stream=stream,
-            lanes=numbers(lanes),
-            owners=owners,
-            tokens=numbers(tokens),
-            floors=floors.of(stream, lanes),
-            epoch=floors.epoch,
-            limit=limit,
-        )
-        # After the commit: their order is kept by their key's block, or none is guaranteed.
-        if moved:
-            floors.lower(stream, zip(where, lowest, strict=True))
-    return Staged(int(moved), due, ready)
-
-
-async def repair_blocks(
-    db: Database, floors: Floors, stream: str, owner: str, leases: Mapping[int, int], limit: int
-) -> int:
-    """Repair blocks from the stored state; opens a transaction only if one is broken."""
-    if not await db.rows("repair_blocks", stream=stream, lanes=numbers(leases), limit=1):
-        return 0
-    with floors.moving(stream, leases):
-        async with db.change() as session:
-            held = await fence(session, stream, owner, leases)
-            broken = await session.rows(
-                "repair_blocks", stream=stream, lanes=numbers(held), limit=limit
-            )
-            lowest = await advance(session, stream, [key_hash for (key_hash,) in broken])
-            floors.lower(stream, lowest)
-            return len(lowest)
-
-
-async def prune(db: Database, older_than_seconds: float, limit: int) -> int:
-    """Delete old done events."""
-    async with db.change() as session:
-        return await session.run("prune", seconds=older_than_seconds, limit=limit)

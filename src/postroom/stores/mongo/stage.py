@@ -1,0 +1,84 @@
+"""Makes events readable that wait for a time, once they are due (rule W7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from postroom.store import Staged
+from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.errors import translated
+from postroom.stores.mongo.work_index import ORDER, first_of_lanes, ready_in
+from postroom.transactions.mongo.documents import NEVER, Document
+
+
+async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -> Staged:
+    """Move due events; one query, and more only if there are some."""
+    with translated(harmless=False):
+        outlook = await _look(db, stream, lanes)
+        moved = 0
+        if outlook.due_lanes:
+            found: list[Any] = []
+            each = -(-limit // len(outlook.due_lanes))  # a lane holds up no other
+            for lane in outlook.due_lanes:
+                due = {**_waiting(stream, [lane]), "awaits": {"$lte": outlook.now}}
+                cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **ORDER}).limit(each)
+                found += [one["_id"] async for one in cursor]
+            still = {"_id": {"$in": found[:limit]}, "stage": "waiting"}
+            change = {"$set": {"stage": "ready", "awaits": NEVER}}
+            moved = (await db.outbox.update_many(still, change)).modified_count
+            outlook = await _look(db, stream, lanes)
+    return Staged(moved, outlook.wait_seconds, outlook.ready)
+
+
+@dataclass(slots=True)
+class _Outlook:
+    """Whether anything is ready, and when the first waiting event of each lane is due."""
+
+    ready: bool = False
+    now: Any = None
+    due: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def due_lanes(self) -> list[int]:
+        return [lane for lane, due in self.due.items() if int(due) <= int(self.now)]
+
+    @property
+    def wait_seconds(self) -> float | None:
+        if not self.due:
+            return None
+        return max(0.0, (min(map(int, self.due.values())) - int(self.now)) / 1000)
+
+
+def _waiting(stream: str, lanes: Iterable[int]) -> Document:
+    """Return a filter for events that wait for a time; those that await something else do
+    not count.
+    """
+    lane = {"$in": sorted(lanes)}
+    return {"stage": "waiting", "stream": stream, "lane": lane, "awaits": {"$type": "date"}}
+
+
+async def _look(db: Connection, stream: str, lanes: Sequence[int]) -> _Outlook:
+    outlook = _Outlook()
+    if not lanes:
+        return outlook
+    waiting = [
+        *first_of_lanes(_waiting(stream, lanes)),
+        {"$project": {"due": "$first", "now": "$$NOW"}},
+    ]
+    cursor = await db.outbox.aggregate(
+        [
+            {"$match": ready_in(stream, lanes)},
+            {"$limit": 1},
+            {"$project": {"_id": 0, "stage": 1}},
+            {"$unionWith": {"coll": db.outbox.name, "pipeline": waiting}},
+        ]
+    )
+    for found in await cursor.to_list():
+        if "due" in found:
+            outlook.now = found["now"]
+            outlook.due[found["_id"]] = found["due"]
+        else:
+            outlook.ready = True
+    return outlook
