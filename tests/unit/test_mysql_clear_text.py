@@ -9,7 +9,8 @@ import pytest
 
 from postroom.errors import StoreError
 from postroom.stores.mysql import MysqlStore
-from postroom.stores.mysql.session import Target, Tls
+from postroom.stores.mysql.session import Target
+from postroom.stores.mysql.tls import Tls
 
 CAPABILITIES = 0x00_0F_A2_8D | 1 << 15 | 1 << 19  # 4.1 protocol, secure connection, plugins
 SALT = b"12345678901234567890"

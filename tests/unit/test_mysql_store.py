@@ -20,8 +20,9 @@ from postroom.registry import load_store
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.mysql.errors import code_of, is_conflict, is_lost, translate
 from postroom.stores.mysql.read import lanes_of
-from postroom.stores.mysql.session import Tls, flavour_of
+from postroom.stores.mysql.session import flavour_of
 from postroom.stores.mysql.statements import cut, load_migrations, load_queries
+from postroom.stores.mysql.tls import Tls
 
 
 # -- URLs -----------------------------------------------------------------------------------------

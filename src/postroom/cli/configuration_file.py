@@ -20,7 +20,7 @@ class Source:
     """The values of a file and the line of each key."""
 
     path: Path | None = None
-    values: Mapping[str, Any] = field(default_factory=dict)
+    values: Mapping[str, Any] = field(default_factory=dict, repr=False)  # URLs with passwords
     lines: Mapping[tuple[str, ...], int] = field(default_factory=dict)
 
     def where(self, *path: str) -> str:

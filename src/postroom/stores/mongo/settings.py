@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 from pymongo.errors import PyMongoError
 from pymongo.uri_parser import split_options
@@ -46,10 +46,11 @@ class MongoSettings:
         object.__setattr__(self, "embedded", tuple(self.embedded))
 
 
-class Address(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Address:
     """The address of a store: the driver's URL, defaults for its options, and a database."""
 
-    target: str
+    target: str = field(repr=False)  # it may contain a password
     options: dict[str, Any]
     database: str
 

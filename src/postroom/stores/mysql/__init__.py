@@ -1,7 +1,8 @@
 """MySQL and MariaDB. The tests run on MariaDB 10.11; the SQL is common to it and MySQL 8.
 
 store       the port; each method takes a session from the `pool`; `settings` are its options
-session     one connection and its transactions; `errors` translates the server's error codes
+session     one connection and its transactions, encrypted by `tls`; `errors` translates the
+            server's error codes
 schema      creates, migrates and checks the tables; `statements` loads `queries/`, `migrations/`
 leases      heartbeat, take and release lanes; the fence writes the lease rows
 read        what may be sent now, fair over lanes, in one statement; `records` decodes rows

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import chain, repeat
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, cast
 
 import asyncmy
 
-from postroom.errors import ConfigError, StoreUnknownError
+from postroom.errors import StoreUnknownError
 from postroom.stores.mysql.errors import is_lost, translate
+from postroom.stores.mysql.tls import Tls
 
 Flavour = Literal["mysql", "mariadb"]
 
@@ -26,36 +27,6 @@ SET_NAMES = "SET NAMES utf8mb4"
 _CLOSE_SECONDS = 1.0
 _CANNOT_LOAD = 2059  # an authentication plugin
 _TOGETHER_BYTES = 500_000  # longer statements are sent alone: a server may accept 1 MB at a time
-
-
-class Tls(NamedTuple):
-    """The encryption of a connection, and the certificates to verify.
-
-    mode        `required`: encrypted, the server is not verified; `verify_ca`: its certificate is
-                checked; `verify_identity`: its name, too
-    ca          trusted certificates; by default those of the system
-    cert, key   the client's own certificate and key; the key may be in the same file
-    """
-
-    mode: str = "verify_identity"
-    ca: str | None = None
-    cert: str | None = None
-    key: str | None = None
-
-    def context(self) -> ssl.SSLContext:
-        """Create the TLS context; raises ConfigError for an unreadable file."""
-        try:
-            context = ssl.create_default_context(cafile=self.ca)
-            if self.mode != "verify_identity":
-                context.check_hostname = False
-            if self.mode == "required":
-                context.verify_mode = ssl.CERT_NONE
-            if self.cert is not None:
-                context.load_cert_chain(self.cert, self.key)
-        except OSError as error:
-            files = [name for name in (self.ca, self.cert, self.key) if name]
-            raise ConfigError(f"TLS: cannot use {', '.join(files)}: {error}") from error
-        return context
 
 
 class ClearText:
@@ -74,13 +45,14 @@ class ClearText:
         )
 
 
-class Target(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Target:
     """The server's address, and the time limits."""
 
     host: str
     port: int
     user: str | None
-    password: str | None
+    password: str | None = field(repr=False)
     database: str
     socket: str | None = None
     tls: Tls | None = None

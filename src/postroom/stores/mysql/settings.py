@@ -10,7 +10,8 @@ from postroom.errors import ConfigError
 from postroom.model.option_reader import check_numbers, check_words, read_options, readers
 from postroom.model.url import Url
 from postroom.options import SslMode
-from postroom.stores.mysql.session import Target, Tls
+from postroom.stores.mysql.session import Target
+from postroom.stores.mysql.tls import Tls
 from postroom.transactions.queries import DEFAULT_PREFIX, check_prefix
 
 _SCHEMES = ("mysql", "mariadb")
