@@ -26,7 +26,7 @@ class SourceCapabilities:
 
 
 @dataclass(slots=True)
-class Connection:
+class SourceConnection:
     """The state of a source's connection to its broker. One thread writes it, any may read it.
 
     trouble     why the broker is unreachable; empty while the source is connected or closed
@@ -85,7 +85,7 @@ class Source(Protocol):
     def capabilities(self) -> SourceCapabilities: ...
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> SourceConnection:
         """The state of the connection, for metrics and health."""
 
     @property

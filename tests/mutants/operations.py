@@ -154,21 +154,21 @@ def _terminal_obeys():
 
 
 def _broker_never_lost():
-    from postroom.source import Connection
+    from postroom.source import SourceConnection
 
-    Connection.lost = lambda self, why: True
+    SourceConnection.lost = lambda self, why: True
 
 
 def _broker_told_each_time():
-    from postroom.source import Connection
+    from postroom.source import SourceConnection
 
-    lost = Connection.lost
+    lost = SourceConnection.lost
 
     def careless(self, why):
         lost(self, why)
         return True
 
-    Connection.lost = careless
+    SourceConnection.lost = careless
 
 
 def _mask_whole_words():

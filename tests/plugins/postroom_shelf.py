@@ -16,7 +16,7 @@ from postroom.engine.consumer.messages import to_message
 from postroom.errors import ConfigError
 from postroom.model.diagnostics import Finding
 from postroom.model.incoming import Incoming
-from postroom.source import Connection, Source, SourceCapabilities
+from postroom.source import Source, SourceCapabilities, SourceConnection
 from postroom.store import Adopted, AdoptingStore, Capabilities, Store
 from postroom.stores.sqlite import SqliteStore
 
@@ -113,7 +113,7 @@ class ShelfSource(Source):
     """Reads the lines of one topic, from the first."""
 
     capabilities = SourceCapabilities(offsets=True)
-    connection = Connection()
+    connection = SourceConnection()
     name = None
 
     def __init__(self, url):

@@ -13,7 +13,7 @@ from postroom.brokers import MemoryBroker
 from postroom.cli import health as command
 from postroom.engine.relay.relay import Relay
 from postroom.model.url import Url
-from postroom.source import Connection
+from postroom.source import SourceConnection
 from postroom.store import Member, Stats
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
@@ -116,7 +116,7 @@ class Consuming:
     name, is_running, backlog_relay = "payments", True, None
 
     def __init__(self):
-        self.connection = Connection()
+        self.connection = SourceConnection()
 
 
 def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):

@@ -13,7 +13,7 @@ from postroom.model.foreign_messages import translate
 from postroom.model.incoming import Incoming
 from postroom.model.url import Url
 from postroom.record import Record
-from postroom.source import Connection, SourceCapabilities
+from postroom.source import SourceCapabilities, SourceConnection
 
 _MOST = 100
 
@@ -86,7 +86,7 @@ class MemorySource:
         self.name = name
         self._held: dict[int, _Delivery] = {}
         self._paused = False
-        self.connection = Connection()
+        self.connection = SourceConnection()
 
     @classmethod
     def from_url(cls, url: Url) -> MemorySource:

@@ -107,12 +107,6 @@ class RabbitSettings:
                 "queue to it, for example bindings=order.created,order.paid"
             )
 
-    def binding_keys(self) -> tuple[str, ...]:
-        """Return the keys that bind the queue."""
-        if self.bindings is not None:
-            return self.bindings
-        return ("#",) if self.exchange_type == "topic" else ("",)
-
     def tls(self) -> ssl.SSLContext:
         """Return the TLS context for amqps. Raises ConfigError for unusable files."""
         try:

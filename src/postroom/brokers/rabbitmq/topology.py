@@ -53,6 +53,13 @@ def queue_arguments(options: RabbitSettings) -> dict[str, Any]:
     return arguments
 
 
+def binding_keys(options: RabbitSettings) -> tuple[str, ...]:
+    """Return the keys that bind the queue."""
+    if options.bindings is not None:
+        return options.bindings
+    return ("#",) if options.exchange_type == "topic" else ("",)
+
+
 async def declare(
     link: RabbitConnection, options: RabbitSettings, exchange: str, *, consumes: bool = False
 ) -> None:
@@ -72,7 +79,7 @@ async def declare(
         if options.queue is not None:
             unsafe = refused(options, consumes=consumes)
             channel = await _declare_queue(link, channel, options.queue, options, unsafe)
-            for key in options.binding_keys() if exchange else ():
+            for key in binding_keys(options) if exchange else ():
                 await channel.queue_bind(options.queue, exchange, key)
         await channel.close()
 

@@ -31,7 +31,7 @@ from postroom.options import ConsumerOptions
 from postroom.record import short_error
 from postroom.registry import load_broker, load_source, load_store
 from postroom.settings import ConsumerSettings
-from postroom.source import Connection, Delivery, Source
+from postroom.source import Delivery, Source, SourceConnection
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 
@@ -107,7 +107,7 @@ class Consumer(Lifecycle[ConsumerContext]):
         return self._in_flight
 
     @property
-    def connection(self) -> Connection:
+    def connection(self) -> SourceConnection:
         """Whether the source is connected to its broker, and how often it lost the connection."""
         return self.source.connection
 

@@ -2,7 +2,8 @@
 
 An event passes the modules in this order:
 
-handlers      registers functions; `names` checks their names, `import_path` loads them by URL
+handlers      registers functions; `signatures` checks them and has their types, `names` checks
+              their names, `import_path` loads them by URL
 dispatch      takes an event, or a batch, through its handlers to an outcome
 key_batches   picks the next event of each key, alone or with others for one transaction
 limiter       bounds concurrency; `threads` runs sync functions; `runtime` holds both
@@ -13,8 +14,8 @@ commit_check  asks the database, before the commit, whether the inbox row is sti
 undecodable   recognizes a handler that failed because the payload cannot be decoded
 inbox_proofs  tells the relay which inbox rows its settle must find
 
-`tables` holds the table names that handlers write to. `signatures` and `options` are types of
-handler functions and of a bus module's options.
+`tables` holds the table names that handlers write to. `options` is the type of a bus module's
+options.
 """
 
 from postroom.engine.handlers.handlers import Handlers

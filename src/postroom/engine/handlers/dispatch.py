@@ -18,7 +18,6 @@ from postroom.engine.handlers.high_water import Gate, Start, gate_of
 from postroom.engine.handlers.inbox_proofs import NOT_THERE, Home, proof_of
 from postroom.engine.handlers.key_batches import Key, KeyBatches, TransactionKind
 from postroom.engine.handlers.limiter import SharedLimiter
-from postroom.engine.handlers.names import UNNAMED, unbound
 from postroom.engine.handlers.runs import (
     AsyncFactory,
     Handler,
@@ -37,6 +36,10 @@ from postroom.transaction import Acceptance, Proof
 from postroom.transactions.acceptances import Acceptances
 
 SKIPPED_TYPE = "postroom.skipped"
+_UNNAMED = Outcome(
+    Verdict.MISCONFIGURED,
+    "handlers need a name, which identifies their inbox rows: Handlers(name='payments', …)",
+)
 
 
 class Dispatch(Broker):
@@ -263,9 +266,9 @@ class Dispatch(Broker):
         if handler.is_async:
             factory = self._factory()
             if factory is None:
-                return unbound("transaction")
+                return _unbound("transaction")
             if factory and not self.name:
-                return UNNAMED
+                return _UNNAMED
             return await run_async(
                 handler,
                 record,
@@ -276,9 +279,9 @@ class Dispatch(Broker):
             )
         sync_factory = self._sync_factory()
         if sync_factory is None:
-            return unbound("sync_transaction")
+            return _unbound("sync_transaction")
         if sync_factory and not self.name:
-            return UNNAMED
+            return _UNNAMED
         return await run_sync(
             handler,
             record,
@@ -337,3 +340,12 @@ async def _nothing(event: Record, tx: Any) -> None:
 
 
 _STEP_OVER = Handler("skipped", _nothing, is_async=True)
+
+
+def _unbound(option: str) -> Outcome:
+    """Return the outcome for handlers without transactions."""
+    return Outcome(
+        Verdict.MISCONFIGURED,
+        f"handlers have no transactions to run in: pass {option}=… (or False for none), "
+        "or let a relay bind its store",
+    )

@@ -15,14 +15,14 @@ from postroom.engine.handlers.dispatch import SKIPPED_TYPE, Dispatch
 from postroom.engine.handlers.high_water import Start
 from postroom.engine.handlers.inbox_proofs import Home
 from postroom.engine.handlers.limiter import SharedLimiter
-from postroom.engine.handlers.names import check_name, handler_of, name_in_relay
+from postroom.engine.handlers.names import check_name, name_in_relay
 from postroom.engine.handlers.runs import (
     AsyncFactory,
     Handler,
     SyncFactory,
 )
 from postroom.engine.handlers.runtime import HandlerRuntime
-from postroom.engine.handlers.signatures import Function
+from postroom.engine.handlers.signatures import Function, handler_of
 from postroom.engine.handlers.tables import Given, refuse_other_names, tables_for
 from postroom.errors import ConfigError
 from postroom.model.durations import Seconds, to_seconds

@@ -9,7 +9,7 @@ from time import monotonic
 from confluent_kafka import KafkaError, TopicPartition
 
 from postroom.model.pauses import Pauses
-from postroom.source import Connection
+from postroom.source import SourceConnection
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _log = logging.getLogger("postroom.sources.kafka.source")
@@ -30,7 +30,9 @@ class Commits:
     delivered again, and the inbox drops them within the deduplication window.
     """
 
-    def __init__(self, connection: Connection, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(
+        self, connection: SourceConnection, clock: Callable[[], float] = monotonic
+    ) -> None:
         self._connection = connection
         self._clock = clock
         self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE)

@@ -17,7 +17,7 @@ from postroom.engine.consumer.size_limit import BODY_BYTES
 from postroom.model.incoming import Incoming
 from postroom.model.pauses import Pauses
 from postroom.model.url import MASK, is_secret
-from postroom.source import Connection
+from postroom.source import SourceConnection
 from postroom.sources.kafka.cluster import Cluster, Generations
 from postroom.sources.kafka.commits import Commits
 from postroom.sources.kafka.message import incoming
@@ -91,7 +91,7 @@ class Poller(threading.Thread):
         self,
         options: KafkaSourceSettings,
         arrivals: Arrivals,
-        connection: Connection,
+        connection: SourceConnection,
         tell: Callable[[], object],
     ) -> None:
         super().__init__(name=f"postroom-kafka-{options.group}", daemon=True)

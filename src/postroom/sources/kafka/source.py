@@ -22,7 +22,7 @@ from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.options import KafkaSourceOptions
 from postroom.record import short_error
-from postroom.source import Connection, SourceCapabilities
+from postroom.source import SourceCapabilities, SourceConnection
 from postroom.sources.kafka.poller import Arrivals, KafkaDelivery, Poller
 from postroom.sources.kafka.settings import KafkaSourceSettings
 
@@ -46,7 +46,7 @@ class KafkaSource:
         self._arrivals = Arrivals()
         self._news = asyncio.Event()
         self._thread: Poller | None = None
-        self.connection = Connection()
+        self.connection = SourceConnection()
 
     def __repr__(self) -> str:
         return f"KafkaSource({str(self._url)!r})"

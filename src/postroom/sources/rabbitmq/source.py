@@ -32,7 +32,7 @@ from postroom.model.pauses import Pauses
 from postroom.model.url import Host, Url
 from postroom.options import RabbitSourceOptions
 from postroom.record import short_error
-from postroom.source import Connection, SourceCapabilities
+from postroom.source import SourceCapabilities, SourceConnection
 from postroom.sources.rabbitmq.message import incoming
 from postroom.sources.rabbitmq.settings import read_settings
 
@@ -64,7 +64,7 @@ class RabbitSource:
         self._link: RabbitConnection | None = None
         self._session: _Session | None = None
         self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE, steady_seconds=_STEADY_SECONDS)
-        self.connection = Connection()
+        self.connection = SourceConnection()
 
     def __repr__(self) -> str:
         return f"RabbitSource({str(self._url)!r})"
