@@ -142,9 +142,9 @@ def _batch_trusts_handlers():
 
 
 def _runs_trust_handlers():
-    from postroom.engine.handlers import runs
+    from postroom.engine.handlers import runs, thread_runs
 
-    runs.may_commit = lambda standing, names: True
+    runs.may_commit = thread_runs.may_commit = lambda standing, names: True
 
 
 def _hangs_are_forgotten():
@@ -325,7 +325,7 @@ def _poison_thrown_away():
 
 
 def _gap_taken():
-    from postroom.engine.handlers import runs
+    from postroom.engine.handlers import runs, thread_runs
     from postroom.transaction import Counter
 
     def admit(tx, gate):
@@ -334,7 +334,7 @@ def _gap_taken():
         yield tx.count_up([Counter(name, key_hash, max(number - value, 0))])
         return value <= number
 
-    runs.admit = admit
+    runs.admit = thread_runs.admit = admit
 
 
 def _a_full_disk_is_charged():

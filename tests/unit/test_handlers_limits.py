@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from postroom.broker import Outcome, Verdict
-from postroom.engine.handlers import runs as runs_module
+from postroom.engine.handlers import thread_runs
 from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.handlers.threads import Hang, Threads
 from postroom.testing.broker_tools import RecordingReporter, make_record
@@ -66,7 +66,7 @@ class Limit:
     def __init__(self, monkeypatch):
         self.points = []
         self.then = []
-        monkeypatch.setattr(runs_module, "_ended", self._ended)
+        monkeypatch.setattr(thread_runs, "_ended", self._ended)
 
     def fires_at(self, point, then=lambda: None):
         self.points.append(point)
@@ -371,7 +371,7 @@ def test_handlers_can_be_used_on_one_event_loop_after_another(database, limit):
 )
 def test_only_a_handler_that_hangs_itself_spends_the_attempts_of_its_event(is_running, verdict):
     hang = Hang(datetime(2026, 5, 1, tzinfo=UTC), "committing", is_running)
-    outcome = runs_module.hanging(hang)
+    outcome = thread_runs.hanging(hang)
     assert outcome.verdict is verdict
     assert "since 2026-05-01 00:00:00 UTC (committing)" in outcome.error
 

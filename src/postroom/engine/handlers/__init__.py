@@ -7,7 +7,8 @@ handlers      registers functions; `signatures` checks them and has their types,
 dispatch      takes an event, or a batch, through its handlers to an outcome
 key_batches   picks the next event of each key, alone or with others for one transaction
 limiter       bounds concurrency; `threads` runs sync functions; `runtime` holds both
-runs          one event: transaction, inbox row, handler, check, commit. `batch_runs`: several
+runs          one event: transaction, inbox row, handler, check, commit. `thread_runs`: the same for
+              sync functions; `batch_runs`: several events
 high_water    replaces the inbox row for strict keys by the last number that took effect
 context       the optional third argument of a handler: adds events that continue the causation
 commit_check  asks the database, before the commit, whether the inbox row is still in it

@@ -28,12 +28,10 @@ from postroom.engine.handlers.runs import (
     Run,
     SyncFactory,
     effect,
-    effect_sync,
     look_back,
-    look_back_sync,
-    run_in_thread,
     run_once,
 )
+from postroom.engine.handlers.thread_runs import effect_sync, look_back_sync, run_in_thread
 from postroom.engine.handlers.threads import Threads
 from postroom.errors import AutocommitError
 from postroom.record import Record

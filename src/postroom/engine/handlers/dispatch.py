@@ -22,13 +22,12 @@ from postroom.engine.handlers.runs import (
     AsyncFactory,
     Handler,
     SyncFactory,
-    hanging,
     run_async,
-    run_sync,
     worst_of,
 )
 from postroom.engine.handlers.runtime import HandlerRuntime
 from postroom.engine.handlers.tables import HandlerTables
+from postroom.engine.handlers.thread_runs import hanging, run_sync
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, inbox_name, short_error
 from postroom.store import Store

@@ -17,10 +17,8 @@ is repeated a few times, without an attempt (I2).
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
 import random
-import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
@@ -38,7 +36,6 @@ from postroom.engine.handlers.commit_check import (
 )
 from postroom.engine.handlers.high_water import Gate, admit
 from postroom.engine.handlers.inbox_proofs import proof_of
-from postroom.engine.handlers.threads import Hang, NoThreadError, Threads
 from postroom.engine.handlers.undecodable import undecodable
 from postroom.errors import (
     CausationError,
@@ -48,13 +45,13 @@ from postroom.errors import (
     TransactionError,
 )
 from postroom.record import Record, short_error
-from postroom.transaction import Acceptance, AsyncTransaction, Proof, SyncTransaction
+from postroom.transaction import Acceptance, AsyncTransaction, Proof
 from postroom.transactions import steps
 from postroom.transactions.conflicts import has_no_room, is_conflict, refuses_values
 
 AsyncFactory = Callable[[], AbstractAsyncContextManager[Any]]
 SyncFactory = Callable[[], AbstractContextManager[Any]]
-_CONFLICTS = 5  # consecutive runs that may be lost to conflicts
+MAX_CONFLICTS = 5  # consecutive runs that may be lost to conflicts
 
 # An event with several handlers gets the worst of their outcomes. Outcomes that spend no attempt
 # come first: an event is not charged, and never buried, while one of its handlers could not run.
@@ -86,30 +83,8 @@ class Phase(Enum):
     COMMITTING = "committing"
 
 
-class _LateError(Exception):
+class LateError(Exception):
     """The time limit expired before the commit: roll back."""
-
-
-class Race:
-    """A race between a handler's commit and its time limit: exactly one of them wins (H3)."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._winner: str | None = None
-
-    def claim_commit(self) -> bool:
-        """Ask for permission to commit; from then on the limit can only wait for the result."""
-        return self._win("commit")
-
-    def call_time(self) -> bool:
-        """End the run; from then on it can only roll back."""
-        return self._win("limit")
-
-    def _win(self, who: str) -> bool:
-        with self._lock:
-            if self._winner is None:
-                self._winner = who
-            return self._winner == who
 
 
 class Run:
@@ -217,7 +192,7 @@ async def run_async(
 ) -> Outcome:
     """Run an async handler; without a factory it gets no transaction, and nothing is accepted."""
     asked = None if factory is None else acceptance
-    for lost in range(_CONFLICTS):
+    for lost in range(MAX_CONFLICTS):
         run = Run()
 
         async def work(tx: Any, run: Run = run) -> None:
@@ -227,7 +202,7 @@ async def run_async(
         outcome = await run_once(run, work, factory, limit_seconds)
         if factory is None or not run.lost_to_another:
             break
-        await asyncio.sleep(_pause(lost))
+        await asyncio.sleep(pause(lost))
     return outcome
 
 
@@ -250,7 +225,7 @@ async def run_once(
                 try:
                     await work(tx)
                     if deadline.expired():  # the handler swallowed its cancellation
-                        raise _LateError
+                        raise LateError
                 except BaseException as error:
                     run.failure = error
                     raise
@@ -266,7 +241,7 @@ async def run_once(
         raise  # the process is ending, or the coroutine was closed
     except BaseException as error:  # also a panic of a Rust extension
         if deadline.expired() or last.expired():
-            return _expired(run.phase, limit_seconds)
+            return expired(run.phase, limit_seconds)
         return run.outcome(error)
 
 
@@ -291,7 +266,7 @@ async def effect(
             run.is_repeat = not await adapter.accept(acceptance)
         if not run.is_repeat:
             await adapter.hold()
-            _note(run, handler, acceptance)
+            note(run, handler, acceptance)
     if not run.is_repeat:
         run.phase = Phase.RUNNING
         try:
@@ -311,25 +286,21 @@ async def look_back(run: Run) -> None:
         run.committed_itself = not may_commit(await run.adapter.standing(run.proofs), run.names)
 
 
-def look_back_sync(run: Run) -> None:
-    """The same as `look_back`, in a thread."""
-    if run.proofs:
-        run.committed_itself = not may_commit(run.adapter.standing(run.proofs), run.names)
-
-
-def _note(run: Run, handler: Handler, acceptance: Acceptance | Gate) -> None:
+def note(run: Run, handler: Handler, acceptance: Acceptance | Gate) -> None:
+    """Record that the run has accepted an event for a handler."""
     run.proofs.append(proof_of(acceptance))
     run.names.append(handler.name)
 
 
-def _pause(lost: int) -> float:
+def pause(lost: int) -> float:
     """Return the seconds to wait after this many lost runs; random, so that two runs do not collide
     again.
     """
     return random.uniform(0.001, 0.01 * 2**lost)
 
 
-def _expired(phase: Phase, limit_seconds: float) -> Outcome:
+def expired(phase: Phase, limit_seconds: float) -> Outcome:
+    """Return the outcome of a run that reached its time limit."""
     match phase:
         case Phase.OPENING:
             verdict = Verdict.OUTAGE
@@ -342,147 +313,3 @@ def _expired(phase: Phase, limit_seconds: float) -> Outcome:
         case _:
             assert_never(phase)
     return Outcome(verdict, f"{phase.value} took longer than {limit_seconds:g} s")
-
-
-async def run_sync(
-    handler: Handler,
-    record: Record,
-    acceptance: Acceptance | Gate,
-    factory: SyncFactory | None,
-    *,
-    limit_seconds: float,
-    prefix: str,
-    threads: Threads,
-) -> Outcome:
-    """Run a sync handler in a thread.
-
-    A thread cannot be stopped: one past its time limit goes on, but can no longer commit.
-    """
-    asked = None if factory is None else acceptance
-    for lost in range(_CONFLICTS):
-        run = Run()
-
-        def work(tx: Any, run: Run = run) -> None:
-            effect_sync(run, handler, record, asked, tx, prefix)
-            look_back_sync(run)
-
-        outcome = await run_in_thread(run, work, factory, limit_seconds, threads, lambda: record.id)
-        if factory is None or not run.lost_to_another:
-            break
-        await asyncio.sleep(_pause(lost))
-    return outcome
-
-
-async def run_in_thread(
-    run: Run,
-    work: Callable[[Any], None],
-    factory: SyncFactory | None,
-    limit_seconds: float,
-    threads: Threads,
-    in_hand: Callable[[], str],
-) -> Outcome:
-    """The same as `run_once`, in a thread; `in_hand` returns the event being handled."""
-    race = Race()
-    try:
-        future = await threads.start(lambda: _work(run, work, factory, race), limit_seconds)
-    except NoThreadError as error:
-        return Outcome(Verdict.MISCONFIGURED, str(error))
-    try:
-        if not await _ended(future, limit_seconds):
-            if race.call_time():
-                _watch(run.phase, in_hand(), future, threads)
-                return _expired(run.phase, limit_seconds)
-            if not await _ended(future, limit_seconds):
-                _watch(Phase.COMMITTING, in_hand(), future, threads)
-                return _expired(Phase.COMMITTING, limit_seconds)
-        return future.result()
-    finally:
-        race.call_time()  # if this task was cancelled; otherwise it has no effect
-
-
-def _watch(phase: Phase, event: str, future: asyncio.Future[Outcome], threads: Threads) -> None:
-    """Keep an event from being run again while its run is stuck; a connection has its own limit."""
-    if phase is not Phase.OPENING:
-        threads.watch(event, future, phase.value, is_running=phase is Phase.RUNNING)
-
-
-def hanging(hang: Hang) -> Outcome:
-    """Return the outcome of an event whose last run has not ended: it is not started again.
-
-    If its handler is stuck, an attempt is spent, so that the event is eventually buried. If a
-    statement of postroom's own is stuck, the outcome depends on the database.
-    """
-    verdict = Verdict.FAILED if hang.is_running else Verdict.MISCONFIGURED
-    return Outcome(
-        verdict,
-        f"its last run has been stuck in its thread since {hang.since:%Y-%m-%d %H:%M:%S} UTC "
-        f"({hang.doing}), so it is not started again; set a timeout for its calls",
-    )
-
-
-async def _ended(future: asyncio.Future[Outcome], limit_seconds: float) -> bool:
-    done, _ = await asyncio.wait({future}, timeout=limit_seconds)
-    return bool(done)
-
-
-def _work(
-    run: Run, work: Callable[[Any], None], factory: SyncFactory | None, race: Race
-) -> Outcome:
-    try:
-        if factory is None:
-            work(None)
-            return CONFIRMED
-        with factory() as tx:
-            try:
-                work(tx)
-                if not race.claim_commit():
-                    raise _LateError
-            except BaseException as error:
-                run.failure = error
-                raise
-            run.phase = Phase.COMMITTING
-        return run.outcome()
-    except BaseException as error:  # nothing may escape into the thread's loop
-        return run.outcome(error)
-
-
-def effect_sync(
-    run: Run,
-    handler: Handler,
-    record: Record,
-    acceptance: Acceptance | Gate | None,
-    tx: Any,
-    prefix: str,
-) -> None:
-    """The same as `effect`, in a thread."""
-    run.is_repeat = False
-    if acceptance is not None:
-        run.phase = Phase.ACCEPTING
-        if run.adapter is None:
-            run.adapter = transactions.resolve_sync(tx, prefix=prefix)
-        adapter: SyncTransaction = run.adapter
-        if isinstance(acceptance, Gate):
-            run.is_repeat = not steps.run(admit(adapter, acceptance))
-        else:
-            run.is_repeat = not adapter.accept(acceptance)
-        if not run.is_repeat:
-            adapter.hold()
-            _note(run, handler, acceptance)
-    if not run.is_repeat:
-        run.phase = Phase.RUNNING
-        try:
-            _refuse_awaitable(handler.call(record, tx))
-        except Exception as error:
-            if acceptance is not None and is_outside_transaction(run.adapter, error):
-                found = run.adapter.standing(run.proofs)
-                raise outside_transaction_error(found, run.names, error) from error
-            if rejection := undecodable(record, error):
-                raise rejection from error
-            raise
-
-
-def _refuse_awaitable(result: object) -> None:
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise TypeError("the handler returned an awaitable; declare it with `async def`")
