@@ -85,13 +85,13 @@ def _no_witnesses():
 
 
 def _claims_unread():
-    from postroom.store import Settlement
+    from postroom.settlement import Settlement
 
     Settlement.weigh = lambda self, lanes, there: set(lanes)
 
 
 def _lost_effects_are_charged():
-    from postroom.store import Settlement
+    from postroom.settlement import Settlement
 
     part = Settlement.part
 

@@ -11,7 +11,7 @@ from unittest.mock import patch
 
 from postroom.event import Event
 from postroom.outbox import Outbox, SyncOutbox
-from postroom.store import DeadOutcome, FailedOutcome, Settlement
+from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
 from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store.tools import keys_of_lane

@@ -14,7 +14,8 @@ import pytest
 from postroom.errors import StoreRetryableError
 from postroom.outbox import Outbox
 from postroom.record import LANES
-from postroom.store import Filter, ReadRequest, Settlement
+from postroom.settlement import Settlement
+from postroom.store import Filter, ReadRequest
 from postroom.stores.mysql import settle
 from postroom.stores.mysql.session import Session
 from postroom.testing.store.tools import ALL, FAR, Hand, event, keys_of_lane, until

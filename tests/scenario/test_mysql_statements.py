@@ -8,7 +8,8 @@ from postroom.brokers.memory import NullBroker
 from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.outbox import Outbox
-from postroom.store import FailedOutcome, ReadRequest
+from postroom.settlement import FailedOutcome
+from postroom.store import ReadRequest
 from postroom.stores.mysql import MysqlStore
 from postroom.testing.store.tools import ALL, FAR, Hand
 from tests.contract.mysql_database import own_database

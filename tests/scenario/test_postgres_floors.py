@@ -16,7 +16,8 @@ import pytest
 from postroom.errors import StoreError, StoreRetryableError
 from postroom.event import Event
 from postroom.outbox import Outbox
-from postroom.store import FailedOutcome, ReadRequest
+from postroom.settlement import FailedOutcome
+from postroom.store import ReadRequest
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.database import Session
 from postroom.stores.postgres.floors import Floors

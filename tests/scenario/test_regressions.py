@@ -16,7 +16,7 @@ from postroom.errors import ConfigError, StoreUnknownError
 from postroom.event import Event
 from postroom.model import clock
 from postroom.retry import Constant, RetryPolicy
-from postroom.store import Settlement
+from postroom.settlement import Settlement
 from postroom.stores.sqlite import SqliteStore, prune, stage, thread
 from tests.scenario.place import MemoryPlace, Reach, SqlitePlace, Stop, ids, until
 

@@ -10,7 +10,7 @@ import pytest
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.outbox import Outbox
-from postroom.store import DeadOutcome
+from postroom.settlement import DeadOutcome
 from postroom.testing.store.tools import Hand, event
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.place import ids, until

@@ -11,7 +11,7 @@ import pytest
 
 from postroom.brokers.memory import MemoryBroker
 from postroom.event import Event
-from postroom.store import Settlement
+from postroom.settlement import Settlement
 from tests.contract.mysql_database import own_database
 from tests.scenario.mongo_place import MongoPlace
 from tests.scenario.mysql_place import MysqlPlace

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from postroom.store import Member, Settlement
+from postroom.settlement import Settlement
+from postroom.store import Member
 from tests.scenario.every_store import STORES, open_store
 
 HOUR = 3600.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.broker import CONFIRMED, UNSENT, Outcome, Verdict
-from postroom.store import DeadOutcome, FailedOutcome
+from postroom.settlement import DeadOutcome, FailedOutcome
 from postroom.testing.broker_tools import make_record
 from tests.unit.tower import ALL, FAILED, OUTAGE, Tower, keyed, seqs
 

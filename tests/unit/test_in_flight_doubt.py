@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.broker import CONFIRMED, UNSENT, Outcome, Verdict
-from postroom.store import FailedOutcome, Missing
+from postroom.settlement import FailedOutcome, Missing
 from postroom.testing.broker_tools import make_record
 from tests.unit.tower import ALL, FAILED, OUTAGE, UNKNOWN, Tower, keyed, seqs
 

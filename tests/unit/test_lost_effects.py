@@ -15,7 +15,7 @@ from postroom.event import Event
 from postroom.observer import EffectsLost
 from postroom.outbox import Outbox
 from postroom.retry import RetryPolicy
-from postroom.store import Settlement
+from postroom.settlement import Settlement
 from postroom.stores.memory import MemoryStore
 from postroom.testing.broker_tools import make_record
 from postroom.transaction import Acceptance, Claim

@@ -17,7 +17,8 @@ from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.event import Event
 from postroom.inbox import Inbox
 from postroom.outbox import Outbox
-from postroom.store import DeadOutcome, FailedOutcome, Filter, ReadRequest
+from postroom.settlement import DeadOutcome, FailedOutcome
+from postroom.store import Filter, ReadRequest
 from postroom.stores.mongo import MongoStore, read, work_index
 from postroom.testing.store.tools import ALL, FAR, Hand, event
 from postroom.transaction import Acceptance

@@ -12,7 +12,7 @@ from postroom.engine.relay.settler import _vanished
 from postroom.errors import StoreRefusedError
 from postroom.event import Event
 from postroom.outbox import Outbox
-from postroom.store import Missing, Settlement
+from postroom.settlement import Missing, Settlement
 from postroom.stores.memory import MemoryStore
 from postroom.testing.broker_tools import make_record
 from tests.sim.loop import SimClock, virtual_time

@@ -6,7 +6,8 @@ import pytest
 
 from postroom.outbox import Outbox
 from postroom.record import State
-from postroom.store import FailedOutcome, Filter, ReadRequest, Settlement
+from postroom.settlement import FailedOutcome, Settlement
+from postroom.store import Filter, ReadRequest
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store.tools import Hand, event
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from postroom.model.unreadable_rows import FlawedRecord, decode, to_record
-from postroom.store import DeadOutcome
+from postroom.settlement import DeadOutcome
 from postroom.testing.broker_tools import make_record
 from tests.unit.tower import Tower
 

@@ -16,7 +16,7 @@ from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.failure_policy import Action, FailurePolicy
 from postroom.engine.relay.key_run import KeyRun
 from postroom.record import UNREADABLE, Record, State
-from postroom.store import DeadOutcome, FailedOutcome, Settlement
+from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
 from postroom.transaction import Claim
 
 _PROCESSING = str(State.PROCESSING)

@@ -30,7 +30,7 @@ from postroom.errors import StoreError, StoreLockedError, StoreRefusedError, Sto
 from postroom.model.pauses import Pauses
 from postroom.observer import Alarm, Delivered, EffectsLost, Settled, Vanished
 from postroom.record import LANES, Record, short_error
-from postroom.store import DeadOutcome, Settlement
+from postroom.settlement import DeadOutcome, Settlement
 
 _ALL_LANES = frozenset(range(LANES))
 _SHORTEST_PAUSE = 0.05

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import NamedTuple
 
-from postroom.store import Settlement
+from postroom.settlement import Settlement
 from postroom.transaction import Claim
 
 

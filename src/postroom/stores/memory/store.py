@@ -15,6 +15,7 @@ from postroom.model.clock import host_microseconds
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.record import Record, Stage, State
+from postroom.settlement import Settlement
 from postroom.store import (
     Capabilities,
     Lease,
@@ -22,7 +23,6 @@ from postroom.store import (
     Membership,
     ReadRequest,
     Schema,
-    Settlement,
     Staged,
     Tables,
 )

@@ -10,7 +10,7 @@ from bson.int64 import Int64
 from pymongo import DeleteMany, UpdateMany, UpdateOne
 
 from postroom.record import UNREADABLE, Record, short_error
-from postroom.store import Missing, Settlement
+from postroom.settlement import Missing, Settlement
 from postroom.stores.mongo.blocks import (
     Blocks,
     Change,

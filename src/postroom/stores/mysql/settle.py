@@ -11,7 +11,7 @@ from postroom.errors import StoreError
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
-from postroom.store import Settlement
+from postroom.settlement import Settlement
 from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import fence
 from postroom.stores.mysql.session import Session

@@ -13,6 +13,7 @@ from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.options import MysqlOptions
 from postroom.record import Record, short_error
+from postroom.settlement import Settlement
 from postroom.store import (
     MAX_CAUSES,
     Adopted,
@@ -24,7 +25,6 @@ from postroom.store import (
     Membership,
     ReadRequest,
     Schema,
-    Settlement,
     Staged,
     Standing,
     Stats,

@@ -8,7 +8,7 @@ from typing import Any
 
 from postroom.errors import StoreError
 from postroom.record import Record, short_error
-from postroom.store import Settlement
+from postroom.settlement import Settlement
 from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.floors import Floors

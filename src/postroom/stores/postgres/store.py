@@ -16,6 +16,7 @@ from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.options import PostgresOptions
 from postroom.record import Record, short_error
+from postroom.settlement import Settlement
 from postroom.store import (
     MAX_CAUSES,
     AuditEntry,
@@ -26,7 +27,6 @@ from postroom.store import (
     Membership,
     ReadRequest,
     Schema,
-    Settlement,
     Staged,
     Standing,
     Stats,

@@ -9,7 +9,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
-from postroom.store import Settlement
+from postroom.settlement import Settlement
 from postroom.stores.sqlite.blocks import advance
 from postroom.stores.sqlite.leases import held_lanes
 from postroom.stores.sqlite.thread import Database

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.store import FailedOutcome, Store
+from postroom.settlement import FailedOutcome
+from postroom.store import Store
 from postroom.testing.store.tools import (
     FAR,
     Add,

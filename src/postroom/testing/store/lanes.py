@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from postroom.store import DeadOutcome, FailedOutcome, Filter, Lease, Member, Store
+from postroom.settlement import DeadOutcome, FailedOutcome
+from postroom.store import Filter, Lease, Member, Store
 from postroom.testing.store.tools import (
     ALL,
     FAR,

@@ -13,7 +13,8 @@ from postroom.event import Event
 from postroom.model.clock import host_microseconds
 from postroom.outbox import Outbox
 from postroom.record import State
-from postroom.store import FailedOutcome, Filter, Store
+from postroom.settlement import FailedOutcome
+from postroom.store import Filter, Store
 from postroom.testing.store.tools import (
     ALL,
     FAR,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from postroom.record import Record
-from postroom.store import DeadOutcome, FailedOutcome, Settlement, Store
+from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
+from postroom.store import Store
 from postroom.testing.store.tools import ALL, FAR, Add, Hand, event, keys_of_lane, names
 
 KINDS = ("done", "deleted", "failed", "dead", "starts", "returned", "parked")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from postroom.record import State
-from postroom.store import DeadOutcome, FailedOutcome, Store
+from postroom.settlement import DeadOutcome, FailedOutcome
+from postroom.store import Store
 from postroom.testing.store.tools import (
     FAR,
     Add,

@@ -9,7 +9,8 @@ from typing import Any, Protocol, Self, TypeVar
 
 from postroom.event import Event
 from postroom.record import LANES, Record, key_hash, lane_of
-from postroom.store import DeadOutcome, FailedOutcome, ReadRequest, Settlement, Store
+from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
+from postroom.store import ReadRequest, Store
 
 PATIENCE_SECONDS = 20.0
 """How long a test waits for an expected event."""

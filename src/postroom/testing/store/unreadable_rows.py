@@ -13,7 +13,8 @@ from postroom.engine.relay.relay import Relay
 from postroom.errors import NotFoundError
 from postroom.record import State
 from postroom.retry import Constant, RetryPolicy
-from postroom.store import DeadOutcome, FailedOutcome, Filter, Store
+from postroom.settlement import DeadOutcome, FailedOutcome
+from postroom.store import Filter, Store
 from postroom.testing.store.tools import Add, Hand, event, until
 
 Spoil = Callable[[str, Any], Awaitable[None]]

@@ -1,0 +1,155 @@
+"""Settlement: the outcomes of events, as a relay hands them to a store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any, NamedTuple
+
+from postroom.record import Record
+from postroom.transaction import Claim, Proof
+
+
+class FailedOutcome(NamedTuple):
+    """The event failed and will be retried. If it has a key, it blocks the key until then."""
+
+    record: Record
+    attempts: int
+    delay: float
+    error: str
+
+
+class DeadOutcome(NamedTuple):
+    """The event becomes a dead letter; later events of its key continue."""
+
+    record: Record
+    attempts: int
+    error: str
+
+
+class Missing(NamedTuple):
+    """An event of a settlement that the store no longer holds under its number.
+
+    replaced    another event has its number: after a fail-over to a lagging replica, or a crash
+                that lost committed transactions, numbers are assigned again
+    """
+
+    record: Record
+    replaced: bool
+
+
+@dataclass(slots=True)
+class Settlement:
+    """Outcomes of events, to be written in one fenced transaction.
+
+    An event is identified by number and id: a row that matches only one of them is another event
+    and is not changed.
+
+    leases      lane → token: only lanes still held with this token are changed
+    starts      events whose handlers start now: processing, owner, lease end, attempts + 1 (H1)
+    returned    events that were started but never ran: pending again, without the attempt
+    parked      ready followers of a blocked key, to be moved out of the index; only if the key is
+                still blocked below them, because nothing would move them back otherwise
+    keep_done   keep done rows, or delete them immediately
+    claims      committed effects of handlers in this database, including those of `done`. A lane
+                with a claim whose proof is missing is not changed, as if it were not held: the
+                database lost the effect in a fail-over or a restore
+    missing     set by the store: events of held lanes (without parked ones) whose row was not
+                found. In a settlement retried after a lost reply, with keep_done off, it includes
+                the events that the first attempt deleted
+    lost        set by the store: claims of held lanes whose proof is missing
+    """
+
+    stream: str
+    owner: str
+    lease_seconds: float
+    leases: dict[int, int]
+    keep_done: bool = True
+    starts: list[Record] = field(default_factory=list)
+    done: list[Record] = field(default_factory=list)
+    failed: list[FailedOutcome] = field(default_factory=list)
+    dead: list[DeadOutcome] = field(default_factory=list)
+    returned: list[Record] = field(default_factory=list)
+    parked: list[Record] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    lost: list[Claim] = field(default_factory=list)
+
+    def freed(self, lanes: Collection[int]) -> list[Record]:
+        """Return the finished events in these lanes that unblock their key."""
+        ended = chain(self.done, (buried.record for buried in self.dead))
+        blocked = [record for record in ended if record.barrier is not None]
+        return [r for r in blocked if r.seq >= (r.barrier or 0) and r.lane in lanes]
+
+    def part(self, wanted: Callable[[Record], bool]) -> Settlement:
+        """Return the part for the selected records."""
+        part = self.instead(
+            starts=[record for record in self.starts if wanted(record)],
+            done=[record for record in self.done if wanted(record)],
+            failed=[failure for failure in self.failed if wanted(failure.record)],
+            dead=[buried for buried in self.dead if wanted(buried.record)],
+            returned=[record for record in self.returned if wanted(record)],
+            parked=[record for record in self.parked if wanted(record)],
+        )
+        lanes = {record.lane for record in part.records()}
+        part.leases = {lane: token for lane, token in self.leases.items() if lane in lanes}
+        part.claims = [claim for claim in self.claims if claim.lane in lanes]
+        return part
+
+    def apart(self) -> Iterator[Settlement]:
+        """Yield one settlement per record, in `seq` order."""
+        for seq in sorted({record.seq for record in self.records()}):
+            yield self.part(lambda record, seq=seq: record.seq == seq)  # type: ignore[misc]
+
+    def instead(self, **outcomes: Any) -> Settlement:
+        """Return a settlement of the same lanes with only these outcomes."""
+        part = Settlement(
+            self.stream, self.owner, self.lease_seconds, self.leases, self.keep_done, **outcomes
+        )
+        part.claims = self.claims
+        return part
+
+    def records(self) -> Iterator[Record]:
+        """Yield every record of the settlement."""
+        yield from self.parked
+        yield from self.named()
+
+    def named(self) -> Iterator[Record]:
+        """Yield every record whose row must exist: all but the parked ones."""
+        for records in (self.starts, self.done, self.returned):
+            yield from records
+        for failure in self.failed:
+            yield failure.record
+        for buried in self.dead:
+            yield buried.record
+
+    def find_missing(
+        self, lanes: Collection[int], there: Collection[tuple[int, str]]
+    ) -> list[Missing]:
+        """Return the missing events of these lanes, given the existing numbers and ids."""
+        numbers, found = {seq for seq, _ in there}, set(there)
+        named = {(r.seq, r.id): r for r in self.named() if r.lane in lanes}
+        return [
+            Missing(record, record.seq in numbers)
+            for place, record in named.items()
+            if place not in found
+        ]
+
+    def proofs(self) -> list[Proof]:
+        """Return the proofs that must exist, in the order of `claims`."""
+        return [claim.proof for claim in self.claims]
+
+    def weigh(self, lanes: Collection[int], there: Collection[int]) -> set[int]:
+        """Return the lanes whose proofs all exist, given their positions; sets `lost`."""
+        self.lost = [
+            claim
+            for place, claim in enumerate(self.claims)
+            if claim.lane in lanes and place not in there
+        ]
+        return set(lanes) - {claim.lane for claim in self.lost}
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.starts or self.done or self.failed or self.dead or self.returned or self.parked
+        )
