@@ -11,6 +11,7 @@ from tests.mutants.codec import CODEC_MUTANTS
 from tests.mutants.consumers import CONSUMERS_MUTANTS
 from tests.mutants.effects import EFFECT_MUTANTS
 from tests.mutants.leases import LEASES_MUTANTS
+from tests.mutants.lifecycle import LIFECYCLE_MUTANTS
 from tests.mutants.mongo import MONGO_MUTANTS
 from tests.mutants.mongo_costs import MONGO_COST_MUTANTS
 from tests.mutants.mutant import Mutant
@@ -416,6 +417,7 @@ MUTANTS = {
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
     **LEASES_MUTANTS,
+    **LIFECYCLE_MUTANTS,
     **PAUSES_MUTANTS,
     **PORT_MUTANTS,
     **POSTGRES_MUTANTS,

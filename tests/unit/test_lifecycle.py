@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from postroom import Bus, Consumer, Handlers, Relay
+from postroom import Bus, Consumer, Event, Handlers, Outbox, Relay
 from postroom.brokers import MemoryBroker
 from postroom.model.envelope import ID, TYPE
 from postroom.model.incoming import Incoming
@@ -52,7 +52,7 @@ class Notes:
 def make(kind, store, *, observers=(), handlers=None, queue=None):
     quick = {"lease_seconds": 5.0, "observers": observers}
     if kind == "relay":
-        return Relay(store, MemoryBroker(), poll_seconds=0.01, **quick)
+        return Relay(store, handlers or MemoryBroker(), poll_seconds=0.01, **quick)
     if kind == "consumer":
         source = MemorySource(queue)
         return Consumer(source, store, handlers or Handlers(name="payments"), **quick)
@@ -168,35 +168,39 @@ async def test_a_kill_ends_a_start_that_hangs(kind):
         assert one.is_running
 
 
-def hanging():
-    handlers, reached = Handlers(name="payments", transaction=False), asyncio.Event()
+async def busy(kind):
+    """Start one whose handler hangs; return it and the queue of the consumer."""
+    store, queue, reached = MemoryStore(), MemoryQueue(), asyncio.Event()
+    handlers = Handlers(name="payments", transaction=False)
+    one = make(kind, store, handlers=handlers, queue=queue)
 
-    @handlers.on("order.created")
     async def handle(event, tx):
         reached.set()
         await asyncio.Event().wait()
 
-    return handlers, reached
-
-
-async def test_a_kill_shortens_a_stop():
-    handlers, reached = hanging()
-    queue = MemoryQueue()
+    (one.module("billing") if kind == "bus" else handlers).on("order.created")(handle)
     queue.send(Incoming("orders", b"{}", {ID: "m-1", TYPE: "order.created"}))
-    consumer = make("consumer", MemoryStore(), handlers=handlers, queue=queue)
-    await consumer.start()
-    await reached.wait()
-    stopping = asyncio.create_task(consumer.stop())
+    async with store.begin() as tx:
+        await Outbox().add(tx, Event("order.created", key="o-1"))
+    await one.start()
+    await asyncio.wait_for(reached.wait(), 10)
+    return one, queue
+
+
+async def test_a_kill_shortens_a_stop(kind):
+    one, queue = await busy(kind)
+    stopping = asyncio.create_task(one.stop())
 
     async def has_begun():
-        return consumer._stopping
+        return one._stopping
 
     await until(has_begun)
-    assert consumer.is_running
-    await asyncio.wait_for(consumer.kill(), 10)  # stop_seconds is longer
+    assert one.is_running
+    await asyncio.wait_for(one.kill(), 10)  # stop_seconds is longer
     await stopping
-    assert not consumer.is_running
+    assert not one.is_running
     assert not queue.acked
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_a_handler_may_stop_its_consumer():
