@@ -76,7 +76,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
     settings    settings of the relays: `retry`, `lease_seconds`, `poll_seconds` …
 
     A relay that crashes stops the bus: the other relays finish their events in flight, `is_running`
-    becomes False, `on_breakdown` is called and `wait` raises the error. `start` restarts the bus.
+    becomes False, `on_crash` is called and `wait` raises the error. `start` restarts the bus.
     """
 
     _noun = "bus"
@@ -162,7 +162,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
 
     async def _open(self) -> tuple[Relay, ...]:
         for relay in self._build():
-            relay.on_breakdown = self._part_broke_down
+            relay.on_crash = self._part_broke_down
             self._relays.append(relay)
             await relay.start()
         return tuple(self._relays)

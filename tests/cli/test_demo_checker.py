@@ -87,7 +87,7 @@ def test_all_is_well(files):
         "  written                            4    each in the transaction of its order",
         "  rolled back on purpose             1  ✓ none of them was delivered",
         "  delivered                          4  ✓ all written events, and no others",
-        "  duplicates due to the kill         2    sent, but not settled at the kill",
+        "  sent again after the kill          2    sent, but not settled at the kill",
         "  applied once                       4  ✓ duplicates had no effect",
         "  order kept                         2  ✓ orders, events in order of writing",
         "  same end                           2  ✓ orders have the same status in both",
@@ -159,7 +159,7 @@ def test_a_repeat_by_the_same_relay_is_counted_apart(files):
     files.doctor("UPDATE arrivals SET relay = 'one' WHERE n = 40")
     report = files.examine()
     assert (report.repeated_by_kill, report.repeated_otherwise) == (1, 1)
-    assert "  duplicates for other reasons       1    a slow machine?" in render(report)
+    assert "  sent again for other reasons       1    a slow machine?" in render(report)
 
 
 def test_another_end(files):
@@ -174,9 +174,9 @@ def test_a_broken_promise_is_told_and_fits_80_columns(files):
     values = ", ".join(f"('ghost-{n}', 'o1')" for n in range(5))
     files.doctor(f"INSERT INTO effects (event_id, order_id) VALUES {values}")
     lines = render(files.examine())
-    assert "  rolled back on purpose             1  ✗ violated 5 times, see below" in lines
+    assert "  rolled back on purpose             1  ✗ failed 5 times, see below" in lines
     assert lines[-5:] == [
-        "never seen: violated",
+        "never seen: failed",
         "  ghost-0 was delivered but never written",
         "  ghost-1 was delivered but never written",
         "  ghost-2 was delivered but never written",

@@ -11,7 +11,7 @@ OUTCOMES = "tests/unit/test_handlers_outcomes.py::"
 STRANGERS = "tests/scenario/test_kafka_strangers.py::"
 OPENING = (
     "tests/scenario/test_consumer_faults.py::"
-    "test_a_relay_that_breaks_down_while_the_source_is_opened_is_noticed"
+    "test_a_relay_that_crashes_while_the_source_is_opened_is_noticed"
 )
 PARTS = "tests/unit/test_consumer_parts.py::"
 
@@ -162,10 +162,10 @@ def _bus_ignores_its_relays():
     Bus._part_broke_down = lambda self, error: None
 
 
-def _breakdown_untold():
+def _crash_untold():
     from postroom.integrations import asgi
 
-    async def nothing(service, on_breakdown):
+    async def nothing(service, on_crash):
         pass
 
     asgi._watch = nothing
@@ -209,7 +209,7 @@ def _opening_is_not_watched():
 
 EFFECT_MUTANTS = {
     "in-opening-is-not-watched": Mutant(
-        "G7", "a backlog that breaks down while the source is opened goes unnoticed",
+        "G7", "a backlog that crashes while the source is opened goes unnoticed",
         _opening_is_not_watched, tests=(OPENING,),
     ),
     "faststream-one-name": Mutant(
@@ -262,18 +262,18 @@ EFFECT_MUTANTS = {
         tests=(f"{BUS}test_a_strict_module_steps_over_what_it_has_no_handler_for",),
     ),
     "bus-runs-when-broken": Mutant(
-        "G7", "a bus counts as running while one of its relays has broken down",
+        "G7", "a bus counts as running while one of its relays has crashed",
         _bus_runs_without_its_relays,
-        tests=(f"{LIFESPAN}test_a_bus_whose_relay_breaks_down_does_not_run",),
+        tests=(f"{LIFESPAN}test_a_bus_whose_relay_crashes_does_not_run",),
     ),
-    "bus-breakdown-unnoticed": Mutant(
-        "G7", "a relay of the bus breaks down and the bus goes on without it",
+    "bus-crash-unnoticed": Mutant(
+        "G7", "a relay of the bus crashes and the bus goes on without it",
         _bus_ignores_its_relays,
         tests=(f"{LIFECYCLE}test_a_service_that_crashes_stops_the_whole_and_is_reported_once",),
     ),
-    "breakdown-untold": Mutant(
-        "G7", "a web process is not told that one of its services broke down", _breakdown_untold,
-        tests=(f"{LIFESPAN}test_a_service_that_breaks_down_is_told",),
+    "crash-untold": Mutant(
+        "G7", "a web process is not told that one of its services crashed", _crash_untold,
+        tests=(f"{LIFESPAN}test_a_service_that_crashes_is_told",),
     ),
     "bus-full-database-is-a-failure": Mutant(
         "P2", "a module's database that takes nothing costs the events their attempts",

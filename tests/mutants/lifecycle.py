@@ -48,6 +48,6 @@ LIFECYCLE_MUTANTS = {
     "cancelled-receive-missed": Mutant(
         "G2", "a consumer whose driver cancels its receive looks healthy and receives nothing",
         _cancelled_receive_unnoticed,
-        tests=(f"{TESTS}test_a_receive_that_a_cancelled_call_ends_is_a_breakdown",),
+        tests=(f"{TESTS}test_a_receive_that_a_cancelled_call_ends_is_a_crash",),
     ),
 }  # fmt: skip

@@ -105,7 +105,7 @@ class LifeScenes:
         assert (await place.relay(broker).drain()).done == 1
         assert ids(broker) == ["e1"]
 
-    async def test_a_part_that_breaks_down_stops_the_whole_and_says_so(self, place, broker, notes):
+    async def test_a_part_that_crashes_stops_the_whole_and_says_so(self, place, broker, notes):
         """A relay that works in part would look well and deliver nothing."""
 
         async def bug(*_):
@@ -118,7 +118,7 @@ class LifeScenes:
         with pytest.raises(ZeroDivisionError, match="a bug"):
             await asyncio.wait_for(relay.wait(), 5)
         assert not relay.is_running
-        assert [fact.about for fact in notes.of(Alarm)] == ["the relay broke down"]
+        assert [fact.about for fact in notes.of(Alarm)] == ["the relay crashed"]
         del reach.before["read"]
         await place.store.leave("main", (await place.store.leases("main")).members[0].owner)
         await place.write(Event("made", id="e1"))

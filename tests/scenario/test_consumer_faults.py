@@ -278,7 +278,7 @@ async def test_a_store_without_tables_is_told(tmp_path):
     assert not consumer.is_running
 
 
-async def test_a_part_that_breaks_down_stops_the_consumer(shop):
+async def test_a_part_that_crashes_stops_the_consumer(shop):
     async def broken():
         raise RuntimeError("a bug of the source")
 
@@ -488,7 +488,7 @@ async def test_a_dead_letter_that_was_refused_is_tried_again(mode):
     assert len(refused) == 2 == len(alarms)
 
 
-async def test_a_relay_that_breaks_down_while_the_source_is_opened_is_noticed():
+async def test_a_relay_that_crashes_while_the_source_is_opened_is_noticed():
     """R-D: the consumer would have run without anything to work through its backlog."""
     store, source = MemoryStore(), MemorySource(name="orders")
     beat, broken = store.heartbeat, asyncio.Event()

@@ -135,13 +135,13 @@ async def test_a_wrong_configuration_ends_it_and_is_seen(standalone, caplog):
 
     reconciler = Reconciler(standalone.url, "pages", unstable, Marked("event"))
     told = []
-    async with lifespan(reconciler, on_breakdown=lambda *about: told.append(about))(None):
+    async with lifespan(reconciler, on_crash=lambda *about: told.append(about))(None):
         await until(lambda: told)
         assert told == [(reconciler, reconciler.error)]
-        assert problems(reconciler) == ["Reconciler pages broke down; see the log of this process"]
+        assert problems(reconciler) == ["Reconciler pages crashed; see the log of this process"]
         with pytest.raises(ConfigError):
             await reconciler.wait()
-    assert caplog.text.count("the reconciler pages broke down and stops") == 1
+    assert caplog.text.count("the reconciler pages crashed and stops") == 1
     assert caplog.text.count("ConfigError: ") == 1
     assert "produced events with different ids" in caplog.text
 

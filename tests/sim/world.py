@@ -102,7 +102,7 @@ class World:
             self.lanes_lost += 1
         if isinstance(fact, Settled):
             self.failures += fact.failed
-        if isinstance(fact, Alarm) and "broke down" in fact.about:
+        if isinstance(fact, Alarm) and "crashed" in fact.about:
             self.alarms.append(f"{fact.about}: {fact.error}")
 
     def check_fence(self, settlement, lanes):

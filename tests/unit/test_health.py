@@ -136,12 +136,12 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     assert "secret" not in str(facts)
 
 
-async def test_a_relay_or_consumer_that_broke_down_is_a_problem(health, relay, pulse):
+async def test_a_relay_or_consumer_that_crashed_is_a_problem(health, relay, pulse):
     assert health.ready().ok
     relay._broke_down(RuntimeError("at postgresql://user:secret@host"))
     ok, facts = health.ready()
     assert (ok, facts["relays"]) == (False, [{"stream": "main", "running": False}])
-    assert facts["problems"] == ["the relay of stream main broke down; see the log"]
+    assert facts["problems"] == ["the relay of stream main crashed; see the log"]
     assert "secret" not in str(facts)
     with pytest.raises(RuntimeError):
         await relay.wait()
@@ -153,7 +153,7 @@ async def test_a_relay_or_consumer_that_broke_down_is_a_problem(health, relay, p
         "the consumer payments is not running; check its store"
     ]
     consumer.error = RuntimeError("a bug")
-    assert health.ready().facts["problems"] == ["the consumer payments broke down; see the log"]
+    assert health.ready().facts["problems"] == ["the consumer payments crashed; see the log"]
 
 
 def test_a_broker_that_refuses_acknowledgements_is_a_warning(pulse):

@@ -71,7 +71,7 @@ def kind(request):
 async def test_a_service_that_crashes_stops_the_whole_and_is_reported_once(kind, caplog):
     store, notes, told = Faulty(), Notes(), []
     one = make(kind, store, observers=[notes])
-    one.on_breakdown = told.append
+    one.on_crash = told.append
     await one.start()
     assert one.is_running
     store.bug.set()
@@ -80,10 +80,10 @@ async def test_a_service_that_crashes_stops_the_whole_and_is_reported_once(kind,
     assert not one.is_running
     assert told == [one.error]
     ((crashed, about),) = notes.alarms
-    assert about == "the relay broke down"
+    assert about == "the relay crashed"
     errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert [(e.getMessage(), e.exc_info[1]) for e in errors] == [
-        (f"the relay of stream {crashed} broke down and stops: a service crashed", one.error)
+        (f"the relay of stream {crashed} crashed and stops", one.error)
     ]
     async with one:  # it can be started again
         assert one.is_running
@@ -111,7 +111,7 @@ async def test_the_healthy_relays_of_a_broken_bus_stop_gracefully():
     assert (await healthy.leases("main")).members == ()
 
 
-async def test_a_bus_does_not_start_if_a_relay_breaks_down_meanwhile():
+async def test_a_bus_does_not_start_if_a_relay_crashes_meanwhile():
     crashing, slow = Faulty(), Faulty()
     crashing.bug.set()
     slow.hangs, slow.reached = asyncio.Event(), asyncio.Event()
@@ -124,18 +124,18 @@ async def test_a_bus_does_not_start_if_a_relay_breaks_down_meanwhile():
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-async def test_on_breakdown_that_fails_stops_nothing(kind, caplog):
+async def test_on_crash_that_fails_stops_nothing(kind, caplog):
     store = Faulty()
     one = make(kind, store)
-    one.on_breakdown = lambda _: 1 / 0
+    one.on_crash = lambda _: 1 / 0
     await one.start()
     store.bug.set()
     with pytest.raises(ZeroDivisionError, match="a bug"):
         await asyncio.wait_for(one.wait(), 10)
-    assert sum("on_breakdown of" in record.getMessage() for record in caplog.records) == 1
+    assert sum("on_crash of" in record.getMessage() for record in caplog.records) == 1
 
 
-async def test_a_receive_that_a_cancelled_call_ends_is_a_breakdown():
+async def test_a_receive_that_a_cancelled_call_ends_is_a_crash():
     """The consumer seemed to run, and received nothing."""
     notes = Notes()
     consumer = make("consumer", MemoryStore(), observers=[notes])
@@ -149,7 +149,7 @@ async def test_a_receive_that_a_cancelled_call_ends_is_a_breakdown():
     await consumer.start()
     with pytest.raises(RuntimeError, match="ended by a cancelled call"):
         await asyncio.wait_for(consumer.wait(), 10)
-    assert notes.alarms == [("inbox.payments", "the consumer broke down")]
+    assert notes.alarms == [("inbox.payments", "the consumer crashed")]
 
 
 async def test_a_kill_ends_a_start_that_hangs(kind):

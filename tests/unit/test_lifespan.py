@@ -63,49 +63,60 @@ def relays():
     return [Relay(MemoryStore(), Handlers(name=name)) for name in ("h", "i")]
 
 
-async def test_a_service_that_breaks_down_is_told(caplog, relays):  # R-C6
+async def test_a_service_that_crashes_is_told(caplog, relays):  # R-C6
     relay, other = relays
     called = asyncio.Queue()
-    async with lifespan(*relays, on_breakdown=lambda *about: called.put_nowait(about))(None):
+    async with lifespan(*relays, on_crash=lambda *about: called.put_nowait(about))(None):
         assert problems(*relays) == []
         relay._broke_down(panic := Panic("index out of bounds"))
-        assert problems(*relays) == ["Relay broke down; see the log of this process"]
+        assert problems(*relays) == ["Relay crashed; see the log of this process"]
         assert await asyncio.wait_for(called.get(), 10) == (relay, panic)
         assert other.is_running
         assert [(r.levelname, r.message) for r in caplog.records] == [
-            ("ERROR", "the relay of stream main broke down and stops: a service crashed"),
-            ("WARNING", "Relay broke down; the application goes on without it"),
+            ("ERROR", "the relay of stream main crashed and stops"),
         ]
     assert called.empty()
     assert problems(*relays)[1] == "Relay does not run; see the log of this process"
 
 
-async def test_a_service_of_another_kind_that_breaks_down_is_logged(caplog):
+async def test_an_application_that_continues_without_a_service_says_so(caplog, relays):
+    async with lifespan(*relays)(None):
+        relays[0]._broke_down(Panic("index out of bounds"))
+        with pytest.raises(Panic):
+            await relays[0].wait()
+        await asyncio.sleep(0)  # the lifespan waits for the same event
+    assert [(r.levelname, r.message) for r in caplog.records] == [
+        ("ERROR", "the relay of stream main crashed and stops"),
+        ("WARNING", "Relay crashed; the application continues without it"),
+    ]
+
+
+async def test_a_service_of_another_kind_that_crashes_is_logged(caplog):
     class Scheduler(Service):
         async def wait(self):
             raise Panic("no memory")
 
     called = asyncio.Queue()
     services = Scheduler("scheduler", []), Scheduler("mailer", [])
-    async with lifespan(*services, on_breakdown=lambda *about: called.put_nowait(about))(None):
+    async with lifespan(*services, on_crash=lambda *about: called.put_nowait(about))(None):
         await asyncio.wait_for(called.get(), 10)
         await asyncio.wait_for(called.get(), 10)
     assert [(r.levelname, r.message) for r in caplog.records] == [
-        ("ERROR", "Scheduler scheduler broke down"), ("ERROR", "Scheduler mailer broke down"),
+        ("ERROR", "Scheduler scheduler crashed"), ("ERROR", "Scheduler mailer crashed"),
     ]  # fmt: skip
 
 
-async def test_on_breakdown_that_fails_is_logged(caplog, relays):
+async def test_on_crash_that_fails_is_logged(caplog, relays):
     called = asyncio.Event()
 
     def bug(*_):
         called.set()
         raise RuntimeError("a bug")
 
-    async with lifespan(*relays, on_breakdown=bug)(None):
+    async with lifespan(*relays, on_crash=bug)(None):
         relays[0]._broke_down(Panic("index out of bounds"))
         await asyncio.wait_for(called.wait(), 10)
-        assert caplog.records[-1].message == "on_breakdown failed for Relay"
+        assert caplog.records[-1].message == "on_crash failed for Relay"
         assert relays[1].is_running
 
 
@@ -113,7 +124,7 @@ async def test_a_web_process_may_end_with_its_service(relays):
     loop, asked = asyncio.get_running_loop(), asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, asked.set)  # as a web server does
     try:
-        async with lifespan(*relays, on_breakdown=stop_process)(None):
+        async with lifespan(*relays, on_crash=stop_process)(None):
             relays[0]._broke_down(Panic("index out of bounds"))
             await asyncio.wait_for(asked.wait(), 10)
     finally:
@@ -121,7 +132,7 @@ async def test_a_web_process_may_end_with_its_service(relays):
     assert not relays[1].is_running
 
 
-async def test_a_bus_whose_relay_breaks_down_does_not_run():  # R-C6
+async def test_a_bus_whose_relay_crashes_does_not_run():  # R-C6
     bus = Bus(MemoryStore())
     bus.module("orders")
     await bus.start()

@@ -70,7 +70,7 @@ async def test_a_second_signal_stops_at_once(relays):
     assert not stubborn.is_running
 
 
-async def test_one_that_breaks_down_takes_the_others_with_it(relays):
+async def test_one_that_crashes_takes_the_others_with_it(relays):
     task = asyncio.create_task(run_all(relays))
     await running(relays)
     relays[1]._broke_down(RuntimeError("broken"))

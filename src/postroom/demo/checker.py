@@ -195,11 +195,11 @@ def render(report: Report) -> list[str]:
         _row("written", report.written, "each in the transaction of its order"),
         _checked("rolled back on purpose", report.rolled_back, report.never_seen),
         _checked("delivered", report.delivered, report.nothing_lost),
-        _row("duplicates due to the kill", report.repeated_by_kill, hit),
+        _row("sent again after the kill", report.repeated_by_kill, hit),
     ]
     if report.repeated_otherwise:
         lines.append(
-            _row("duplicates for other reasons", report.repeated_otherwise, "a slow machine?")
+            _row("sent again for other reasons", report.repeated_otherwise, "a slow machine?")
         )
     lines += [
         _checked("applied once", report.applied, report.applied_once),
@@ -209,7 +209,7 @@ def render(report: Report) -> list[str]:
     for promise in report.promises:
         if promise.problems:
             more = len(promise.problems) - _SHOWN
-            lines += ["", f"{promise.name}: violated"]
+            lines += ["", f"{promise.name}: failed"]
             lines += [f"  {problem}" for problem in promise.problems[:_SHOWN]]
             lines += [f"  … and {more:,} more"] if more > 0 else []
     return lines
@@ -221,7 +221,7 @@ def _row(label: str, number: int, remark: str, mark: str = " ") -> str:
 
 def _checked(label: str, number: int, promise: Promise) -> str:
     if promise.problems:
-        return _row(label, number, f"violated {len(promise.problems):,} times, see below", "✗")
+        return _row(label, number, f"failed {len(promise.problems):,} times, see below", "✗")
     return _row(label, number, promise.kept, "✓")
 
 

@@ -6,7 +6,7 @@
 
 Start and end never overlap. A service that crashes ends the whole: a relay that runs in part would
 look healthy and deliver nothing. The error is logged once, reported as an Alarm, kept in `error`,
-passed to `on_breakdown` and raised by `wait`.
+passed to `on_crash` and raised by `wait`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ Context = TypeVar("Context")
 class Lifecycle(ABC, Generic[Context]):
     """Start, stop, kill, wait and run. `Context` is the shared state of the services of one run.
 
-    on_breakdown    called with the error when a service has crashed, before the rest is stopped
+    on_crash    called with the error when a service has crashed, before the rest is stopped
     """
 
     _noun: ClassVar[str]
 
     def __init__(self, observers: Iterable[Observer] = ()) -> None:
-        self.on_breakdown: Callable[[BaseException], None] | None = None
+        self.on_crash: Callable[[BaseException], None] | None = None
         self._observers = tuple(observers)
         self._context: Context | None = None
         self._opened: list[Any] = []
@@ -214,20 +214,20 @@ class Lifecycle(ABC, Generic[Context]):
                 self._opening.cancel()
             return
         if reported:
-            _log.warning("%s stops: one of its parts broke down", self._title)
+            _log.warning("%s stops: one of its parts crashed", self._title)
         else:
-            about = f"the {self._noun} broke down"
+            about = f"the {self._noun} crashed"
             self._tell(Alarm(self._fact_stream, about, short_error(error)))
-            _log.error("%s broke down and stops: a service crashed", self._title, exc_info=error)
+            _log.error("%s crashed and stops", self._title, exc_info=error)
         self._in_background(self._stop_broken())
-        if self.on_breakdown is not None:
+        if self.on_crash is not None:
             try:
-                self.on_breakdown(error)
+                self.on_crash(error)
             except Exception:
-                _log.exception("on_breakdown of %s failed", self._title)
+                _log.exception("on_crash of %s failed", self._title)
 
     def _part_broke_down(self, error: BaseException) -> None:
-        """A part with its own life cycle broke down; it has reported the error itself."""
+        """A part with its own life cycle crashed; it has reported the error itself."""
         self._broke_down(error, reported=True)
 
     async def _stop_broken(self) -> None:

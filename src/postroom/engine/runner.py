@@ -20,7 +20,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 async def run_all(
     workers: Sequence[Lifecycle[Any]], *, on_stop: Callable[[], None] | None = None
 ) -> bool:
-    """Run them until SIGTERM or SIGINT, or until one breaks down; a second signal stops at once.
+    """Run them until SIGTERM or SIGINT, or until one crashes; a second signal stops at once.
 
     Returns True if all stopped gracefully, False if at once. Raises the error of one that broke
     down, after the others have stopped gracefully.
@@ -42,7 +42,7 @@ async def run_all(
     ending: asyncio.Task[None] | None = None
     try:
         await _any(asyncio.create_task(asked.wait()), *lives)
-        asked.set()  # if one broke down, the others stop too
+        asked.set()  # if one crashed, the others stop too
         if on_stop is not None:
             on_stop()
         ending = asyncio.create_task(_stop(workers, lives))

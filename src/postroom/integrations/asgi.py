@@ -16,7 +16,7 @@ health check fail in this case:
 
 or end the process, so that its supervisor restarts it:
 
-    lifespan(relay, consumer, on_breakdown=stop_process)
+    lifespan(relay, consumer, on_crash=stop_process)
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Startable(Protocol):
 _log = logging.getLogger(__name__)
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[None]]
-OnBreakdown = Callable[[Startable, BaseException], None]
+OnCrash = Callable[[Startable, BaseException], None]
 
 
 def lifespan(
-    *services: Startable, around: Lifespan | None = None, on_breakdown: OnBreakdown | None = None
+    *services: Startable, around: Lifespan | None = None, on_crash: OnCrash | None = None
 ) -> Lifespan:
     """Return a lifespan that starts the services in this order, and stops them in reverse order.
 
-    around          the application's lifespan; it starts before the services and ends after them
-    on_breakdown    called in the event loop with the service and its error when a service has
-                    crashed and stopped; `stop_process` ends the web process
+    around      the application's lifespan; it starts before the services and ends after them
+    on_crash    called in the event loop with the service and its error when a service has
+                crashed and stopped; `stop_process` ends the web process
 
     If a service cannot be started, the services before it are stopped and the application does not
     start.
@@ -66,18 +66,20 @@ def lifespan(
                 await service.start()
                 stack.push_async_callback(service.stop)
             for service in services:
-                watching = asyncio.create_task(_watch(service, on_breakdown))
+                watching = asyncio.create_task(_watch(service, on_crash))
                 stack.push_async_callback(_cancel, watching)
             yield
 
     return running
 
 
-def stop_process(service: Startable, error: BaseException) -> None:  # noqa: ARG001 - an OnBreakdown
+def stop_process(service: Startable, error: BaseException) -> None:  # noqa: ARG001 - an OnCrash
     """Send SIGTERM to this process: its server finishes open requests first.
 
-    For `on_breakdown`, if a supervisor restarts the process.
+    For `on_crash`, if a supervisor restarts the process, also after a clean exit: the process ends
+    as after a stop by an operator (systemd: `Restart=always`).
     """
+    _log.warning("%s crashed; this process stops (SIGTERM)", _name(service))
     signal.raise_signal(signal.SIGTERM)
 
 
@@ -91,10 +93,10 @@ def problems(*services: Startable) -> list[str]:
 
 
 def _state(service: Startable) -> str:
-    return "does not run" if getattr(service, "error", None) is None else "broke down"
+    return "does not run" if getattr(service, "error", None) is None else "crashed"
 
 
-async def _watch(service: Startable, on_breakdown: OnBreakdown | None) -> None:
+async def _watch(service: Startable, on_crash: OnCrash | None) -> None:
     """Report the crash of a service; in a web process no other task waits for it."""
     wait = getattr(service, "wait", None)
     if wait is None:
@@ -104,15 +106,15 @@ async def _watch(service: Startable, on_breakdown: OnBreakdown | None) -> None:
     except asyncio.CancelledError:
         raise
     except BaseException as error:
-        if isinstance(service, Lifecycle):  # it has logged the error itself
-            _log.warning("%s broke down; the application goes on without it", _name(service))
+        if not isinstance(service, Lifecycle):  # which has logged the error itself
+            _log.error("%s crashed", _name(service), exc_info=error)
+        if on_crash is None:
+            _log.warning("%s crashed; the application continues without it", _name(service))
         else:
-            _log.error("%s broke down", _name(service), exc_info=error)
-        if on_breakdown is not None:
             try:
-                on_breakdown(service, error)
+                on_crash(service, error)
             except Exception:
-                _log.exception("on_breakdown failed for %s", _name(service))
+                _log.exception("on_crash failed for %s", _name(service))
 
 
 async def _cancel(task: asyncio.Task[None]) -> None:

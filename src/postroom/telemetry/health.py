@@ -138,4 +138,4 @@ class Health:
 def _why_not(service: Relay | Consumer) -> str:
     """Say why a relay or consumer does not run; the error itself is in the log."""
     broken = service.error is not None
-    return "broke down; see the log" if broken else "is not running; check its store"
+    return "crashed; see the log" if broken else "is not running; check its store"

@@ -157,7 +157,7 @@ class Consumer(Lifecycle[ConsumerContext]):
             observers=self._observers,
             clock=self._clock,
         )
-        self._relay.on_breakdown = self._part_broke_down
+        self._relay.on_crash = self._part_broke_down
         await self._relay.start()
         await self._open_shared(self.source)
         return ConsumerContext(
