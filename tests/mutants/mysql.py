@@ -232,6 +232,13 @@ def _password_in_clear():
     session._REFUSED_PLUGINS = {}
 
 
+def _sync_password_in_clear():
+    import pymysql
+
+    connect = pymysql.connect
+    pymysql.connect = lambda **options: connect(**{**options, "auth_plugin_map": None})
+
+
 def _replay_takes_lanes():
     from postroom.stores.mysql.statements import load_queries
 
@@ -256,6 +263,10 @@ MYSQL_MUTANTS = {
     "my-password-in-clear": Mutant(
         "S4.9", "a server that asks for the password in clear text is told it, over an open line",
         _password_in_clear, tests=("tests/unit/test_mysql_clear_text.py",),
+    ),
+    "my-sync-password-in-clear": Mutant(
+        "S4.9", "the driver of sync handlers tells it such a server", _sync_password_in_clear,
+        tests=("tests/unit/test_mysql_clear_text.py::test_nor_by_the_driver_of_sync_handlers",),
     ),
     "my-adopt-unknown-is-pending": Mutant(
         "G3", "rows of a status that nobody explained are sent", _unknown_is_pending,

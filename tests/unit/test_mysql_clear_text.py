@@ -9,6 +9,7 @@ import pytest
 
 from postroom.errors import StoreError
 from postroom.stores.mysql import MysqlStore
+from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.session import Target
 from postroom.stores.mysql.tls import Tls
 
@@ -55,11 +56,14 @@ async def rogue(plugin, asks=b""):
         await served.wait()
 
 
-@pytest.mark.parametrize(
+REQUESTS = pytest.mark.parametrize(
     ("plugin", "asks"),
     [(b"mysql_clear_password", b""), (b"dialog", b"\x05Password: ")],
     ids=["clear", "dialog"],
 )
+
+
+@REQUESTS
 async def test_no_password_is_sent_in_clear_text_over_an_open_line(plugin, asks):
     # A suspicion of the review: asyncmy answers such a server.
     async with rogue(plugin, asks) as (port, heard):
@@ -71,19 +75,38 @@ async def test_no_password_is_sent_in_clear_text_over_an_open_line(plugin, asks)
     assert b"s3cret" not in heard
 
 
+@REQUESTS
+async def test_nor_by_the_driver_of_sync_handlers(plugin, asks):  # X-susp.2
+    async with rogue(plugin, asks) as (port, heard):
+        target = Target("127.0.0.1", port, "app", "s3cret", "shop")
+        with pytest.raises(StoreError, match=r"password in clear text.*ssl_mode=verify_identity"):
+            await asyncio.to_thread(open_sync_transaction, target)
+    assert b"app" in heard
+    assert b"s3cret" not in heard
+
+
+def open_sync_transaction(target):
+    with HandlerTransactions(target, 1).sync_transaction():
+        pass
+
+
 @pytest.mark.parametrize(
     ("more", "is_refused"),
     [({}, True), ({"tls": Tls()}, False), ({"socket": "/run/mysqld.sock"}, False)],
     ids=["open line", "TLS", "socket"],
 )
 async def test_where_nobody_listens_the_server_may_ask(monkeypatch, more, is_refused):
-    given = {}
+    given = []
 
-    async def connect(**options):
-        given.update(options)
+    def connect(**options):
+        given.append(options)
         raise ConnectionRefusedError
 
     monkeypatch.setattr("asyncmy.connect", connect)
+    monkeypatch.setattr("pymysql.connect", connect)
+    target = Target("h", 1, "app", "s3cret", "shop", **more)
     with pytest.raises(StoreError):
-        await Target("h", 1, "app", "s3cret", "shop", **more).connect()
-    assert bool(given["auth_plugin_map"]) is is_refused
+        await target.connect()
+    with pytest.raises(StoreError):
+        open_sync_transaction(target)
+    assert [bool(options["auth_plugin_map"]) for options in given] == [is_refused, is_refused]

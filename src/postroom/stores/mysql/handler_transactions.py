@@ -149,7 +149,7 @@ class HandlerTransactions:
         try:
             connection = self._sync_connect()
             connection.begin()
-        except (driver.MySQLError, OSError) as error:
+        except (driver.MySQLError, *_FAILURES) as error:  # a refused plugin: asyncmy's error
             raise translate(error, self._target.database) from error
         return connection
 
@@ -167,6 +167,7 @@ class HandlerTransactions:
             autocommit=False,
             connect_timeout=max(1, round(target.connect_seconds)),
             ssl=target.tls.context() if target.tls is not None else None,
+            auth_plugin_map=target.refused_plugins,
         )
 
     def _sync_roll_back(self, connection: Any) -> None:

@@ -35,9 +35,9 @@ class ClearText:
     Any server may request them. Without TLS, the password would be readable on the network.
     """
 
-    def __init__(self, connection: asyncmy.Connection) -> None: ...
+    def __init__(self, connection: object) -> None: ...
 
-    def authenticate(self, packet: object) -> None:  # noqa: ARG002 - the shape that asyncmy asks for
+    def authenticate(self, packet: object) -> None:  # noqa: ARG002 - the shape that both drivers ask for
         raise asyncmy.errors.OperationalError(
             _CANNOT_LOAD,
             "the server asks for the password in clear text, but the connection is not encrypted; "
@@ -59,6 +59,11 @@ class Target:
     connect_seconds: float = 10.0
     statement_seconds: float = 30.0
     lock_seconds: int = 5
+
+    @property
+    def refused_plugins(self) -> Mapping[str, type[ClearText]] | None:
+        """The authentication plugins that no driver may use: others can read an open line."""
+        return None if self.tls or self.socket else _REFUSED_PLUGINS
 
     async def connect(self, *, names: bool = True, autocommit: bool = True) -> asyncmy.Connection:
         """Open a connection; the driver's errors are translated to those of the port.
@@ -82,7 +87,7 @@ class Target:
                     autocommit=autocommit,
                     connect_timeout=self.connect_seconds,
                     ssl=self.tls.context() if self.tls is not None else None,
-                    auth_plugin_map=None if self.tls or self.socket else _REFUSED_PLUGINS,
+                    auth_plugin_map=self.refused_plugins,
                 )
                 if names:
                     try:
