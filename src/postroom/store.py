@@ -269,7 +269,11 @@ class Store(Protocol):
         """Release lanes; they are free for other relays immediately."""
 
     async def leave(self, stream: str, owner: str) -> None:
-        """Remove the member and release all lanes it still holds."""
+        """Remove the member and release all lanes it still holds.
+
+        Lanes that another transaction has locked are waited for, for about 2 s; the others do not
+        wait for them. Raises StoreLockedError if some are still locked then.
+        """
 
     # -- events (R, B, P) ---------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:

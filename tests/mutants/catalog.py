@@ -11,6 +11,7 @@ from tests.mutants.codec import CODEC_MUTANTS
 from tests.mutants.consumers import CONSUMERS_MUTANTS
 from tests.mutants.effects import EFFECT_MUTANTS
 from tests.mutants.leases import LEASES_MUTANTS
+from tests.mutants.leaving import LEAVING_MUTANTS
 from tests.mutants.lifecycle import LIFECYCLE_MUTANTS
 from tests.mutants.mongo import MONGO_MUTANTS
 from tests.mutants.mongo_costs import MONGO_COST_MUTANTS
@@ -418,6 +419,7 @@ MUTANTS = {
     **BROKER_MUTANTS,
     **LEASES_MUTANTS,
     **LIFECYCLE_MUTANTS,
+    **LEAVING_MUTANTS,
     **PAUSES_MUTANTS,
     **PORT_MUTANTS,
     **POSTGRES_MUTANTS,

@@ -11,9 +11,11 @@ from pymongo import AsyncMongoClient
 
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
+from postroom.errors import StoreLockedError
 from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
 from postroom.store import Member
+from postroom.stores import lock_pauses
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.postgres import PostgresStore
@@ -193,6 +195,43 @@ async def test_a_relay_goes_on_delivering_in_the_other_lanes(ground, store):
     assert len(first_seen(broker)) == len(keys) * 2 + 4
     told = [fact.error for fact in notes.of(StoreTrouble) if "make no progress" in fact.error]
     assert len(told) <= 2, "said once, not with every beat"
+
+
+@pytest.mark.promise("L4")
+async def test_who_leaves_waits_for_a_lane_that_is_soon_unlocked(ground, store):
+    """A cancelled heartbeat that the server has not rolled back yet had locked all of them."""
+    await store.heartbeat("main", ANNA, 60.0, await store.take("main", "anna", ALL, 60.0))
+    async with asyncio.timeout(30):
+        async with ground.lock():
+            leaving = asyncio.create_task(store.leave("main", "anna"))
+            await until(lambda: owned(store, {LOCKED}), 20.0)  # no other lane waits for it
+        await again_if_locked(leaving, store)
+    assert await owned(store, set())
+    assert (await store.leases("main")).members == ()
+
+
+@pytest.mark.promise("L4")
+async def test_who_cannot_release_a_lane_names_it_and_leaves(ground, store, monkeypatch):
+    monkeypatch.setattr(lock_pauses, "_LEAVE_SECONDS", 0.2)
+    await store.heartbeat("main", ANNA, 60.0, await store.take("main", "anna", ALL, 60.0))
+    async with ground.lock(), asyncio.timeout(30):
+        with pytest.raises(StoreLockedError, match=f"^lanes {LOCKED} are locked by another"):
+            await store.leave("main", "anna")
+        assert await owned(store, {LOCKED})
+        assert (await store.leases("main")).members == ()
+
+
+async def owned(store, lanes):
+    """Whether these lanes have an owner, and no others."""
+    return {lease.lane for lease in (await store.leases("main")).leases if lease.live} == lanes
+
+
+async def again_if_locked(leaving, store):
+    """A loaded machine may need more than the two seconds that a leave waits."""
+    try:
+        await leaving
+    except StoreLockedError:
+        await store.leave("main", "anna")
 
 
 def relay_lanes_past_their_end(relay):

@@ -92,13 +92,21 @@ class Loop(Service):
 def is_cancelled() -> bool:
     """Return whether this task was asked to end. If not, a CancelledError comes from a driver,
     whose own future was cancelled when its connection closed.
+
+    A driver may also swallow the request (`asyncio.wait_for` of Python 3.11 does, if its result
+    comes at that moment): the loop of a service therefore asks before each turn.
     """
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 async def wait_for(event: asyncio.Event, timeout_seconds: float | None) -> bool:
-    """Wait until the event is set; False after the time limit."""
+    """Wait until the event is set; False after the time limit.
+
+    A task that was cancelled, and whose driver swallowed that, ends here: see `end`.
+    """
+    if is_cancelled():
+        raise asyncio.CancelledError
     if event.is_set():
         return True
     try:

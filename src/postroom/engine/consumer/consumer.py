@@ -22,7 +22,7 @@ from postroom.engine.handlers.dispatch import SKIPPED_TYPE
 from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
-from postroom.engine.service import Loop
+from postroom.engine.service import Loop, is_cancelled
 from postroom.errors import ConfigError, EventError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.option_reader import with_options
@@ -199,7 +199,7 @@ class Consumer(Lifecycle[ConsumerContext]):
 
     # -- receiving ----------------------------------------------------------------------------
     async def _receive(self, context: ConsumerContext) -> None:
-        while True:
+        while not is_cancelled():
             while self._in_flight >= self.settings.max_in_flight:
                 self._room.clear()
                 await self._room.wait()

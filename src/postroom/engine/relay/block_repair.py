@@ -6,7 +6,7 @@ import asyncio
 import math
 
 from postroom.engine.relay.context import RelayContext
-from postroom.engine.service import Service
+from postroom.engine.service import Service, is_cancelled
 from postroom.errors import StoreError
 from postroom.model.pauses import Pauses
 
@@ -28,7 +28,7 @@ class BlockRepair(Service):
 
     async def loop(self) -> None:
         context = self._context
-        while True:
+        while not is_cancelled():
             await context.repair_blocks.wait()
             context.repair_blocks.clear()
             lanes, context.to_repair = context.to_repair, set()

@@ -56,6 +56,9 @@ class Heartbeat(Service):
         context.beat_at = context.clock.monotonic()
         self.error: StoreError | None = None  # of the last heartbeat
         self._stalled: list[int] = []
+        self._between_beats = asyncio.Event()
+        self._between_beats.set()
+        self._is_over = False
         self._orphans_since: float | None = None
 
     @property
@@ -70,11 +73,11 @@ class Heartbeat(Service):
         lease = context.settings.lease_seconds
         longest = min(lease / 10, _LONGEST_PAUSE)  # many attempts within a lease
         pauses = Pauses(min(_FIRST_PAUSE, longest), longest)
-        while True:
+        while not self._is_over:
             context.beat_now.clear()
             began = context.clock.monotonic()
             try:
-                await self.heartbeat()
+                await self._beat()
                 context.beat_at, self.error = context.clock.monotonic(), None
                 pauses.reset()
                 # Measured from start to start: a lease counts from its request.
@@ -86,6 +89,22 @@ class Heartbeat(Service):
                 await asyncio.sleep(pauses.grow())  # whatever sets beat_now
             else:
                 await wait_for(context.beat_now, pause)
+
+    async def _beat(self) -> None:
+        self._between_beats.clear()
+        try:
+            await self.heartbeat()
+        finally:
+            self._between_beats.set()
+
+    async def finish(self) -> None:
+        """Start no more heartbeats, and wait for the end of the one under way.
+
+        A server may still execute the statement of a cancelled one: it would take lanes, or renew
+        the member, after the relay has left.
+        """
+        self._is_over = True
+        await self._between_beats.wait()
 
     async def heartbeat(self) -> None:
         """Beat, renew, read the membership, take or release lanes."""

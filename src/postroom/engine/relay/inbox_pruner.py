@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from postroom.engine.relay.context import RelayContext
-from postroom.engine.service import Service
+from postroom.engine.service import Service, is_cancelled
 
 
 class InboxPruner(Service):
@@ -21,7 +21,7 @@ class InboxPruner(Service):
 
     async def loop(self) -> None:
         settings = self._context.settings
-        while True:
+        while not is_cancelled():
             await asyncio.sleep(settings.prune_seconds)
             try:
                 await self._forget_accepted(settings.dedup_seconds)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from postroom.engine.relay.context import RelayContext
-from postroom.engine.service import Service
+from postroom.engine.service import Service, is_cancelled
 from postroom.errors import StoreError
 
 _STEP = 1_000
@@ -20,7 +20,7 @@ class Pruner(Service):
 
     async def loop(self) -> None:
         settings = self._context.settings
-        while True:
+        while not is_cancelled():
             await asyncio.sleep(settings.prune_seconds)
             try:
                 await self.prune()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Iterable
 from typing import Unpack
 from uuid import uuid4
@@ -24,9 +23,10 @@ from postroom.engine.relay.suspects import Suspects
 from postroom.engine.relay.watcher import Watcher
 from postroom.engine.relay.worker import Worker
 from postroom.engine.service import Service
-from postroom.errors import StoreError, StoreRetryableError
+from postroom.errors import StoreError, StoreRetryableError, StoreUnknownError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.option_reader import with_options
+from postroom.model.pauses import Pauses
 from postroom.observer import Observer, Woken
 from postroom.options import RelayOptions
 from postroom.record import Record, short_error
@@ -35,7 +35,8 @@ from postroom.settings import RelaySettings
 from postroom.store import Store
 
 _TICK = 0.02
-_LEAVE_SECONDS = 5.0
+_LEAVE_SECONDS, _LEAVE_TRIES, _FIRST_PAUSE = 5.0, 5, 0.05
+_LAST_BEAT_SECONDS = 2.0
 
 
 class Relay(Lifecycle[RelayContext]):
@@ -169,18 +170,22 @@ class Relay(Lifecycle[RelayContext]):
             context.beat_now.set()
             context.wake()
             await self._unless_killed(_nothing_in_flight(context), self.settings.stop_seconds)
+            await self._unless_killed(self._last_beat(), _LAST_BEAT_SECONDS)
         self._unsubscribe()
         for service in reversed(self._services):
             await service.stop()
         if not self._killed.is_set():
-            with contextlib.suppress(StoreError, TimeoutError):
-                async with asyncio.timeout(_LEAVE_SECONDS):
-                    await context.store.leave(context.stream, context.owner)
+            await self._unless_killed(_leave(context))
         context.recount()
         self._counts = context.counts
         self._services, self._workers = [], []
 
     # -- inside -------------------------------------------------------------------------------
+    async def _last_beat(self) -> None:
+        for service in self._services:
+            if isinstance(service, Heartbeat):
+                await service.finish()
+
     def _subscribe(self, context: RelayContext) -> None:
         loop = asyncio.get_running_loop()
 
@@ -245,6 +250,32 @@ class Relay(Lifecycle[RelayContext]):
 async def _nothing_in_flight(context: RelayContext) -> None:
     while not all(flight.is_empty for flight in context.flights):  # noqa: ASYNC110 - rare
         await asyncio.sleep(_TICK)
+
+
+async def _leave(context: RelayContext) -> None:
+    """Release the lanes, and report if that fails: other relays then wait until the lease expires.
+
+    A call that was cancelled by this stop may still be running in the database: the release may be
+    the victim of a deadlock with it, and is repeated.
+    """
+    error: StoreError = StoreUnknownError(f"no answer within {_LEAVE_SECONDS:g} s")
+    pauses = Pauses(_FIRST_PAUSE, _LEAVE_SECONDS)
+    try:
+        async with asyncio.timeout(_LEAVE_SECONDS):
+            for left in reversed(range(_LEAVE_TRIES)):
+                try:
+                    await context.store.leave(context.stream, context.owner)
+                except StoreRetryableError as refused:
+                    error = refused
+                    await asyncio.sleep(pauses.grow() if left else 0)
+                else:
+                    return
+    except TimeoutError:
+        pass
+    except StoreError as refused:
+        error = refused
+    lease = context.settings.lease_seconds
+    context.trouble(f"releasing the lanes at the stop (they expire within {lease:g} s)", error)
 
 
 def _nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from postroom.engine.relay.context import RelayContext
-from postroom.engine.service import Service, wait_for
+from postroom.engine.service import Service, is_cancelled, wait_for
 from postroom.errors import StoreError
 from postroom.observer import Alarm, Woken
 
@@ -26,7 +26,7 @@ class Stager(Service):
         context = self._context
         longest = context.settings.poll_seconds
         pause = _SHORTEST
-        while True:
+        while not is_cancelled():
             began = context.clock.monotonic()
             try:
                 wait = await self._look()

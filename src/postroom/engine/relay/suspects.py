@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from heapq import heappop, heappush
 from itertools import count
 
-from postroom.engine.service import Service
+from postroom.engine.service import Service, is_cancelled
 from postroom.record import Record
 
 
@@ -37,7 +37,7 @@ class Suspects(Service):
         return not self._round and not self._next_round and not self._trying
 
     async def loop(self) -> None:
-        while True:
+        while not is_cancelled():
             await self._filled.wait()
             while self._round or self._next_round:
                 if not self._round:

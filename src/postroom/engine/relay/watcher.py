@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from postroom.engine.relay.context import RelayContext
-from postroom.engine.service import Service
+from postroom.engine.service import Service, is_cancelled
 from postroom.errors import StoreError
 from postroom.model.pauses import Pauses
 from postroom.observer import Woken
@@ -22,7 +22,7 @@ class Watcher(Service):
 
     async def loop(self) -> None:
         context, pauses = self._context, Pauses(_WATCH_AGAIN, _WATCH_LATER)
-        while True:
+        while not is_cancelled():
             try:
                 if await context.store.wait_for_change(60.0):
                     context.tell(Woken(context.stream, "change"))

@@ -84,7 +84,7 @@ class Worker(Service):
     # -- the loop -----------------------------------------------------------------------------
     async def loop(self) -> None:
         context = self._context
-        while True:
+        while not is_cancelled():
             self._stirred.clear()
             try:
                 went_on = await self._turn()

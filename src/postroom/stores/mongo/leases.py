@@ -22,6 +22,7 @@ from pymongo.errors import BulkWriteError, OperationFailure
 from postroom.errors import StoreRetryableError
 from postroom.record import LANES
 from postroom.store import Member, Membership
+from postroom.stores.lock_pauses import still_locked
 from postroom.stores.membership import make_membership, with_free_lanes
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.errors import DUPLICATE, TOO_LATE, translated
@@ -259,10 +260,16 @@ async def release(db: Connection, stream: str, owner: str, held: Mapping[int, in
 
 
 async def leave(db: Connection, stream: str, owner: str) -> None:
+    await db.end_lost_sessions()
+    left: set[int] = set()
     with translated(harmless=False):
         freed = [{"$set": {**_SOUND, **FREE}}]
-        await db.lease.update_many({**_lanes_of(stream), "owner": owner}, freed)
+        if not await _change(db, {**_lanes_of(stream), "owner": owner}, freed, _PATIENCE_MS):
+            mine = {lane: {"owner": owner} for lane in range(LANES)}
+            left = await _one_by_one(db, stream, mine, freed, _PATIENCE_MS // 3)
         await db.member.delete_one({"_id": {"stream": stream, "owner": owner}})
+    if left:
+        raise still_locked(left)
 
 
 async def leases(db: Connection, stream: str) -> Membership:

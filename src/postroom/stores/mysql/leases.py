@@ -15,7 +15,7 @@ from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import LANES
 from postroom.store import Member, Membership
-from postroom.stores.lock_pauses import LockPauses
+from postroom.stores.lock_pauses import LockPauses, until_released
 from postroom.stores.membership import make_membership, with_free_lanes
 from postroom.stores.mysql.session import Session
 
@@ -134,8 +134,9 @@ async def retake(
     return {lane: token + 1 for lane, token in found.items()}
 
 
-async def release(session: Session, stream: str, owner: str, held: Mapping[int, int]) -> None:
-    """Release lanes that are not locked; the others expire."""
+async def release(session: Session, stream: str, owner: str, held: Mapping[int, int]) -> set[int]:
+    """Release lanes that are not locked, and return them; the others expire."""
+    lanes: tuple[int, ...] = ()
     if held:
         async with session.change():
             where = pairs(held)
@@ -145,13 +146,18 @@ async def release(session: Session, stream: str, owner: str, held: Mapping[int, 
             if free:
                 lanes = tuple(lane for lane, _ in free)
                 session.later("release", stream=stream, owner=owner, lanes=lanes)
+    return set(lanes)
 
 
 async def leave(session: Session, stream: str, owner: str) -> None:
-    membership, _ = await _look(session, stream)
-    mine = {lease.lane: lease.token for lease in membership.leases if lease.owner == owner}
-    await release(session, stream, owner, mine)
-    await session.run("leave_member", stream=stream, owner=owner)
+    async def release_mine() -> set[int]:
+        membership, _ = await _look(session, stream)
+        mine = {lease.lane: lease.token for lease in membership.leases if lease.owner == owner}
+        return set(mine) - await release(session, stream, owner, mine)
+
+    await release_mine()
+    await session.run("leave_member", stream=stream, owner=owner)  # whatever is locked
+    await until_released(release_mine)
 
 
 async def leases(session: Session, stream: str) -> Membership:

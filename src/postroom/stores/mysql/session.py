@@ -75,6 +75,7 @@ class Target:
         """
         try:
             async with asyncio.timeout(self.connect_seconds):
+                cancels = _cancels()
                 connection = await asyncmy.connect(
                     host=self.host,
                     port=self.port,
@@ -89,6 +90,9 @@ class Target:
                     ssl=self.tls.context() if self.tls is not None else None,
                     auth_plugin_map=self.refused_plugins,
                 )
+                if _cancels() > cancels:  # asyncio.wait_for of Python 3.11 may swallow a cancel
+                    connection.close()
+                    raise asyncio.CancelledError
                 if names:
                     try:
                         await connection.cursor().execute(SET_NAMES)
@@ -101,6 +105,12 @@ class Target:
 
 
 _REFUSED_PLUGINS = dict.fromkeys(("mysql_clear_password", "dialog"), ClearText)
+
+
+def _cancels() -> int:
+    """Return how often this task was asked to end."""
+    task = asyncio.current_task()
+    return task.cancelling() if task is not None else 0
 
 
 def flavour_of(version: str) -> Flavour:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from postroom.errors import StoreError
 from postroom.record import LANES
 from postroom.store import Lease, Member, Membership
-from postroom.stores.lock_pauses import LockPauses
+from postroom.stores.lock_pauses import LockPauses, until_released
 from postroom.stores.membership import make_membership, with_free_lanes
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.statements import numbers
@@ -105,10 +105,16 @@ async def release(db: Database, stream: str, owner: str, held: Mapping[int, int]
 
 
 async def leave(db: Database, stream: str, owner: str) -> None:
-    async with db.change() as session:
-        rows = await session.rows("lock_owned", stream=stream, owner=owner)
-        await session.run("release", stream=stream, lanes=numbers(lane for (lane,) in rows))
-        await session.run("leave_member", stream=stream, owner=owner)
+    async def release_mine() -> set[int]:
+        async with db.change() as session:
+            rows = await session.rows("lock_owned", stream=stream, owner=owner)
+            await session.run("release", stream=stream, lanes=numbers(lane for (lane,) in rows))
+        leases = (Lease(*row) for row in await db.rows("leases", stream=stream))
+        return {lease.lane for lease in leases if lease.owner == owner}
+
+    await release_mine()
+    await db.run("leave_member", stream=stream, owner=owner)  # whatever is locked
+    await until_released(release_mine)
 
 
 async def leases(db: Database, stream: str) -> Membership:
