@@ -61,8 +61,9 @@ class Standing(Enum):
 
     HELD        it is open and contains the accepted messages: commit it
     COMMITTED   it was committed; later statements are in another transaction, or in none
-    LOST        it was rolled back, and another one is open: roll that back too
-    LOOSE       it was rolled back, and no other is open: later statements may be committed
+    LOST        it does not contain them any more, and nothing was committed: roll it back
+    LOOSE       it was rolled back. Later statements may be committed: no database tells what a
+                connection has committed since
     """
 
     HELD = "held"
@@ -133,10 +134,11 @@ class SyncTransaction(Protocol):
     def forget(self, consumer: str, ids: Sequence[str]) -> int:
         """Delete these inbox rows of a consumer; a redelivered message is then new."""
 
-    def hold(self) -> None:
+    def hold(self, earlier: Sequence[Proof]) -> bool:
         """Record the identity of this transaction, after the first `accept`, for `standing`.
 
-        The adapter is then kept until the transaction ends.
+        The adapter is then kept until the transaction ends. After a later `accept` it returns
+        whether this is still that transaction; `earlier` is what was written before.
         """
 
     def is_open(self) -> bool:
@@ -187,7 +189,7 @@ class AsyncTransaction(Protocol):
         self, consumer: str, seconds: float, limit: int, skip: int
     ) -> Awaitable[list[str]]: ...
     def forget(self, consumer: str, ids: Sequence[str]) -> Awaitable[int]: ...
-    def hold(self) -> Awaitable[None]: ...
+    def hold(self, earlier: Sequence[Proof]) -> Awaitable[bool]: ...
     def is_open(self) -> Awaitable[bool]: ...
     def standing(self, proofs: Sequence[Proof]) -> Awaitable[Standing]: ...
     def after_commit(self, call: Callable[[], None]) -> bool: ...

@@ -360,7 +360,7 @@ async def test_what_became_of_a_session_that_has_ended_can_be_asked(url, end, ex
             await session.start_transaction()
             tx = resolve(session)
             assert await tx.accept(mark)
-            await tx.hold()
+            await tx.hold([])
             await getattr(session, f"{end}_transaction")()
         assert await tx.standing([mark]) is expected
 

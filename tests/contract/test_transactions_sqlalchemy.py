@@ -304,7 +304,7 @@ def test_what_the_session_has_not_written_yet_fails_before_the_commit(tmp_path):
     with Session(engine) as session:
         tx, mark = resolve_sync(session), Acceptance("c", "m", "t", None)
         assert tx.accept(mark)
-        tx.hold()
+        tx.hold([])
         session.add(Line(id=1))  # there is no such table
         with pytest.raises(OperationalError, match="no such table: lines"):
             tx.standing([mark])

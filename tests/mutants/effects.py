@@ -14,6 +14,25 @@ OPENING = (
     "test_a_relay_that_crashes_while_the_source_is_opened_is_noticed"
 )
 PARTS = "tests/unit/test_consumer_parts.py::"
+MISBEHAVIOUR = "tests/contract/test_transactions_sqlite3.py::TestMisbehaviour::"
+
+
+# -- transactions that were rolled back ------------------------------------------------------------
+def _rolled_back_is_retried():
+    from postroom.transaction import Standing
+    from postroom.transactions import dialects
+
+    dialects.ended = lambda present: Standing.COMMITTED if present else Standing.LOST
+
+
+def _first_of_a_batch_is_missed():
+    from postroom.transactions.dialects import Savepoint
+
+    def held(self, driver, earlier):
+        yield from ()
+        return True
+
+    Savepoint.is_held = held
 
 
 # -- FastStream ------------------------------------------------------------------------------------
@@ -237,6 +256,16 @@ EFFECT_MUTANTS = {
         "P2", "any failure of a handler rejects an event whose body is no JSON",
         _any_failure_is_of_decoding,
         tests=(f"{OUTCOMES}test_only_a_handler_that_cannot_decode_its_event_rejects_it",),
+    ),
+    "rolled-back-is-retried": Mutant(
+        "G6", "a handler that rolled back, committed other work and went on is run again",
+        _rolled_back_is_retried,
+        tests=(f"{MISBEHAVIOUR}test_a_handler_takes_effect_once_or_not_at_all",),
+    ),
+    "rolled-back-in-a-batch-is-missed": Mutant(
+        "G6", "the handler that rolled back a batch is not found, and is run again",
+        _first_of_a_batch_is_missed,
+        tests=(f"{MISBEHAVIOUR}test_each_of_several_in_a_batch_takes_effect_once_or_not_at_all",),
     ),
     "refusal-is-an-outage": Mutant(
         "P2", "values that the database refuses count as an outage of it", _refusals_are_outages,

@@ -104,7 +104,7 @@ RUNS = {
     "well": 1, "swallow": TRIES, "swallow_twice": 3, "commit": 1,
     "commit_and_raise": 1,  # and a repeat, which is not handed on
     "roll_back": 1, "roll_back_and_commit": 1,  # it may have committed something after that
-    "roll_back_and_go_on": TRIES, "roll_back_commit_and_go_on": TRIES, "panic_once": 2,
+    "roll_back_and_go_on": 1, "roll_back_commit_and_go_on": 1, "panic_once": 2,
 }  # fmt: skip
 REJECTED = {
     "swallow", "roll_back", "roll_back_and_go_on", "roll_back_and_commit",
@@ -113,7 +113,7 @@ REJECTED = {
 EFFECTS = Counter(
     {
         "well": 2, "commit": 1, "commit_and_raise": 1, "panic_once": 1,
-        "roll_back_and_go_on": 1 + TRIES,  # of those that commit
+        "roll_back_and_go_on": 2,  # of those that commit
     }
 )  # fmt: skip
 

@@ -219,7 +219,8 @@ async def test_an_accept_that_hangs_stops_no_other_event(reporter):
 
         async def insert(self, rows): ...
 
-        async def hold(self): ...
+        async def hold(self, earlier):
+            return True
 
         async def is_open(self):
             return True

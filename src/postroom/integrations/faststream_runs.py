@@ -5,10 +5,10 @@ is nacked, and RabbitMQ and FastStream redeliver it immediately. Therefore:
 
     the subscriber raises, or the        nacked after a pause that grows with each failure of this
     database is unreachable              message, up to LONGEST_PAUSE
-    its transaction was rolled back,     nacked in the same way; rejected at the fifth failure,
-    or it swallowed an error             because it may have committed statements in between
-    its transaction was rolled back,     rejected immediately: later statements may be committed,
-    and none is open                     and a second run could repeat them
+    it swallowed an error, and the       nacked in the same way; rejected at the fifth failure
+    database aborted its transaction
+    its transaction was rolled back      rejected immediately: later statements may be committed,
+                                         and a second run could repeat them
     the subscriber committed             done, or rejected if an error followed
 
 Failures are counted in this process.
@@ -72,7 +72,7 @@ class Run:
                 adapter = transactions.resolve(tx, prefix)
                 self.is_repeat = not await adapter.accept(self.mark)
                 if not self.is_repeat:
-                    await adapter.hold()
+                    await adapter.hold([])
                     self.result = await self._called(adapter, call, tx)
                     committed_itself = await self._look_back(adapter)
                 self.is_committing = True

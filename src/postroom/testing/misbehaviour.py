@@ -81,6 +81,13 @@ async def roll_back_and_commit(bench: TransactionBench, tx: Any) -> None:
     await bench.commit_inside(tx)
 
 
+async def roll_back_commit_and_go_on(bench: TransactionBench, tx: Any) -> None:
+    await roll_back_and_go_on(bench, tx)
+    with suppress(Exception):  # in autocommit mode there is nothing to commit
+        await bench.commit_inside(tx)
+    await bench.order(tx, "C")
+
+
 async def roll_back_and_raise(bench: TransactionBench, tx: Any) -> None:
     await roll_back_and_go_on(bench, tx)
     raise ValueError("after the rollback")
@@ -124,13 +131,18 @@ TABLE: dict[Behaviour, dict[str, End]] = {
         "refused": NOTHING,
     },
     roll_back_and_go_on: {
-        "transaction": NOTHING,
+        "transaction": End(REJECTED, []),  # the same: nothing tells what it has committed
         "autocommit": End(REJECTED, ["B"]),
         "refused": NOTHING,
     },
     roll_back_and_commit: {
         "transaction": End(REJECTED, ["B"]),
         "autocommit": End(REJECTED, ["B"]),
+        "refused": NOTHING,
+    },
+    roll_back_commit_and_go_on: {
+        "transaction": End(REJECTED, ["B"]),
+        "autocommit": End(REJECTED, ["B", "C"]),
         "refused": NOTHING,
     },
     roll_back_and_raise: {
@@ -157,6 +169,25 @@ class MisbehaviourContract:
         closed = await _end(bench, close, together)
         assert closed.orders == []
         assert closed.verdict in (FAILED, REJECTED)
+
+    @pytest.mark.promise("G6", "H2")
+    async def test_each_of_several_in_a_batch_takes_effect_once_or_not_at_all(
+        self, bench: TransactionBench
+    ) -> None:  # R-B2
+        handlers = _handlers(bench, roll_back_commit_and_go_on)
+        before = Counter(await bench.orders())
+        kinds = ["good", "misbehave", "good", "misbehave", "misbehave", "good"]
+        records = [
+            make_record(n, id=f"several-{n}", key=f"k{n}", type=kind)
+            for n, kind in enumerate(kinds, 1)
+        ]
+        assert await handlers.handle_together(records) is None
+        ends = [(await _last(handlers, record)).verdict for record in records]
+        bad = TABLE[roll_back_commit_and_go_on][bench.after_end]
+        assert ends == [CONFIRMED if kind == "good" else bad.verdict for kind in kinds]
+        orders = Counter(await bench.orders()) - before
+        goods = [record.id for record in records if record.type == "good"]
+        assert orders == Counter(goods + bad.orders * kinds.count("misbehave"))
 
 
 async def _end(bench: TransactionBench, behaviour: Behaviour, together: bool) -> End:

@@ -263,8 +263,8 @@ class _Awaited:
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:
         return cast("int", await _result(self._inner.forget(consumer, ids)))
 
-    async def hold(self) -> None:
-        await _result(cast("Any", self._inner).hold())
+    async def hold(self, earlier: Sequence[Proof]) -> bool:
+        return cast("bool", await _result(self._inner.hold(earlier)))
 
     async def is_open(self) -> bool:
         return cast("bool", await _result(self._inner.is_open()))

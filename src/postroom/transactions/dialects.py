@@ -57,18 +57,19 @@ class Dialect(Protocol):
     def hold(self, driver: Any) -> Steps[None]:
         """Remember which transaction this is."""
 
-    def standing(self, driver: Any, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
-        """Return whether that transaction is still open and contains all of this.
+    def is_held(self, driver: Any, earlier: Sequence[Proof]) -> Steps[bool]:
+        """Return, after another `accept`, whether it was in the transaction of `hold`.
 
-        `is_open` is the driver's state before any request.
+        `earlier` was written before; a transaction that contains it was not rolled back.
         """
 
+    def standing(self, driver: Any, proofs: Sequence[Proof]) -> Steps[Standing]:
+        """Return whether that transaction is still open and contains all of this."""
 
-def judged(present: bool, is_open: bool) -> Standing:
+
+def ended(present: bool) -> Standing:
     """Return the standing of a transaction that has ended."""
-    if present:
-        return Standing.COMMITTED
-    return Standing.LOST if is_open else Standing.LOOSE
+    return Standing.COMMITTED if present else Standing.LOOSE
 
 
 def split(proofs: Sequence[Proof]) -> tuple[list[Acceptance], list[Counter]]:
@@ -92,7 +93,12 @@ class Savepoint:
         # two at once.
         yield driver.change(self.SET)
 
-    def standing(self, driver: Driver, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
+    def is_held(self, driver: Driver, earlier: Sequence[Proof]) -> Steps[bool]:
+        # The savepoint need not be asked: a rollback takes the last row back, and a commit is found
+        # at the end. One more statement for each event of a batch but the first.
+        return (yield from self.are_there(driver, earlier[-1:]))
+
+    def standing(self, driver: Driver, proofs: Sequence[Proof]) -> Steps[Standing]:
         # May be sent with the COMMIT, if that is sent only after this has succeeded.
         try:
             yield driver.change(self.RELEASE)
@@ -101,9 +107,7 @@ class Savepoint:
                 raise
         else:
             return Standing.HELD
-        if driver.asks:
-            is_open = yield driver.ask()
-        return judged((yield from self.are_there(driver, proofs)), is_open)
+        return ended((yield from self.are_there(driver, proofs)))
 
     def is_gone(self, error: Exception) -> bool:
         """Return whether the database does not know the savepoint."""
@@ -313,7 +317,12 @@ class Postgresql:
         """Return: `accept` returned the transaction's number."""
         yield from ()
 
-    def standing(self, driver: Driver, proofs: Sequence[Proof], is_open: bool) -> Steps[Standing]:
+    def is_held(self, driver: Driver, earlier: Sequence[Proof]) -> Steps[bool]:  # noqa: ARG002
+        """Compare the numbers that the first and the last `accept` returned."""
+        yield from ()
+        return bool(driver.stamp == driver.last_stamp)
+
+    def standing(self, driver: Driver, proofs: Sequence[Proof]) -> Steps[Standing]:
         """Compare numbers. In an aborted transaction any statement fails, including this one.
 
         One more statement per transaction; it may be sent with the COMMIT, if that is sent only
@@ -333,7 +342,7 @@ class Postgresql:
             present, number = present and found[0][0] >= counter.step, found[0][1]
         if number == driver.stamp:
             return Standing.HELD if present else Standing.LOST
-        return judged(present, is_open)
+        return ended(present)
 
     def stored(self, driver: Driver, ids: Sequence[str]) -> Steps[set[str] | None]:
         """A number may be taken as well, by a sequence that is behind."""
@@ -345,6 +354,8 @@ class Postgresql:
 
 
 def _stamp(driver: Driver, found: Sequence[Any]) -> None:
-    """Store the number of the transaction that wrote the first row."""
-    if found and driver.stamp is None:
-        driver.stamp = found[0][1]
+    """Store the number of the transaction that wrote the first row, and of the last."""
+    if found:
+        driver.last_stamp = found[0][1]
+        if driver.stamp is None:
+            driver.stamp = driver.last_stamp

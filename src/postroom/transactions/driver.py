@@ -23,6 +23,9 @@ class Driver(ABC):
     stamp: Any = None
     """The identity of the open transaction, once known; None before, or if there is none."""
 
+    last_stamp: Any = None
+    """The identity of the transaction of the last `accept`."""
+
     def __init__(self, target: Any) -> None:
         self.target = target  # the object that holds the transaction, even if a proxy was given
 

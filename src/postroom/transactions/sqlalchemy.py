@@ -305,8 +305,8 @@ class _Bridged:
     async def is_open(self) -> bool:
         return self._target.in_transaction()
 
-    async def hold(self) -> None:
-        await self._target.run_sync(lambda inner: self._sync(inner).hold())
+    async def hold(self, earlier: Sequence[Proof]) -> bool:
+        return await self._target.run_sync(lambda inner: self._sync(inner).hold(earlier))
 
     async def standing(self, proofs: Sequence[Proof]) -> Standing:
         return await self._target.run_sync(lambda inner: self._sync(inner).standing(proofs))

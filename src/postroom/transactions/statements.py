@@ -79,20 +79,21 @@ class _Statements:
         driver = self.driver
         return (yield driver.ask()) if driver.asks else driver.is_open()
 
-    def _hold(self) -> Steps[None]:
-        if not self._holds:
-            dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
-            yield from dialect.hold(self.driver)
-            self._holds = True
+    def _hold(self, earlier: Sequence[Proof]) -> Steps[bool]:
+        dialect = dialect_of(self.driver.dialect, self.driver.style, self.prefix)
+        if self._holds:
+            return (yield from dialect.is_held(self.driver, earlier))
+        yield from dialect.hold(self.driver)
+        self._holds = True
+        return True
 
     def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:
         driver = self.driver
-        is_open = driver.asks or driver.is_open()  # before anything that may open one
         if driver.flushes:  # pending changes of an ORM fail here, not at the commit
             yield driver.flush()
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         try:
-            return (yield from dialect.standing(driver, proofs, is_open))
+            return (yield from dialect.standing(driver, proofs))
         except Exception as error:
             if code_of(error) != _FAILED_TRANSACTION:
                 raise
@@ -153,8 +154,8 @@ class SyncStatements(_Statements):
     def is_open(self) -> bool:
         return run(self._is_open())
 
-    def hold(self) -> None:
-        run(self._hold())
+    def hold(self, earlier: Sequence[Proof]) -> bool:
+        return run(self._hold(earlier))
 
     def standing(self, proofs: Sequence[Proof]) -> Standing:
         return run(self._standing(proofs))
@@ -204,8 +205,8 @@ class AsyncStatements(_Statements):
     async def is_open(self) -> bool:
         return await run_async(self._is_open())
 
-    async def hold(self) -> None:
-        await run_async(self._hold())
+    async def hold(self, earlier: Sequence[Proof]) -> bool:
+        return await run_async(self._hold(earlier))
 
     async def standing(self, proofs: Sequence[Proof]) -> Standing:
         return await run_async(self._standing(proofs))

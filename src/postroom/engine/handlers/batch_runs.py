@@ -5,8 +5,9 @@ against the rules, then commits no inbox row of an event whose effect has not ha
 
 If anything fails, the whole transaction is rolled back and no event is charged: handling each
 individually shows which one fails. Deadlocks and other conflicts end the same way, so that the next
-attempt holds the locks of one event only. A handler that left the transaction and continued in
-autocommit mode is not run again, because its effects may be committed (`refused`).
+attempt holds the locks of one event only. A handler whose transaction was rolled back and that went
+on is not run again, because its later effects may be committed (`refused`). It is found before the
+next handler runs.
 
 A thread cannot be stopped. One that is stuck past the limit keeps its transaction open, including
 the inbox rows of events that it accepted before: `held` are their ids while that lasts.
@@ -19,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from postroom.broker import Outcome, Verdict
+from postroom.broker import REPEAT, Outcome, Verdict
 from postroom.engine.handlers.commit_check import OutsideTransactionError
 from postroom.engine.handlers.runs import (
     AsyncFactory,
@@ -153,7 +154,8 @@ def _refuse(
     """Remember the event whose handler left the transaction: the last one that ran."""
     if isinstance(run.failure, OutsideTransactionError):
         is_over = run.phase is Phase.RUNNING and len(ends) < len(jobs)  # it raised
-        culprit = jobs[len(ends) if is_over else len(ends) - 1]
+        ran = [place for place, end in enumerate(ends) if end is not REPEAT]
+        culprit = jobs[len(ends) if is_over else ran[-1]]
         refused[culprit.record.id] = Outcome(Verdict.REJECTED, str(run.failure))
 
 

@@ -8,9 +8,9 @@ a rollback that no driver reports: the check fails there, so such a COMMIT is ne
     still open            commit: CONFIRMED
     committed by handler  its effect and the row are durable: CONFIRMED, and an error is logged,
                           once for each handler. If work after its commit is lost: REJECTED
-    rolled back           and another transaction is open, which is rolled back: FAILED
-                          and none is open: later effects may be committed: REJECTED, so that they
-                          happen at most once
+    rolled back           by the handler or by the database. Later effects may be committed, in
+                          another transaction or in none, and no database tells what a connection
+                          has committed since: REJECTED, so that they happen at most once
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ ADVICE = (
     "Let postroom commit or roll back; to ignore a database error, run the statement in a savepoint"
 )
 ROLLED_BACK = (
-    "the handler's transaction was rolled back before the handler returned, by the handler or by "
-    f"the database; nothing was committed. {ADVICE}"
+    "the handler's transaction does not contain the inbox row any more, so it is rolled back: "
+    f"nothing was committed. {ADVICE}"
 )
 LOOSE = (
-    "the handler ended its transaction, which was rolled back, and no other is open: later effects "
-    "may have been committed without an inbox row, so the event is not retried. "
+    "the handler's transaction was rolled back before the handler returned, by the handler or by "
+    "the database (a deadlock): later effects may have been committed without an inbox row, so the "
+    "event is not retried. "
     f"Check its effects before you replay it. {ADVICE}"
 )
 AFTERWARDS = (

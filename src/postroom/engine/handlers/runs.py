@@ -265,7 +265,8 @@ async def effect(
         else:
             run.is_repeat = not await adapter.accept(acceptance)
         if not run.is_repeat:
-            await adapter.hold()
+            if not await adapter.hold(run.proofs):
+                await look_back(run)  # before this handler runs: an earlier one has ended it
             note(run, handler, acceptance)
     if not run.is_repeat:
         run.phase = Phase.RUNNING

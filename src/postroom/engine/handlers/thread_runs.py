@@ -181,7 +181,8 @@ def effect_sync(
         else:
             run.is_repeat = not adapter.accept(acceptance)
         if not run.is_repeat:
-            adapter.hold()
+            if not adapter.hold(run.proofs):
+                look_back_sync(run)
             note(run, handler, acceptance)
     if not run.is_repeat:
         run.phase = Phase.RUNNING

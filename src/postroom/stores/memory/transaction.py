@@ -100,7 +100,8 @@ class MemoryTransaction(AsyncTransaction):
             del self._store.data.inbox[name], self._store.data.inbox_at[name]
         return len(known)
 
-    async def hold(self) -> None: ...
+    async def hold(self, earlier: Sequence[Proof]) -> bool:  # noqa: ARG002
+        return True
 
     async def is_open(self) -> bool:
         return not self._over

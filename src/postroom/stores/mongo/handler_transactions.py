@@ -114,7 +114,8 @@ class DeferredWrites(AsyncTransaction):
     async def forget(self, consumer: str, ids: Sequence[str]) -> int:
         return await self._writes.forget(consumer, ids)
 
-    async def hold(self) -> None: ...
+    async def hold(self, earlier: Sequence[Proof]) -> bool:  # noqa: ARG002
+        return True
 
     async def is_open(self) -> bool:
         return True

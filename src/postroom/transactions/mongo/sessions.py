@@ -179,9 +179,9 @@ class _Writes:
         )
         return int(result.deleted_count)
 
-    def _hold(self) -> Steps[None]:
-        """Return: separate writes are in no transaction."""
-        yield from ()
+    def _hold(self) -> bool:
+        """Return True: separate writes are in no transaction."""
+        return True
 
     def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:  # noqa: ARG002
         yield from ()
@@ -241,10 +241,11 @@ class _SessionWrites(_Writes):
     def _is_open(self) -> bool:
         return transaction_of(self.session) is not None
 
-    def _hold(self) -> Steps[None]:
-        yield from ()
+    def _hold(self) -> bool:
+        number = transaction_of(self.session)
         if self._number is None:
-            self._number = transaction_of(self.session)
+            self._number = number
+        return number == self._number
 
     def _standing(self, proofs: Sequence[Proof]) -> Steps[Standing]:
         return standing(self.session, self._collection, self._number, proofs)
@@ -328,8 +329,8 @@ class _Sync(_Writes, SyncTransaction):
     def is_open(self) -> bool:
         return self._is_open()
 
-    def hold(self) -> None:
-        run(self._hold())
+    def hold(self, earlier: Sequence[Proof]) -> bool:  # noqa: ARG002 - the session knows
+        return self._hold()
 
     def standing(self, proofs: Sequence[Proof]) -> Standing:
         return run(self._standing(proofs))
@@ -357,8 +358,8 @@ class _Async(_Writes, AsyncTransaction):
     async def is_open(self) -> bool:
         return self._is_open()
 
-    async def hold(self) -> None:
-        await run_async(self._hold())
+    async def hold(self, earlier: Sequence[Proof]) -> bool:  # noqa: ARG002 - the session knows
+        return self._hold()
 
     async def standing(self, proofs: Sequence[Proof]) -> Standing:
         return await run_async(self._standing(proofs))

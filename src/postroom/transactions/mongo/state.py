@@ -33,9 +33,7 @@ def standing(
     present = yield from _are_there(usable, collection, proofs)
     if number is not None and number == held:
         return Standing.HELD if present else Standing.LOST
-    if present:
-        return Standing.COMMITTED
-    return Standing.LOOSE if number is None else Standing.LOST
+    return Standing.COMMITTED if present else Standing.LOOSE
 
 
 def _are_there(
