@@ -9,6 +9,7 @@ from tests.mutants.blocks import BLOCK_MUTANTS
 from tests.mutants.brokers import BROKER_MUTANTS
 from tests.mutants.codec import CODEC_MUTANTS
 from tests.mutants.consumers import CONSUMERS_MUTANTS
+from tests.mutants.costs import COST_MUTANTS
 from tests.mutants.effects import EFFECT_MUTANTS
 from tests.mutants.leases import LEASES_MUTANTS
 from tests.mutants.leaving import LEAVING_MUTANTS
@@ -433,6 +434,7 @@ MUTANTS = {
     **ROW_MUTANTS,
     **SCOPE_MUTANTS,
     **CODEC_MUTANTS,
+    **COST_MUTANTS,
     **MONGO_COST_MUTANTS,
     **EFFECT_MUTANTS,
 }  # fmt: skip

@@ -30,6 +30,7 @@ class Bench:
         self.client = pymongo.AsyncMongoClient(url)
         self.database = self.client.get_default_database()
         self.outbox = self.database["postroom_outbox"]
+        self.commands = 0  # of the last call
 
     async def open(self):
         await self.store.migrate()
@@ -59,8 +60,9 @@ class Bench:
         result = await call
         await self.database.command("profile", 0)
         ours = {"ns": f"{self.database.name}.postroom_outbox"}
-        keys = documents = 0
+        keys = documents = self.commands = 0
         async for one in self.database["system.profile"].find(ours):
+            self.commands += 1
             keys += one.get("keysExamined", 0)
             documents += one.get("docsExamined", 0)
         return result, keys, documents
@@ -148,6 +150,18 @@ async def test_the_events_of_a_key_are_found_by_an_index(bench):
         assert names(found) == ["a", "b"]
         assert documents <= 4
         assert keys <= 20
+
+
+async def test_the_counts_of_many_streams_cost_few_commands(bench):  # E-8.4
+    costs = []
+    for first, last in ((0, 30), (30, 90)):
+        await bench.add(*(event(f"e{n}", stream=f"s{n:02}") for n in range(first, last)))
+        stats, _, documents = await bench.cost(bench.store.stats())
+        assert stats.counts["pending"] == last
+        assert stats.lag_seconds > 0
+        assert documents <= last
+        costs.append(bench.commands)
+    assert 0 < costs[0] == costs[1] < 20
 
 
 # T/D: mending with nothing to mend

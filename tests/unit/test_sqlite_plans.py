@@ -52,10 +52,11 @@ async def plan_of(store, name, **values):
         ("find_key", "INDEX postroom_outbox_key (key=? AND rowid>?)"),
         ("dead_causes", "INDEX postroom_outbox_other"),
         ("details", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
-        ("stats", "INDEX postroom_outbox_ready (stream=?)"),
-        ("stats", "INDEX postroom_outbox_waiting (stream=?)"),
-        ("stats", "INDEX postroom_outbox_parked (stream=?)"),
-        ("stats", "INDEX postroom_outbox_other (stream=?"),
+        ("stats", "INDEX postroom_outbox_ready (stream>? AND stream<?)"),
+        ("stats", "INDEX postroom_outbox_waiting (stream>? AND stream<?)"),
+        ("stats", "INDEX postroom_outbox_parked (stream>? AND stream<?)"),
+        ("stats", "INDEX postroom_outbox_other (stream>? AND stream<?)"),
+        ("stats_oldest", "INDEX postroom_outbox_ready (stream=? AND lane=? AND stage=?)"),
         ("stats_done", "INDEX postroom_outbox_done"),
     ],
 )
@@ -74,6 +75,8 @@ async def test_a_statement_walks_its_index(store, name, index):
             "seqs",
             "owner",
             "error",
+            "first",
+            "last",
         ),
         "[]",
     ) | dict.fromkeys(
@@ -141,6 +144,19 @@ async def test_a_batch_of_500_costs_four_statements(store, keep_done):
     kinds = [sql.split("\n")[-1] if sql.startswith("--") else sql for sql in seen]
     frames = ("BEGIN", "BEGIN IMMEDIATE", "COMMIT", "ROLLBACK")
     assert len([sql for sql in kinds if sql not in frames]) == 4, seen
+
+
+async def test_the_counts_of_all_streams_cost_what_those_of_one_do(store):  # E-8.4
+    await add(store, *(event(f"e{n}", "k", stream=f"s{n:02}") for n in range(50)))
+    seen = []
+    await store._look.call(lambda db: db.connection.set_trace_callback(seen.append))
+    alone = await store.stats("s07")
+    one = len(seen)
+    seen.clear()
+    every = await store.stats()
+    assert (alone.counts["pending"], every.counts["pending"]) == (1, 50)
+    assert min(alone.lag_seconds, every.lag_seconds) > 0
+    assert 0 < len(seen) == one
 
 
 ERROR = 'it\'s "bad" \x00 \ud800 🦊 \n'

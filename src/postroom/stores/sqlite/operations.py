@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -57,22 +58,19 @@ def find(db: Database, wanted: Filter) -> list[Record]:
 
 
 def stats(db: Database, stream: str | None) -> Stats:
-    counts = dict.fromkeys((str(state) for state in State), 0)
-    blocked, oldest = 0, []
+    of = {"first": "", "last": b""} if stream is None else {"first": stream, "last": stream}
     with db.snapshot() as now:
-        for name in streams(db) if stream is None else [stream]:
-            seen = dict(db.rows("stats", stream=name))
-            unfinished = seen["ready"] + seen["waiting"] + seen["parked"]
-            for state in _OTHER:
-                counts[state] += seen.get(state, 0)
-            counts[State.PENDING] += (
-                unfinished - seen.get(State.PROCESSING, 0) - seen.get(State.FAILED, 0)
-            )
-            blocked += seen["blocked"]
-            oldest += [at for (at,) in db.rows("stats_oldest", stream=name) if at is not None]
-        ((counts[State.DONE],),) = db.rows("stats_done", stream=stream)
-    lag = max(0.0, (now - min(oldest)) / 1_000_000) if oldest else 0.0
-    return Stats(counts, lag, blocked)
+        seen = Counter[str]()
+        for name, number in db.rows("stats", **of):
+            seen[name] += number
+        ((oldest,),) = db.rows("stats_oldest", **of)
+        ((done,),) = db.rows("stats_done", stream=stream)
+    counts = dict.fromkeys((str(state) for state in State), 0)
+    counts |= {str(state): seen[state] for state in _OTHER} | {str(State.DONE): done}
+    unfinished = seen["ready"] + seen["waiting"] + seen["parked"]
+    counts[State.PENDING] = unfinished - seen[State.PROCESSING] - seen[State.FAILED]
+    lag = 0.0 if oldest is None else max(0.0, (now - oldest) / 1_000_000)
+    return Stats(counts, lag, seen["blocked"])
 
 
 def streams(db: Database) -> list[str]:

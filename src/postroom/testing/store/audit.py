@@ -77,6 +77,24 @@ class OversightContract:
         assert due is not None
         assert 0 <= lag * 1_000_000 <= host_microseconds() - due
 
+    @pytest.mark.req("S2.7")
+    @pytest.mark.parametrize("streams", [3, 30])  # a store may count many of them in another way
+    async def test_the_lag_of_all_streams_is_that_of_the_oldest_event(
+        self, store: Store, add: Add, streams: int
+    ) -> None:
+        await add(event("oldest", stream=f"s{streams // 2}"))
+
+        async def lags() -> bool:
+            return (await store.stats()).lag_seconds >= 0.02
+
+        await until(lags)
+        lag = (await store.stats()).lag_seconds
+        await add(*(event(f"e{n}", stream=f"s{n}") for n in range(streams)))
+        everything = await store.stats()
+        assert everything.lag_seconds >= lag
+        assert everything.counts["pending"] == streams + 1
+        assert (await store.stats("s0")).counts["pending"] == 1
+
     @pytest.mark.req("S1.9", "S2.1")
     async def test_the_details_of_an_event(self, store: Store, add: Add) -> None:
         assert await store.details("nothing") is None
