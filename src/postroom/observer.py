@@ -67,6 +67,13 @@ class StoreTrouble(NamedTuple):
     error: str
 
 
+class StoreRecovered(NamedTuple):
+    """A call to the store that had failed works again."""
+
+    stream: str
+    doing: str
+
+
 class Woken(NamedTuple):
     """A wait for work ended, by kick, change, poll or busy."""
 
@@ -127,6 +134,7 @@ Fact = (
     | BreakerChanged
     | Alarm
     | StoreTrouble
+    | StoreRecovered
     | Woken
     | Sent
     | Delivered

@@ -42,6 +42,13 @@ def _one_inbox_name():
     faststream.inbox_name = lambda consumer, subscriber: consumer
 
 
+def _any_size():
+    from postroom.integrations import faststream
+
+    assert faststream.size_of
+    faststream.size_of = lambda message: 0
+
+
 def _repeats_return():
     from faststream.exceptions import AckMessage
 
@@ -256,6 +263,10 @@ EFFECT_MUTANTS = {
         "P2", "any failure of a handler rejects an event whose body is no JSON",
         _any_failure_is_of_decoding,
         tests=(f"{OUTCOMES}test_only_a_handler_that_cannot_decode_its_event_rejects_it",),
+    ),
+    "faststream-any-size": Mutant(
+        "F1", "FastStream's subscribers get messages of any size", _any_size,
+        tests=(f"{FASTSTREAM}test_a_message_without_an_id_or_too_large_is_rejected_once",),
     ),
     "rolled-back-is-retried": Mutant(
         "G6", "a handler that rolled back, committed other work and went on is run again",

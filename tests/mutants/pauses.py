@@ -84,7 +84,27 @@ def _walks_all_the_time():
     lane_groups.Depths.learn = learning
 
 
+def _trouble_every_ten_seconds():
+    from postroom.telemetry import log
+
+    log._QUIET_FACTOR = 1
+
+
+def _trouble_without_an_end():
+    from postroom.engine.store_calls import StoreCalls
+
+    StoreCalls.succeeded = lambda self, stream, doing: None
+
+
 PAUSES_MUTANTS = {
+    "trouble-every-ten-seconds": Mutant(
+        "F2", "a store error that lasts is logged every ten seconds", _trouble_every_ten_seconds,
+        tests=("tests/unit/test_log_observer.py",),
+    ),
+    "trouble-without-an-end": Mutant(
+        "F2", "nothing tells that a call to the store works again", _trouble_without_an_end,
+        tests=(ENDLESS,),
+    ),
     "pauses-do-not-grow": Mutant(
         "F2", "a loop that fails pauses as briefly each time", _pauses_do_not_grow, tests=(ENDLESS,)
     ),

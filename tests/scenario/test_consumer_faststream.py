@@ -183,7 +183,7 @@ async def test_a_repeat_publishes_nothing(rabbitmq_url, ledger, middleware, send
     assert await sender.waiting(target) == 2
 
 
-async def test_a_message_without_an_id_is_rejected_once(
+async def test_a_message_without_an_id_or_too_large_is_rejected_once(
     rabbitmq_url, ledger, sender, monkeypatch, caplog
 ):  # R-D8
     monkeypatch.setattr(faststream_runs, "REJECT_SECONDS", 0.0)
@@ -194,19 +194,21 @@ async def test_a_message_without_an_id_is_rejected_once(
             yield conn
 
     [queue] = await queues(sender, "no-id")
-    middleware = inbox_middleware("payments", transaction, missing_id="reject")
+    middleware = inbox_middleware("payments", transaction, missing_id="reject", max_bytes=1_000)
     broker = RabbitBroker(rabbitmq_url, middlewares=[middleware], logger=None)
     subscribing(broker, quorum(queue))
     stranger = Sent(None, b'{"id": "nameless"}', key="k")
-    await RabbitWire(rabbitmq_url, sender, queue).send(stranger, *orders("m-1", "m-2"))
+    large = Sent("large", b'{"id": "' + b"x" * 1_000 + b'"}', key="k")
+    await RabbitWire(rabbitmq_url, sender, queue).send(stranger, large, *orders("m-1", "m-2"))
     async with broker:
         await broker.start()
         await until(lambda: len(ledger.effects()) >= 2)
     assert sorted(ledger.effects()) == ["m-1", "m-2"]
     assert await sender.waiting(queue) == 0
     told = [r.message for r in caplog.records if r.name == "postroom.integrations.faststream"]
-    assert len(told) == 1
+    assert len(told) == 2
     assert "is rejected: event.id is missing" in told[0]
+    assert "bytes, more than max_bytes (1000)" in told[1]
 
 
 @pytest.mark.promise("F4", "G6")
@@ -310,6 +312,6 @@ async def test_a_message_without_an_id_is_rejected_after_a_pause(monkeypatch, ca
 
     monkeypatch.setattr(faststream_runs, "asyncio", SimpleNamespace(sleep=sleep))
     with pytest.raises(RejectMessage):
-        await faststream._read(Incoming("orders", b"{}", {}), "reject")
+        await faststream._read(Incoming("orders", b"{}", {}), "reject", 1_000)
     assert rests == [1.0]  # a flood of them must not fill the log
     assert "a message of 'orders' is rejected" in caplog.text

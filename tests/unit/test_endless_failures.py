@@ -15,7 +15,7 @@ from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreRetryableError, StoreUnknownError
 from postroom.event import Event
 from postroom.model.pauses import Pauses
-from postroom.observer import StoreTrouble
+from postroom.observer import StoreRecovered, StoreTrouble
 from postroom.outbox import Outbox
 from postroom.stores.memory import MemoryStore
 from tests.scenario.place import ids
@@ -122,7 +122,11 @@ def test_a_failure_without_end_costs_few_attempts(errors, watched, first, longes
 
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))
-    assert [fact for fact in troubles if isinstance(fact, StoreTrouble)]
+    last = {
+        fact.doing: fact for fact in troubles if isinstance(fact, StoreTrouble | StoreRecovered)
+    }
+    assert last
+    assert [type(fact) for fact in last.values()] == [StoreRecovered] * len(last)
 
 
 @pytest.mark.promise("F2")

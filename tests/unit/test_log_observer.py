@@ -14,6 +14,7 @@ from postroom.observer import (
     Handled,
     LanesChanged,
     Settled,
+    StoreRecovered,
     StoreTrouble,
     Vanished,
     Woken,
@@ -149,17 +150,51 @@ def test_each_try_of_a_consumer_is_told_at_debug_only(told, caplog):
 
 
 @pytest.mark.req("S1.8")
-def test_the_same_trouble_is_told_again_only_after_a_while(told, clock):
+def test_a_trouble_is_told_when_it_begins_ever_less_often_and_when_it_is_over(told, clock):
     busy = StoreTrouble("main", "settling", "busy")
-    assert told(busy, busy, busy) == [("WARNING", "trouble stream=main doing=settling error=busy")]
-    assert told(StoreTrouble("main", "settling", "gone")) == [
-        ("WARNING", "trouble stream=main doing=settling error=gone left_out=2")
+    line = "trouble stream=main doing=settling error=busy"
+    assert told(busy, busy, busy) == [("WARNING", line)]
+    clock.now += 10
+    assert told(busy, busy) == [("WARNING", f"{line} left_out=2")]
+    clock.now += 59
+    assert told(busy) == []
+    clock.now += 1
+    assert told(busy) == [("WARNING", f"{line} left_out=2")]
+    for _ in range(359):
+        clock.now += 1
+        assert told(busy) == []
+    clock.now += 1
+    assert told(busy) == [("WARNING", f"{line} left_out=359")]
+    over = StoreRecovered("main", "settling")
+    assert told(over, over) == [
+        ("INFO", "recovered stream=main doing=settling failures=367 seconds=430.0")
     ]
-    clock.now += 9.9
-    assert told(StoreTrouble("main", "settling", "gone")) == []
-    clock.now += 0.2
-    assert told(StoreTrouble("main", "settling", "gone")) == [
-        ("WARNING", "trouble stream=main doing=settling error=gone left_out=1")
+    clock.now += 61
+    assert told(busy) == [("WARNING", line)]  # a new one
+
+
+def test_a_trouble_in_a_day_has_few_lines(told, clock):
+    lines = 0
+    for _ in range(86_400):
+        clock.now += 1
+        lines += len(told(StoreTrouble("main", "settling", "busy")))
+    assert lines == 3 + 86_400 // 600
+
+
+def test_a_trouble_that_comes_and_goes_has_few_lines(told, clock):
+    lines = 0
+    for _ in range(3_600):
+        clock.now += 1
+        lines += len(told(StoreTrouble("main", "settling", "busy")))
+        lines += len(told(StoreRecovered("main", "settling")))
+    assert lines <= 2 * (3 + 3_600 // 600)
+
+
+def test_different_errors_of_one_call_are_told_at_once_but_few_of_them(told):
+    errors = [StoreTrouble("main", "settling", f"error {n}") for n in range(100)]
+    found = told(*errors, *errors)
+    assert [message.rpartition("=")[2] for _, message in found] == [
+        f'"error {n}"' for n in range(5)
     ]
 
 

@@ -11,6 +11,7 @@ lifecycle       start, stop, kill, wait and run; a service that crashes stops th
 service         a background loop that can be started and stopped, each more than once
 runner          runs several relays and consumers in one process until a signal stops them
 sharing         opens a store or broker once for several users; the last user closes it
+store_calls     reports calls to the store that fail, and that they work again
 breaker         circuit breaker: pauses publishing while the destination is unreachable
 failure_policy  decides whether a failed event is retried, isolated, released or buried
 """

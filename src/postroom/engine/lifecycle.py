@@ -24,11 +24,12 @@ from postroom.engine.service import crash_of, end, wait_for
 from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import SchemaError, StoreError
 from postroom.model.pauses import Pauses
-from postroom.observer import Alarm, Fact, Observer, StoreTrouble, tell
+from postroom.observer import Alarm, Fact, Observer, StoreRecovered, StoreTrouble, tell
 from postroom.record import short_error
 
 _CLOSE_SECONDS = 10.0  # a driver may hang on a dead server
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # between attempts to start
+_OPENING = "opening the store (will keep trying)"
 _log = logging.getLogger(__name__)
 
 Context = TypeVar("Context")
@@ -142,6 +143,8 @@ class Lifecycle(ABC, Generic[Context]):
                     told = True
                 await wait_for(asked, pauses.grow())
             else:
+                if told:
+                    self._tell(StoreRecovered(self._fact_stream, _OPENING))
                 return True
         return False
 
@@ -270,7 +273,6 @@ class Lifecycle(ABC, Generic[Context]):
         return task
 
     def _report_unreachable(self, error: StoreError) -> None:
-        doing = "opening the store (will keep trying)"
-        self._tell(StoreTrouble(self._fact_stream, doing, short_error(error)))
+        self._tell(StoreTrouble(self._fact_stream, _OPENING, short_error(error)))
         if not self._observers:
-            _log.warning("%s: %s: %s", self._title, doing, short_error(error))
+            _log.warning("%s: %s: %s", self._title, _OPENING, short_error(error))

@@ -15,9 +15,9 @@ commit, so a crash in between loses the published message; add an event to the o
 
 A message that fails is nacked after a pause that grows with each of its failures. A message is
 rejected without requeueing, with an error in the log, if it has no id (with missing_id="reject"),
-cannot be parsed, or its subscriber ended the transaction so that a second run could repeat effects
-(see `faststream_runs`). Without a dead-letter exchange a RabbitMQ queue loses the message; on Kafka
-its offset is committed.
+cannot be parsed, is larger than max_bytes, or its subscriber ended the transaction so that a second
+run could repeat effects (see `faststream_runs`). Without a dead-letter exchange a RabbitMQ queue
+loses the message; on Kafka its offset is committed.
 
 FastStream's default policies lose messages: on Kafka they acknowledge before handling, on RabbitMQ
 they reject for good on an error. Both are refused (I5): call `check_policies(broker)` when the
@@ -31,6 +31,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from postroom.engine.consumer.messages import to_record
+from postroom.engine.consumer.size_limit import size_of
 from postroom.errors import ConfigError, EventError, MissingExtraError
 from postroom.event import MAX_NAME_BYTES
 from postroom.inbox import Inbox
@@ -38,6 +39,7 @@ from postroom.model.foreign_messages import Names
 from postroom.model.incoming import Incoming
 from postroom.model.message_id import MissingId
 from postroom.record import Record
+from postroom.settings import ConsumerSettings
 from postroom.transaction import Acceptance
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 
@@ -54,6 +56,8 @@ if TYPE_CHECKING:
     from faststream._internal.context.repository import ContextRepo
     from faststream.message import StreamMessage
 
+_MAX_BYTES = ConsumerSettings().max_bytes
+
 
 def inbox_middleware(
     consumer: str,
@@ -65,6 +69,7 @@ def inbox_middleware(
     schema: str | None = None,
     id_header: str = "",
     type_header: str = "",
+    max_bytes: int = _MAX_BYTES,
 ) -> Callable[..., BaseMiddleware[Any, Any]]:
     """Return a middleware that runs subscribers in transactions and skips duplicates.
 
@@ -76,7 +81,9 @@ def inbox_middleware(
     missing_id    as in ConsumerSettings
     prefix, schema    of the inbox table, as in Inbox
     id_header, type_header    headers in which foreign senders put id and type of a message
+    max_bytes     a larger message is rejected, as in ConsumerSettings
     """
+    ConsumerSettings(missing_id=missing_id, max_bytes=max_bytes)  # raises for an invalid value
     Inbox(consumer, prefix=prefix, schema=schema)  # raises for an invalid name
     scoped, names, failures = qualify(prefix, schema), Names(id_header, type_header), Failures()
 
@@ -87,7 +94,7 @@ def inbox_middleware(
             subscriber = self.context.get("handler_")
             _refuse_policy(subscriber)
             message = _incoming(msg, names)
-            record = await _read(message, missing_id)
+            record = await _read(message, missing_id, max_bytes)
             known_as = inbox_name(consumer, subscriber)
             run = Run(Acceptance(known_as, record.id, record.type, record.correlation_id))
 
@@ -144,9 +151,11 @@ def inbox_name(consumer: str, subscriber: Any) -> str:
     return f"{consumer[:100]}/{sha256(name.encode()).hexdigest()}"
 
 
-async def _read(message: Incoming, missing_id: MissingId) -> Record:
-    """Return the event of a message; reject a message without an id or with invalid content."""
-    problem = message.problem
+async def _read(message: Incoming, missing_id: MissingId, max_bytes: int) -> Record:
+    """Return the event of a message; reject one that is too large, without an id or invalid."""
+    problem, size = message.problem, size_of(message)
+    if size > max_bytes:
+        problem = f"it has {size} bytes, more than max_bytes ({max_bytes})"
     if not problem:
         try:
             return to_record(message, missing_id)

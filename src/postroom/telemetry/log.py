@@ -23,6 +23,7 @@ from postroom.observer import (
     LanesChanged,
     Sent,
     Settled,
+    StoreRecovered,
     StoreTrouble,
     Vanished,
     Woken,
@@ -31,6 +32,9 @@ from postroom.observer import (
 LOGGER = "postroom.relay"
 MAX_VALUE_CHARS = 500
 QUIET_SECONDS = 10.0
+_QUIET_FACTOR, _LONGEST_QUIET = 6, 600.0
+_STEADY_SECONDS = 60.0  # a call that has worked as long can begin to fail anew
+_MOST_ERRORS = 5  # different errors of one call that are logged at once
 SHOWN_IDS = 10
 _VANISHED = (
     "events that were read are no longer in the database: their transactions were lost (fail-over "
@@ -52,17 +56,44 @@ _NAMED_SECRET = re.compile(
 )
 
 
+class _Trouble:
+    """A call to the store that fails; which lines tell of it."""
+
+    def __init__(self, now: float, quiet_seconds: float) -> None:
+        self.began_at = self.seen_at = self.tell_at = now
+        self.errors: set[str] = set()
+        self.failures = self.left_out = 0
+        self.is_told = False  # since it was over the last time
+        self._quiet = quiet_seconds
+
+    def is_over(self, now: float) -> bool:
+        """Return whether another failure, now, begins a new trouble."""
+        return now - self.seen_at > (_LONGEST_QUIET if self.is_told else _STEADY_SECONDS)
+
+    def told(self, error: str, now: float) -> int:
+        """A line is logged: return how many were left out before it."""
+        if now >= self.tell_at:
+            self.tell_at = now + self._quiet
+            self._quiet = min(self._quiet * _QUIET_FACTOR, _LONGEST_QUIET)
+        if len(self.errors) < _MOST_ERRORS:
+            self.errors.add(error)
+        left_out, self.left_out, self.is_told = self.left_out, 0, True
+        return left_out
+
+
 class LogObserver:
     """Logs the activity of relays and consumers to the logger `postroom.relay`.
 
     DEBUG    settled batches, wake-ups, events delayed by an outage
-    INFO     lanes taken, released or lost; a destination that is reachable again
+    INFO     lanes taken, released or lost; a destination that is reachable again, calls to the
+             store that work again
     WARNING  failed attempts, dead letters, outcomes discarded with a lost lane, a destination that
              became unreachable, failed calls to the store
     ERROR    alarms, lost events, lost effects
 
-    An outage is logged once, not once per event. A repeated store error is logged again only after
-    `quiet_seconds`, with the number of lines left out.
+    An outage is logged once, not once per event. A store error that repeats is logged when it
+    begins, again after `quiet_seconds` and then after pauses that are six times as long, up to ten
+    minutes, with the number of lines left out, and once when it is over.
     """
 
     def __init__(
@@ -76,7 +107,7 @@ class LogObserver:
         self._quiet_seconds = to_seconds(quiet_seconds)
         self._monotonic = monotonic
         self._breakers: dict[str, str] = {}
-        self._troubles: dict[tuple[str, str], tuple[str, float, int]] = {}
+        self._troubles: dict[tuple[str, str], _Trouble] = {}
 
     def observe(self, fact: Fact) -> None:
         match fact:
@@ -95,6 +126,8 @@ class LogObserver:
                 self._log(logging.ERROR, "alarm", fact._asdict())
             case StoreTrouble():
                 self._trouble(fact)
+            case StoreRecovered():
+                self._recovered(fact)
             case Vanished():
                 self._lost("vanished", fact, _VANISHED)
             case EffectsLost():
@@ -122,18 +155,27 @@ class LogObserver:
         self._log(logging.INFO if fact.state == "closed" else logging.WARNING, "breaker", facts)
 
     def _trouble(self, fact: StoreTrouble) -> None:
-        now = self._monotonic()
-        what = (fact.stream, fact.doing)
-        error, told_at, left_out = self._troubles.get(what, ("", 0.0, 0))
-        if error == fact.error and now - told_at < self._quiet_seconds:
-            self._troubles[what] = (error, told_at, left_out + 1)
+        now, what = self._monotonic(), fact[:2]
+        found = self._troubles.get(what)
+        if found is None or found.is_over(now):
+            found = self._troubles[what] = _Trouble(now, self._quiet_seconds)
+        found.failures += 1
+        found.seen_at = now
+        is_new = fact.error not in found.errors and len(found.errors) < _MOST_ERRORS
+        if not is_new and now < found.tell_at:
+            found.left_out += 1
             return
-        self._troubles[what] = (fact.error, now, 0)
-        self._log(
-            logging.WARNING,
-            "trouble",
-            fact._asdict() | ({"left_out": left_out} if left_out else {}),
-        )
+        left_out = found.told(fact.error, now)
+        facts = fact._asdict() | ({"left_out": left_out} if left_out else {})
+        self._log(logging.WARNING, "trouble", facts)
+
+    def _recovered(self, fact: StoreRecovered) -> None:
+        found = self._troubles.get(fact[:2])
+        if found is not None and found.is_told:  # one that comes and goes is told of now and then
+            found.is_told = False
+            seconds = round(self._monotonic() - found.began_at, 1)
+            facts = fact._asdict() | {"failures": found.failures, "seconds": seconds}
+            self._log(logging.INFO, "recovered", facts)
 
     def _log(self, level: int, name: str, facts: dict[str, object]) -> None:
         if self._logger.isEnabledFor(level):

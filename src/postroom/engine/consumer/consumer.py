@@ -26,9 +26,8 @@ from postroom.engine.service import Loop, is_cancelled
 from postroom.errors import ConfigError, EventError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.option_reader import with_options
-from postroom.observer import Alarm, Observer, StoreTrouble
+from postroom.observer import Alarm, Observer
 from postroom.options import ConsumerOptions
-from postroom.record import short_error
 from postroom.registry import load_broker, load_source, load_store
 from postroom.settings import ConsumerSettings
 from postroom.source import Delivery, Source, SourceConnection
@@ -273,9 +272,7 @@ class Consumer(Lifecycle[ConsumerContext]):
                 )
             except Exception as error:
                 if is_passing(error):
-                    context.tell(
-                        StoreTrouble(context.stream, "keeping messages", short_error(error))
-                    )
+                    context.trouble("keeping messages", error)
                     await context.pause(pauses.grow())
                 elif len(messages) == 1:
                     self._held[messages[0].record.key_hash] = messages[0].delivery
@@ -285,6 +282,7 @@ class Consumer(Lifecycle[ConsumerContext]):
                         await self._keep(context, [received])
                     return
             else:
+                context.recovered("keeping messages")
                 context.counts.kept += len(messages)
                 for received in messages:
                     received.delivery.ack()

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.engine.handlers.handlers import Handlers
+from postroom.engine.store_calls import StoreCalls
 from postroom.model.clock import Clock
 from postroom.model.pauses import Pauses
-from postroom.observer import Alarm, Fact, Observer, StoreTrouble, tell
+from postroom.observer import Alarm, Fact, Observer, tell
 from postroom.record import Record, short_error
 from postroom.settings import ConsumerSettings
 from postroom.source import Delivery
@@ -82,7 +83,11 @@ class ConsumerContext:
     counts: ConsumerCounts = field(default_factory=ConsumerCounts)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     detours: Detours | None = None
+    store_calls: StoreCalls = field(init=False)
     graves: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_GRAVES))
+
+    def __post_init__(self) -> None:
+        self.store_calls = StoreCalls(self.tell)
 
     @property
     def stream(self) -> str:
@@ -90,6 +95,13 @@ class ConsumerContext:
 
     def tell(self, fact: Fact) -> None:
         tell(self.observers, fact)
+
+    def trouble(self, doing: str, error: BaseException) -> None:
+        self.store_calls.failed(self.stream, doing, error)
+
+    def recovered(self, doing: str) -> None:
+        """Calls to the store whose name begins with this have succeeded."""
+        self.store_calls.succeeded(self.stream, doing)
 
     async def pause(self, seconds: float) -> None:
         """Wait this long, or until the consumer stops."""
@@ -118,11 +130,12 @@ class ConsumerContext:
                 if not is_passing(error):
                     self.cannot_be_kept(received, error)
                     return False
-                self.tell(StoreTrouble(self.stream, "writing a dead letter", short_error(error)))
+                self.trouble("writing a dead letter", error)
                 if self.stopping.is_set():
                     return False
                 await self.pause(pauses.grow())
             else:
+                self.recovered("writing a dead letter")
                 self.counts.dead += 1
                 return True
         return False

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from postroom.engine.consumer.context import ConsumerContext, Received
-from postroom.observer import Alarm, StoreTrouble
-from postroom.record import short_error
+from postroom.observer import Alarm
 from postroom.transactions.conflicts import is_passing
 
 _FULL_SECONDS = 1.0
@@ -92,11 +91,12 @@ class Detours:
                 if not is_passing(error):
                     context.cannot_be_kept(ours[0], error)
                     return False
-                context.tell(StoreTrouble(context.stream, "keeping messages", short_error(error)))
+                context.trouble("keeping messages", error)
                 if context.stopping.is_set():
                     return False
                 await context.pause(pauses.grow())
             else:
+                context.recovered("keeping messages")
                 context.counts.kept += len(ours)
                 for one in ours:
                     one.delivery.ack()
@@ -114,11 +114,10 @@ class Detours:
             except Exception as error:
                 if not is_passing(error):
                     raise
-                self._context.tell(
-                    StoreTrouble(self._context.stream, "looking", short_error(error))
-                )
+                self._context.trouble("looking", error)
                 await self._context.pause(pauses.grow())
                 continue
+            self._context.recovered("looking")
             self._recent -= before
             if not self._is_full or self._context.stopping.is_set():
                 return found | self._recent | self._asked

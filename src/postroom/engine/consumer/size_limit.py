@@ -19,12 +19,18 @@ _LONGEST_HEADER, _MOST_HEADERS = 1_000, 100  # bytes kept of a message that is t
 def limited(delivery: Delivery, max_bytes: int) -> Delivery:
     """Return a delivery unchanged, or without its oversized part and with a problem."""
     message = delivery.message
-    size = len(message.body)
-    if message.headers:
-        size += sum(map(len, message.headers)) + sum(map(len, message.headers.values()))
+    size = size_of(message)
     if size <= max_bytes:
         return delivery
     return _Cut(delivery, _cut(message, size, max_bytes))
+
+
+def size_of(message: Incoming) -> int:
+    """Return the size of a message: body and headers."""
+    size = len(message.body)
+    if message.headers:
+        size += sum(map(len, message.headers)) + sum(map(len, message.headers.values()))
+    return size
 
 
 def _cut(message: Incoming, size: int, max_bytes: int) -> Incoming:

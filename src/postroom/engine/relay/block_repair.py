@@ -47,6 +47,7 @@ class BlockRepair(Service):
                 context.trouble("mending blocks", error)
                 await asyncio.sleep(pauses.grow())
             else:
+                context.recovered("mending blocks")
                 return
 
     async def _repair(self, lanes: set[int]) -> None:

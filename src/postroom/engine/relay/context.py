@@ -14,10 +14,10 @@ from postroom.engine.relay.lane_groups import LaneGroups
 from postroom.engine.relay.lanes import LaneKeeper
 from postroom.engine.relay.witnesses import Witnesses
 from postroom.engine.service import is_cancelled
+from postroom.engine.store_calls import StoreCalls
 from postroom.errors import StoreError
 from postroom.model.clock import Clock
-from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, StoreTrouble, tell
-from postroom.record import short_error
+from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, tell
 from postroom.settings import RelaySettings
 from postroom.store import Store
 
@@ -65,6 +65,7 @@ class RelayContext:
     losses: int = 0  # how often lanes were lost
     allotment: LaneGroups = field(init=False)
     witnesses: Witnesses = field(init=False)
+    store_calls: StoreCalls = field(init=False)
     given_up: dict[int, int] = field(default_factory=dict)  # lane → token: to be released
     lost_before: dict[str, None] = field(default_factory=dict)  # events whose effects were lost
     to_repair: set[int] = field(default_factory=set)  # lanes whose blocks need repair
@@ -76,6 +77,7 @@ class RelayContext:
     def __post_init__(self) -> None:
         self.allotment = LaneGroups(self.settings.groups)
         self.witnesses = Witnesses(self.settings.dedup_seconds / 2)
+        self.store_calls = StoreCalls(self.tell)
 
     @property
     def stream(self) -> str:
@@ -98,7 +100,11 @@ class RelayContext:
         tell(self.observers, fact)
 
     def trouble(self, doing: str, error: BaseException) -> None:
-        self.tell(StoreTrouble(self.stream, doing, short_error(error)))
+        self.store_calls.failed(self.stream, doing, error)
+
+    def recovered(self, doing: str) -> None:
+        """Calls to the store whose name begins with this have succeeded."""
+        self.store_calls.succeeded(self.stream, doing)
 
     def ask_to_repair(self, lanes: Collection[int]) -> None:
         """Ask for a repair of the blocks of these lanes."""
@@ -150,6 +156,7 @@ class RelayContext:
             except StoreError as error:
                 self.trouble("releasing lanes", error)
             else:
+                self.recovered("releasing lanes")
                 self.beat_now.set()
 
     def outage(self, error: str) -> None:

@@ -78,6 +78,7 @@ class Heartbeat(Service):
             began = context.clock.monotonic()
             try:
                 await self._beat()
+                context.recovered("renewing leases")
                 context.beat_at, self.error = context.clock.monotonic(), None
                 pauses.reset()
                 # Measured from start to start: a lease counts from its request.
@@ -147,7 +148,9 @@ class Heartbeat(Service):
                 f"lanes {lanes} are locked by another transaction and make no progress until "
                 "it ends; look for an open transaction in the database"
             )
-            context.trouble("renewing leases", error)
+            context.trouble("renewing locked lanes", error)
+        elif not stalled:
+            context.recovered("renewing locked lanes")
         self._stalled = stalled
 
     def _tell_orphans(self, membership: Membership, now: float) -> None:

@@ -27,3 +27,5 @@ class InboxPruner(Service):
                 await self._forget_accepted(settings.dedup_seconds)
             except Exception as error:  # also the driver's own errors, from within the transaction
                 self._context.trouble("pruning the inbox", error)
+            else:
+                self._context.recovered("pruning the inbox")

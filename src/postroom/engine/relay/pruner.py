@@ -26,6 +26,8 @@ class Pruner(Service):
                 await self.prune()
             except StoreError as error:
                 self._context.trouble("pruning done events", error)
+            else:
+                self._context.recovered("pruning done events")
 
     async def prune(self) -> int:
         """Delete everything that is old enough; returns the number of events."""

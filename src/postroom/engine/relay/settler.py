@@ -119,6 +119,7 @@ class Settler:
                 context.trouble("settling (outcome unknown)", error)
                 await self._retake(settlement, began)
             else:
+                context.recovered("settling")
                 await self._give_up_lost(settlement)
                 return held
             await asyncio.sleep(pauses.grow())
@@ -146,6 +147,8 @@ class Settler:
                 await context.store.settle(back)
         except StoreError as error:  # the next owner of the lane finds them as they are
             context.trouble("releasing events whose effects were lost", error)
+        else:
+            context.recovered("releasing events whose effects were lost")
         context.given_up |= {lane: settlement.leases[lane] for lane in lanes}
         context.counts.effects_lost += len(ids)
         context.tell(EffectsLost(settlement.stream, tuple(ids)))
@@ -168,6 +171,7 @@ class Settler:
                     context.trouble("re-taking lanes", error)
                     await asyncio.sleep(pauses.grow())
                 else:
+                    context.recovered("re-taking lanes")
                     context.keeper.taken(tokens, asked_at)
                     settlement.leases = tokens
                     return

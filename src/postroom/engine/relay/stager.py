@@ -33,6 +33,8 @@ class Stager(Service):
             except StoreError as error:
                 context.trouble("looking for due events", error)
                 wait = None
+            else:
+                context.recovered("looking for due events")
             if context.look_soon.is_set():
                 context.look_soon.clear()
                 pause = _SHORTEST

@@ -28,6 +28,7 @@ class Watcher(Service):
                     context.tell(Woken(context.stream, "change"))
                     context.wake()
                 pauses.reset()
+                context.recovered("waiting for changes")
             except StoreError as error:
                 context.trouble("waiting for changes", error)
                 await asyncio.sleep(pauses.grow())

@@ -92,6 +92,7 @@ class Worker(Service):
                 context.trouble("reading events", error)
                 await asyncio.sleep(self._pauses.grow())
                 continue
+            context.recovered("reading events")
             if not went_on:
                 await self._rest()
 
