@@ -89,7 +89,7 @@ async def owners(store):
 
 @pytest.mark.promise("L4")
 def test_a_heartbeat_under_way_ends_before_the_lanes_are_released():
-    """A server goes on with a cancelled statement: it took lanes after the relay had left."""
+    """A server goes on with a cancelled statement: its locks and changes outlive the cancel."""
 
     async def story(loop, store, relay):
         store.beat_seconds = 0.5
