@@ -17,7 +17,7 @@ else:
     from uuid_utils import uuid7  # only its text is used; `compat` would be slower
 
 MAX_ID_BYTES = 100
-KEPT_IDS = "inbox/"  # prefix of the row ids of stored messages; refused for events
+STORED_IDS = "inbox/"  # prefix of the row ids of stored messages; refused for events
 MAX_NAME_BYTES = 255
 MAX_TOPIC_BYTES = 249  # Kafka's limit
 MAX_STREAM_BYTES = 64
@@ -96,9 +96,10 @@ class Event(_Fields):
     def _check_texts(self) -> None:
         check_text("type", self.type, MAX_NAME_BYTES)
         check_text("id", self.id, MAX_ID_BYTES)
-        if self.id.startswith(KEPT_IDS):
+        if self.id.startswith(STORED_IDS):
             raise EventError(
-                "id", f"begins with {KEPT_IDS!r}, which is reserved for stored messages; change it"
+                "id",
+                f"begins with {STORED_IDS!r}, which is reserved for stored messages; change it",
             )
         check_text("stream", self.stream, MAX_STREAM_BYTES)
         if self.topic is not None:

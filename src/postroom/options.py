@@ -61,7 +61,7 @@ class ConsumerOptions(TypedDict, total=False):
     retry: RetryPolicy
     max_in_flight: int
     max_bytes: int
-    max_kept: int
+    max_stored: int
     batch: int
     stop_seconds: Seconds
     lease_seconds: Seconds

@@ -9,7 +9,7 @@ from enum import StrEnum
 from hashlib import md5, sha256
 from typing import Any, NamedTuple
 
-from postroom.event import KEPT_IDS, MAX_ID_BYTES
+from postroom.event import MAX_ID_BYTES, STORED_IDS
 from postroom.model.clock import from_microseconds
 from postroom.model.codec import JSON, decode_json
 
@@ -137,10 +137,10 @@ def row_id(consumer: str, event_id: str) -> str:
     Events cannot have such an id. A slash in the consumer's name is escaped, so that every pair of
     consumer and id is unique. An id that would be too long is replaced by `inbox/<hash>`.
     """
-    plain = f"{KEPT_IDS}{_without_slash(consumer)}/{event_id}"
+    plain = f"{STORED_IDS}{_without_slash(consumer)}/{event_id}"
     if len(plain.encode()) <= MAX_ID_BYTES:
         return plain
-    return f"{KEPT_IDS}{sha256(plain.encode()).hexdigest()}"
+    return f"{STORED_IDS}{sha256(plain.encode()).hexdigest()}"
 
 
 def inbox_name(service: str, handler: str) -> str:

@@ -98,7 +98,7 @@ class ConsumerSettings:
     max_in_flight   maximum unacknowledged messages; beyond it nothing more is fetched
     max_bytes       maximum bytes of body and headers; a larger message becomes a dead letter
                     without its body
-    max_kept        direct mode: maximum messages in the backlog of failing keys; at this number
+    max_stored      direct mode: maximum stored messages of failing keys; at this number
                     nothing more is received
     batch           maximum messages, of different keys, that share one transaction. If one fails,
                     all are rolled back and each is handled individually. Direct mode only
@@ -118,7 +118,7 @@ class ConsumerSettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     max_in_flight: int = 1_000
     max_bytes: int = 16_000_000
-    max_kept: int = 10_000
+    max_stored: int = 10_000
     batch: int = 1
     stop_seconds: float = 30.0
     lease_seconds: float = 15.0

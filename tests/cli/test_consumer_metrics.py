@@ -96,7 +96,7 @@ def test_every_documented_metric_of_a_busy_faulty_run(tmp_path, sqlite_place, ra
 
     direct = mode == "direct"
     assert (of("received"), of("failed"), of("dead"), of("lost")) == (6, 1, 1, 0)
-    assert (of("kept"), of("repeated")) == ((0, 1) if direct else (6, 0))
+    assert (of("stored"), of("repeated")) == ((0, 1) if direct else (6, 0))
     assert value(metrics, "postroom_consumer_up", consumer="payments") == 1
     assert value(metrics, "postroom_consumer_connected", consumer="payments") == 1
     assert value(metrics, "postroom_consumer_connections_lost_total", consumer="payments") == 0

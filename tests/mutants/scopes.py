@@ -116,7 +116,7 @@ SCOPE_MUTANTS = {
         tests=(f"{MEMORY}::test_notes_of_what_may_come_again_stay[sqlite]",),
     ),
     "stranger-kept": Mutant(
-        "G7", "a row of another stream counts as a kept message", _strangers_are_kept,
+        "G7", "a row of another stream counts as a stored message", _strangers_are_kept,
         tests=(
             f"{PARTS}::test_a_row_of_somebody_else_is_neither_taken_for_a_kept_message_nor_buried",
         ),

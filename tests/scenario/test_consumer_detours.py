@@ -76,7 +76,7 @@ async def test_other_keys_go_on_and_the_key_keeps_its_order(stores):
         assert scene.of("bad") == []
         scene.queue.send(*(message("bad", n) for n in range(25, 30)), message("last", 0))
         await until(lambda: scene.of("last"), 30)
-        await until(lambda: consumer.counts.kept == 30, 30)  # they must not pass
+        await until(lambda: consumer.counts.stored == 30, 30)  # they must not pass
     scene.queue.send(*(message("bad", n) for n in range(30, 35)))
     async with scene.consumer(make(), max_in_flight=20):
         await until(lambda: scene.queue.is_empty, 30)
@@ -107,7 +107,7 @@ async def test_the_room_is_what_the_broker_gives_without_an_acknowledgement():
     consumer = scene.consumer(store)
     consumer.source.capabilities = SourceCapabilities(max_unacked=10)
     async with consumer:
-        await until(lambda: consumer.counts.kept == 10, 30)
+        await until(lambda: consumer.counts.stored == 10, 30)
     assert RabbitSource("amqp://localhost?queue=q&prefetch=50").capabilities.max_unacked == 50
 
 
@@ -116,8 +116,8 @@ async def test_at_the_bound_nothing_more_is_received_until_there_is_less():
     """Visible by an alarm; and the order holds."""
     scene, store = Scene(), MemoryStore()
     scene.queue.send(*(message("bad", n) for n in range(300)), message("k", 0))
-    async with scene.consumer(store, max_in_flight=20, max_kept=50) as consumer:
-        await until(lambda: any("max_kept" in said for said in scene.alarms()), 30)
+    async with scene.consumer(store, max_in_flight=20, max_stored=50) as consumer:
+        await until(lambda: any("max_stored" in said for said in scene.alarms()), 30)
         assert scene.done == []
         received = consumer.counts.received
         assert received < 300
@@ -198,7 +198,7 @@ async def test_that_the_backlog_is_full_is_told_once_each_time():
         pass
 
     bench = SimpleNamespace(
-        settings=ConsumerSettings(max_kept=3), stream="inbox.payments", stopping=asyncio.Event(),
+        settings=ConsumerSettings(max_stored=3), stream="inbox.payments", stopping=asyncio.Event(),
         durable_inbox=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
         pauses=lambda: Pauses(0.1, 1.0),
         tell=told.append, pause=pause,

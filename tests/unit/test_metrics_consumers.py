@@ -1,4 +1,4 @@
-"""Metrics of consumers: their own counts, and what becomes of kept messages."""
+"""Metrics of consumers: their own counts, and what becomes of stored messages."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_counts_of_a_consumer_and_of_its_backlog_are_added_up():
     metrics = ConsumerMetrics()
     metrics.watch(consumer)
     counts = consumer.counts
-    counts.received, counts.done, counts.repeats, counts.kept = 20, 7, 2, 5
+    counts.received, counts.done, counts.repeats, counts.stored = 20, 7, 2, 5
     counts.failed, counts.dead, counts.ignored, counts.lost, counts.hashed_ids = 4, 3, 2, 1, 6
     counts.batched, counts.split = 9, 8
     metrics.observe(Handled("inbox.payments", "t", "confirmed", 0.02))
@@ -59,7 +59,7 @@ def test_counts_of_a_consumer_and_of_its_backlog_are_added_up():
     metrics.observe(Settled("inbox.payments", 3, 1, 2, 0, 0))
     found = read(metrics)
     expected = {
-        "received": 20, "handled": 7 - 2 + 3, "repeated": 2, "kept": 5, "failed": 5, "dead": 5,
+        "received": 20, "handled": 7 - 2 + 3, "repeated": 2, "stored": 5, "failed": 5, "dead": 5,
         "ignored": 2, "lost": 1, "hashed_ids": 6, "batched": 9, "split": 8,
     }  # fmt: skip
     assert {f"postroom_messages_{name}" for name in expected} == {

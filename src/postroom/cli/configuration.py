@@ -86,7 +86,7 @@ CONSUMER_SETTINGS: Mapping[str, Known] = {
     "unhandled": Known("dead|ignore", "dead"),
     "max_in_flight": Known("int", 1_000),
     "max_bytes": Known("int", 16_000_000),
-    "max_kept": Known("int", 10_000),
+    "max_stored": Known("int", 10_000),
     "batch": Known("int", 1),
     "max_attempts": Known("int", _DEFAULTS.retry.max_attempts),
     "stop_seconds": Known("seconds", 30.0),

@@ -95,7 +95,7 @@ def _counts(consumer: Consumer, backlog: _Backlog) -> dict[str, float]:
         "received": own.received,
         "handled": own.done - own.repeats + backlog.done,
         "repeated": own.repeats,
-        "kept": own.kept,
+        "stored": own.stored,
         "failed": own.failed + backlog.failed,
         "dead": own.dead + backlog.dead,
         "ignored": own.ignored,

@@ -105,7 +105,7 @@ MESSAGE_COUNTERS: Final[Mapping[str, str]] = {
     "postroom_messages_repeated": (
         "Duplicate messages that this consumer skipped because it had handled them before."
     ),
-    "postroom_messages_kept": "Messages that this consumer stored in order to handle them later.",
+    "postroom_messages_stored": "Messages that this consumer stored in order to handle them later.",
     "postroom_messages_failed": (
         "Failed attempts of this consumer that are retried, including stored messages."
     ),

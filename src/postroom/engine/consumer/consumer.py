@@ -283,7 +283,7 @@ class Consumer(Lifecycle[ConsumerContext]):
                     return
             else:
                 context.recovered("keeping messages")
-                context.counts.kept += len(messages)
+                context.counts.stored += len(messages)
                 for received in messages:
                     received.delivery.ack()
                 return

@@ -51,7 +51,7 @@ class ConsumerCounts:
 
     done        messages whose handlers committed, including repeats
     repeats     … that were done before and had no further effect
-    kept        messages stored to be handled later
+    stored      messages stored to be handled later
     hashed_ids  messages identified only by a hash of their body
     lost        messages lost to another consumer before they finished
     batched     messages handled in a transaction with others
@@ -61,7 +61,7 @@ class ConsumerCounts:
     received: int = 0
     done: int = 0
     repeats: int = 0
-    kept: int = 0
+    stored: int = 0
     failed: int = 0
     dead: int = 0
     ignored: int = 0

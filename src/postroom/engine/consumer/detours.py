@@ -7,7 +7,7 @@ which frees their room.
 
 A later message of such a key must not overtake the stored ones, whichever process stored them. With
 every receive the consumer therefore asks the store which keys have stored messages, and stores
-their new messages as well. At `max_kept` messages it receives nothing until there are fewer.
+their new messages as well. At `max_stored` messages it receives nothing until there are fewer.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Detours:
                 await context.pause(pauses.grow())
             else:
                 context.recovered("keeping messages")
-                context.counts.kept += len(ours)
+                context.counts.stored += len(ours)
                 for one in ours:
                     one.delivery.ack()
                 return True
@@ -124,7 +124,7 @@ class Detours:
             await self._context.pause(_FULL_SECONDS)
 
     async def _open_keys(self) -> set[bytes]:
-        most = self._context.settings.max_kept
+        most = self._context.settings.max_stored
         found = await self._context.durable_inbox.store.open_keys(self._context.stream, most)
         self._note(full=len(found) >= most)
         return set(found)
@@ -132,10 +132,10 @@ class Detours:
     def _note(self, *, full: bool) -> None:
         if full and not self._is_full:
             said = (
-                f"{self._context.settings.max_kept} or more stored messages wait for a retry "
+                f"{self._context.settings.max_stored} or more stored messages wait for a retry "
                 "of their key: "
                 "the consumer receives nothing until there are fewer. See `postroom list --stream "
-                f"{self._context.stream}`; raise max_kept, or bury messages that cannot be handled"
+                f"{self._context.stream}`; raise max_stored, or bury those that cannot be handled"
             )
             self._context.tell(Alarm(self._context.stream, "the durable inbox is full", said))
         self._is_full = full

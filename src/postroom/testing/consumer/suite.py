@@ -360,7 +360,7 @@ class ConsumerContract(ConsumerBatches):
         first = room.consumer(mode="durable", lease_seconds=1.5)
         await first.start()
         await asyncio.wait_for(reached.wait(), PATIENCE_SECONDS)
-        await room.until(lambda: first.counts.kept == 3)
+        await room.until(lambda: first.counts.stored == 3)
         await room.broker_knows()
         await first.kill()
         assert room.effects() == []  # received is not done
