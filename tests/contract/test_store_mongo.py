@@ -28,11 +28,15 @@ HARMS = {
     "awaits-ever": {"$set": {"awaits": EVER}},
     "awaits-nothing": {"$set": {"awaits": 0}},
     "awaits-object": {"$set": {"awaits": {"$gt": ""}, "next_attempt_at": "soon"}},
+    "awaits-dates": {"$set": {"awaits": [LONG_AGO, EVER]}},  # any of them matches
     "no-size": {"$unset": {"size": 1}},
     "stream-7": {"$set": {"stream": 7}},
     "stream-object": {"$set": {"stream": {"$or": 1}}},
     "stream-not-utf8": None,
 }
+
+# A list of what is valid, too: an index with one in it is slow for all others.
+INDEXED = ("stream", "lane", "key_hash", "key", "ct", "n", "status", "stage", "awaits")
 
 
 def member(owner, **more):
@@ -96,7 +100,7 @@ class MongoContract(StoreContract):
         note({"id": "never"}, processed_at="long ago"),
         note({"id": "XXXX"}, raw=True),
     )
-    waiting = ("awaits-text", "awaits-ever", "awaits-nothing", "awaits-object")
+    waiting = ("awaits-text", "awaits-ever", "awaits-nothing", "awaits-object", "awaits-dates")
     test_a_row_that_waits_for_no_time_holds_up_nobody = (
         FlawContract.test_a_row_that_waits_for_no_time_holds_up_nobody
     )
@@ -112,6 +116,7 @@ class MongoContract(StoreContract):
         block({"stream": "main", "key_hash": Binary(b"k")}, key_hash="x"),
         ("outbox", {"_id": "e"}, {"$inc": {"size": 1}}),
         ("outbox", {"_id": "e"}, {"$set": {"payload": "x" * 100}}),
+        *(("outbox", {"_id": "e"}, [{"$set": {name: [f"${name}"]}}]) for name in INDEXED),
     )
     refusals = (WriteError,)
 

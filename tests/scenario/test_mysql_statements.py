@@ -151,3 +151,25 @@ async def test_the_counts_of_many_streams_cost_few_statements(database):  # E-8
             assert stats.lag_seconds > 0
             costs.append(statements)
         assert costs[0] == costs[1] < 30
+
+
+async def test_a_mend_with_nothing_to_mend_looks_at_the_heads_alone(database):  # T-D.4
+    """Not at the thousands of events that wait behind them, nor at those of other keys."""
+    heads, followers = 100, 2_000
+    async with database.store(pool_size=1) as store:
+        await add(database, heads, heads)
+        hand = await Hand(store).take()
+        records = await hand.read(rows=heads, per_lane=heads)
+        await hand.settle(failed=[FailedOutcome(r, 1, FAR, "boom") for r in records])
+        await add(database, followers, heads)
+
+        async def looked_at(session):
+            rows = await session.query("SHOW SESSION STATUS LIKE 'Handler_read%'")
+            return sum(int(number) for _, number in rows)
+
+        async with store.session() as session:
+            before = await looked_at(session)
+            own = await looked_at(session) - before  # what the question itself costs
+        assert await store.repair_blocks("main", "anna", hand.held, 100) == 0
+        async with store.session() as session:
+            assert await looked_at(session) - before - 2 * own < 6 * heads

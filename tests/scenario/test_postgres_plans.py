@@ -37,6 +37,10 @@ BLOCKED = (
     "INSERT INTO postroom_block (stream, lane, key_hash, barrier, since) "
     "SELECT stream, lane, key_hash, seq, now() FROM postroom_outbox WHERE id = 'head-1'"
 )
+MANY_BLOCKED = (
+    "INSERT INTO postroom_block (stream, lane, key_hash, barrier, since) SELECT stream, lane, "
+    "key_hash, seq, now() FROM postroom_outbox WHERE id LIKE 'later-%' ORDER BY seq LIMIT 2000"
+)
 EXPLAINING = (
     "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;"
     "SET auto_explain.log_buffers = on; SET auto_explain.log_timing = off;"
@@ -283,6 +287,22 @@ def assert_freeing_a_key_touches_a_step_of_its_followers(looker):
     assert barrier == (rows[0][1] + 499,)
     assert_no_detours(nodes)
     assert looker.pages() < 500 * 30
+
+
+@pytest.mark.promise("B4", "D3", "D4")
+def test_a_mend_with_nothing_to_mend_touches_the_heads_alone(looker):  # T-D.4
+    connection = looker.connection
+    connection.execute(_CHANGE)
+    try:
+        connection.execute(MANY_BLOCKED)
+        everywhere = {"stream": "main", "lanes": numbers(range(64))}
+        _, rows = looker.explain("repair_blocks", **everywhere, limit=100)
+    finally:
+        connection.execute("ROLLBACK")  # only now the statement is over, and its plan is told
+    assert rows == []
+    (plan,) = looker.plans
+    assert_no_detours(list(nodes_of(plan)))
+    assert looker.pages() < 2_000 * 6
 
 
 def test_the_events_of_a_key_are_found_by_their_index(looker):  # T-D

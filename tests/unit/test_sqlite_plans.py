@@ -46,6 +46,7 @@ async def plan_of(store, name, **values):
         ("stage", "INDEX postroom_outbox_waiting (stream=? AND lane=? AND next_attempt_at<?)"),
         ("stage_look", "INDEX postroom_outbox_waiting (stream=? AND lane=?)"),
         ("advance", "INDEX postroom_outbox_parked (stream=? AND key_hash=?)"),
+        ("repair_blocks", "SEARCH h USING INTEGER PRIMARY KEY (rowid=?)"),  # T-D.4
         ("prune", "INDEX postroom_outbox_done (settled_at<?)"),
         ("get", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("find_other", "INDEX postroom_outbox_other"),
@@ -88,7 +89,7 @@ async def test_a_statement_walks_its_index(store, name, index):
     )  # fmt: skip
     plan = await plan_of(store, name, **values)
     assert any(index in step for step in plan), plan
-    tables = ("SCAN o", "SCAN r", "SCAN w", "SCAN postroom_outbox")
+    tables = ("SCAN b", "SCAN h", "SCAN o", "SCAN r", "SCAN w", "SCAN postroom_outbox")
     bare = [step for step in plan if step in tables]
     assert bare == []
 

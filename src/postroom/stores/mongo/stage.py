@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bson.datetime_ms import DatetimeMS
+
 from postroom.store import Staged
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.errors import translated
@@ -42,13 +44,18 @@ class _Outlook:
 
     @property
     def due_lanes(self) -> list[int]:
-        return [lane for lane, due in self.due.items() if int(due) <= int(self.now)]
+        return [lane for lane, due in self.due.items() if _is_odd(due) or int(due) <= int(self.now)]
 
     @property
     def wait_seconds(self) -> float | None:
-        if not self.due:
-            return None
-        return max(0.0, (min(map(int, self.due.values())) - int(self.now)) / 1000)
+        """The lanes of odd documents are searched at every look, but none is called for them."""
+        times = [int(due) for due in self.due.values() if not _is_odd(due)]
+        return max(0.0, (min(times) - int(self.now)) / 1000) if times else None
+
+
+def _is_odd(due: Any) -> bool:
+    """Return whether a document was edited to await several dates: MongoDB compares each."""
+    return not isinstance(due, DatetimeMS)
 
 
 def _waiting(stream: str, lanes: Iterable[int]) -> Document:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from operator import attrgetter
+from typing import Any
 
 from postroom.model.unreadable_rows import to_records
 from postroom.record import Record
@@ -12,10 +12,7 @@ from postroom.store import ReadRequest
 from postroom.stores.sqlite.errors import is_not_text
 from postroom.stores.sqlite.thread import Database
 
-_CHUNK = 50  # rows fetched at once: limits what a read holds beyond its byte limit
-
-_payload = attrgetter("payload")
-_headers = attrgetter("headers_json")
+_PAYLOAD, _HEADERS = map(Record._fields.index, ("payload", "headers_json"))
 
 
 def read(db: Database, request: ReadRequest) -> list[Record]:
@@ -39,23 +36,18 @@ def read(db: Database, request: ReadRequest) -> list[Record]:
 
 
 def _fetch(cursor: sqlite3.Cursor, room: int) -> list[Record]:
-    """Make records of the rows that fit, a few at a time; always of the first one."""
-    found: list[Record] = []
-    while rows := cursor.fetchmany(_CHUNK):
-        records = to_records(rows)
-        weight = sum(map(len, map(_payload, records)))
-        weight += sum(len(headers) for headers in map(_headers, records) if headers)
-        if weight <= room:
-            room -= weight
-            found += records
-            continue
-        for record in records:
-            room -= record.size
-            if room < 0 and found:
-                break
-            found.append(record)
-        break
-    return found
+    """Make records of the rows that fit, always of the first one; fetches one row more at most."""
+    fitting: list[tuple[Any, ...]] = []
+    for row in cursor:
+        room -= _weight(row[_PAYLOAD]) + _weight(row[_HEADERS])
+        if room < 0 and fitting:
+            break
+        fitting.append(row)
+    return to_records(fitting)
+
+
+def _weight(value: object) -> int:
+    return len(value) if isinstance(value, (bytes, str)) else 0
 
 
 def _choose(db: Database, request: ReadRequest) -> list[int]:
