@@ -28,6 +28,9 @@ DEFAULT_STREAM = "main"
 INBOX_STREAM_PREFIX = "inbox."  # of consumers' streams: stored messages and dead letters
 DEFAULT_TOPIC = "outbox_events"
 
+_NAMES = (
+    "aggregate_id", "key", "aggregate_type", "correlation_id", "causation_id", "content_type"
+)  # fmt: skip
 _NO_VALUE = "is empty; omit it or set a value"
 _RESERVED_HEADER = "postroom-"
 
@@ -48,6 +51,7 @@ class _Fields:
     headers: Mapping[str, str] = field(default_factory=dict)
     correlation_id: str | None = None
     causation_path: Sequence[tuple[str, str]] = ()
+    causation_id: str | None = None
     schema_version: int = 1
     content_type: str | None = None
     occurred_at: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -66,6 +70,7 @@ class Event(_Fields):
     stream          the independent queue that holds the event
     topic           topic at the broker; default: the outbox's route for the type, then
                     `outbox_events`
+    causation_id    id of the event that caused this one; set by a handler's context
     available_at    earliest delivery time; the event takes its place in the order when due
 
     Raises EventError, which names the field, if the event cannot be stored or sent.
@@ -107,7 +112,7 @@ class Event(_Fields):
         if self.key is None and self.aggregate_id is not None:
             object.__setattr__(self, "key", self.aggregate_id)
         # aggregate_id first: an error must name the given field, not the key derived from it
-        for name in ("aggregate_id", "key", "aggregate_type", "correlation_id", "content_type"):
+        for name in _NAMES:
             value = getattr(self, name)
             if value is not None:
                 check_text(name, value, MAX_NAME_BYTES)

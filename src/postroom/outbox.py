@@ -79,6 +79,7 @@ def to_row(event: Event, topic: str) -> Row:
         to_microseconds(event.occurred_at),
         None if event.available_at is None else to_microseconds(event.available_at),
         len(body) + (len(headers.encode()) if headers else 0),
+        event.causation_id,
     )
 
 

@@ -31,6 +31,8 @@ class State(StrEnum):
     DONE = "done"
     FAILED = "failed"
     DEAD = "dead"
+    EXPIRED = "expired"  # its time to be sent had passed
+    CANCELLED = "cancelled"
 
 
 class Stage(StrEnum):
@@ -39,7 +41,7 @@ class Stage(StrEnum):
     READY = "ready"
     WAITING = "waiting"  # until next_attempt_at: scheduled, or failed and backing off
     PARKED = "parked"  # behind the failed head of its key
-    OVER = "over"  # done or dead
+    OVER = "over"  # done, dead, expired or cancelled
 
 
 def key_hash(aggregate_type: str | None, key: str | None, event_id: str) -> bytes:
@@ -62,6 +64,9 @@ class Record(NamedTuple):
     """A row of the outbox. Times are microseconds since 1970; properties return datetimes.
 
     seq         position in the order of the stream; later writes have larger numbers
+    causation_id    id of the event that caused this one
+    options_json    how to send it, for some destinations only (tombstone, partition)
+    expires_us      not sent from then on
     barrier     set by a read if the key is blocked: events of the key up to this `seq` may be
                 sent, later ones must wait
     """
@@ -83,6 +88,9 @@ class Record(NamedTuple):
     causation_json: str | None
     schema_version: int
     kseq: int | None
+    causation_id: str | None
+    options_json: str | None
+    expires_us: int | None
     occurred_us: int
     created_us: int
     state: str
@@ -107,6 +115,15 @@ class Record(NamedTuple):
         return (
             tuple((m, t) for m, t in json.loads(self.causation_json)) if self.causation_json else ()
         )
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """How to send it; empty for most events."""
+        return json.loads(self.options_json) if self.options_json else {}
+
+    @property
+    def expires_at(self) -> datetime | None:
+        return None if self.expires_us is None else from_microseconds(self.expires_us)
 
     @property
     def occurred_at(self) -> datetime:

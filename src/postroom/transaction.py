@@ -37,6 +37,9 @@ class Row(NamedTuple):
     occurred_us: int
     available_us: int | None
     size: int
+    causation_id: str | None = None
+    options: str | None = None  # JSON; see Record
+    expires_us: int | None = None
 
 
 class Acceptance(NamedTuple):

@@ -19,6 +19,7 @@ COLUMNS = {
     "seq", "id", "stream", "type", "topic", "key", "aggregate_type", "aggregate_id", "payload",
     "payload_bytes", "content_type", "headers", "correlation_id", "causation_path",
     "schema_version", "kseq", "occurred_at", "created_at", "attempts", "last_error", "died_at",
+    "causation_id", "options", "expires_at", "history", "replaced_by",
 }  # fmt: skip
 FIELDS = {
     "_id", "stream", "event_type", "topic", "key", "payload", "content_type", "headers",

@@ -15,7 +15,7 @@ def test_it_makes_the_tables_and_says_the_version(tmp_path):
     for _ in range(2):  # the second time nothing is left to do
         done = call("migrate", "--store", "sqlite:///app.db", cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, "")
-        assert done.stdout == "sqlite:///app.db is at version 1\n"
+        assert done.stdout == "sqlite:///app.db is at version 2\n"
     with sqlite3.connect(tmp_path / "app.db") as conn:
         tables = {name for (name,) in conn.execute("SELECT name FROM sqlite_master")}
     conn.close()
@@ -24,7 +24,7 @@ def test_it_makes_the_tables_and_says_the_version(tmp_path):
 
 def test_json(tmp_path):
     done = call("migrate", "--store", "sqlite:///app.db", "--json", cwd=tmp_path)
-    assert json.loads(done.stdout) == {"store": "sqlite:///app.db", "version": 1}
+    assert json.loads(done.stdout) == {"store": "sqlite:///app.db", "version": 2}
 
 
 def test_a_folder_that_is_not_there(tmp_path):
@@ -55,19 +55,19 @@ def test_status_says_what_is_there_and_what_to_do(tmp_path):
     before = status()
     assert before.returncode == 1
     assert before.stdout == (
-        "sqlite:///app.db has no postroom tables; the newest is 1: "
+        "sqlite:///app.db has no postroom tables; the newest is 2: "
         "postroom migrate --store sqlite:///app.db\n"
     )
     assert not (tmp_path / "app.db").exists()
     call("migrate", "up", "--store", "sqlite:///app.db", cwd=tmp_path)
     assert (status().returncode, status().stdout) == (
         0,
-        "sqlite:///app.db is at version 1, the newest\n",
+        "sqlite:///app.db is at version 2, the newest\n",
     )
     assert json.loads(status("--json").stdout) == {
         "store": "sqlite:///app.db",
-        "current": 1,
-        "newest": 1,
+        "current": 2,
+        "newest": 2,
         "up_to_date": True,
     }
 

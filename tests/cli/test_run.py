@@ -76,6 +76,7 @@ def test_it_delivers_to_handlers_and_stops_on_a_signal(tmp_path, shop, number):
     told = json.loads(call("status", *STORE, "--json", cwd=tmp_path).stdout)
     assert told["streams"][0]["counts"] == {
         "pending": 0, "processing": 0, "done": 3, "failed": 0, "dead": 0,
+        "expired": 0, "cancelled": 0,
     }  # fmt: skip
     assert told["streams"][0]["relays"] == []  # it left, and gave its lanes back
     assert told["streams"][0]["lanes"] == {"total": 64, "held": 0, "free": 64}
@@ -110,7 +111,15 @@ def test_status_sees_the_relay_and_its_lanes(tmp_path, shop):
     (owner,) = {r["owner"] for r in main["relays"]}
     assert main == {
         "stream": "main",
-        "counts": {"pending": 0, "processing": 0, "done": 1, "failed": 0, "dead": 0},
+        "counts": {
+            "pending": 0,
+            "processing": 0,
+            "done": 1,
+            "failed": 0,
+            "dead": 0,
+            "expired": 0,
+            "cancelled": 0,
+        },  # fmt: skip
         "lag_seconds": 0.0,
         "blocked_keys": 0,
         "lanes": {"total": 64, "held": 64, "free": 0},

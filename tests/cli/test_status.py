@@ -57,7 +57,15 @@ def test_relays_are_healthy_unhealthy_or_gone():
     seen = summarise("mail", Stats({"pending": 4}, 1.23456, 2), membership)
     assert seen == StreamSeen(
         "mail",
-        {"pending": 4, "processing": 0, "done": 0, "failed": 0, "dead": 0},
+        {
+            "pending": 4,
+            "processing": 0,
+            "done": 0,
+            "failed": 0,
+            "dead": 0,
+            "expired": 0,
+            "cancelled": 0,
+        },  # fmt: skip
         1.235,
         2,
         {"total": 64, "held": 3, "free": 61},

@@ -24,7 +24,10 @@ from tests.cli.command import call
 
 MILLION = 1_000_000
 ASKED = ("stats", "stats_done", "stats_oldest")
-COUNTS = {"pending": 1_000, "processing": 0, "done": 998_000, "failed": 0, "dead": 1_000}
+COUNTS = {
+    "pending": 1_000, "processing": 0, "done": 998_000, "failed": 0, "dead": 1_000,
+    "expired": 0, "cancelled": 0,
+}  # fmt: skip
 
 
 def counted(place, folder):

@@ -17,8 +17,8 @@ SUMMARY = {
 }  # fmt: skip
 DETAILS = SUMMARY | {
     "stage", "lane", "lane_owner", "lane_relay", "blocked_after", "lease_owner", "lease_until",
-    "kseq", "correlation_id", "causation_path", "schema_version", "headers", "content_type",
-    "payload", "timeline",
+    "kseq", "correlation_id", "causation_path", "causation_id", "schema_version", "headers",
+    "content_type", "payload", "timeline",
 }  # fmt: skip
 STREAM = {"stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays"}
 RELAY = {"owner", "name", "state", "lanes"}
@@ -213,6 +213,7 @@ def test_a_night_on_call(reporter):
         assert (set(seen), set(seen["relays"][0])) == (STREAM, RELAY)
         assert seen["counts"] == {
             "pending": 0, "processing": 0, "done": 1, "failed": 0, "dead": 3,
+            "expired": 0, "cancelled": 0,
         }  # fmt: skip
         assert seen["lanes"] == {"total": 64, "held": 64, "free": 0}
         assert [(one["state"], one["lanes"]) for one in seen["relays"]] == [("healthy", 64)]

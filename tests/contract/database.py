@@ -15,8 +15,12 @@ TABLES = ("postroom_outbox", "postroom_counter", "postroom_inbox", "orders")
 
 
 def script(store):
-    file = files("postroom") / "stores" / store / "migrations" / "0001_postroom.sql"
-    return file.read_text(encoding="utf-8")
+    """All migrations of a store, in order."""
+    folder = files("postroom") / "stores" / store / "migrations"
+    steps = sorted(folder.iterdir(), key=lambda file: file.name)
+    return "\n".join(
+        file.read_text(encoding="utf-8") for file in steps if file.name.endswith(".sql")
+    )
 
 
 class PostgresDatabase:

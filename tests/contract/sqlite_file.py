@@ -6,14 +6,13 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-SCHEMA = (files("postroom") / "stores" / "sqlite" / "migrations" / "0001_postroom.sql").read_text(
-    encoding="utf-8"
-)
+from postroom.stores.sql_files import script_after
+
+SCHEMA = script_after("postroom.stores.sqlite", "postroom_", 0)
 
 
 def make(path: Path) -> Path:

@@ -182,12 +182,12 @@ def test_a_message_of_a_stranger_becomes_an_event_that_every_store_takes(topic, 
         assert not headers.get(envelope.ID)
 
 
-def record_of(event_id, event_type, key, kind, correlation, path, kseq, user):
+def record_of(event_id, event_type, key, kind, correlation, path, kseq, cause, user):
     hashed = key_hash(kind, key, event_id)
     return Record(
         1, event_id, "main", lane_of(hashed), hashed, event_type, "topic", key, kind, None, b"{}",
         "application/json", json.dumps(user) if user else None, correlation,
-        json.dumps(path) if path else None, 3, kseq, 1_700_000_000_000_001, 0, "pending", 0,
+        json.dumps(path) if path else None, 3, kseq, cause, None, None, 1_700_000_000_000_001, 0, "pending", 0,
     )  # fmt: skip
 
 
@@ -200,17 +200,18 @@ def record_of(event_id, event_type, key, kind, correlation, path, kseq, user):
     correlation=st.none() | NAME,
     path=st.lists(st.tuples(NAME, NAME), max_size=3),
     kseq=st.none() | st.integers(0, 2**63 - 1),
+    cause=st.none() | NAME,
     user=st.dictionaries(st.text("abc-", min_size=1, max_size=8), GOOD_TEXT, max_size=3),
 )
 def test_headers_come_back_as_they_were_written(
-    event_id, event_type, key, kind, correlation, path, kseq, user
+    event_id, event_type, key, kind, correlation, path, kseq, cause, user
 ):
     assume(envelope.CONTENT_TYPE not in user)
-    record = record_of(event_id, event_type, key, kind, correlation, path, kseq, user)
+    record = record_of(event_id, event_type, key, kind, correlation, path, kseq, cause, user)
     found = read_headers(dict(write_headers(record, "the-outbox")))
     assert found == (
         event_id, event_type, key, kind, None, correlation, tuple(path), 3, "application/json",
-        1_700_000_000_000_001, kseq, None if kseq is None else "the-outbox", user,
+        1_700_000_000_000_001, kseq, None if kseq is None else "the-outbox", cause, user,
     )  # fmt: skip
     sent = to_record(to_message(record, "the-outbox"))
     assert (sent.id, sent.type, sent.key, sent.key_hash) == (

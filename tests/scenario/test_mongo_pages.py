@@ -7,15 +7,14 @@ DATABASE_URL; the blocks marked `text output` are, together, what it prints.
 from __future__ import annotations
 
 import inspect
-import json
 import os
 import uuid
-from importlib.resources import files
 
 import pymongo
 import pytest
 
 from postroom.stores.mongo import Reconciler
+from postroom.stores.mongo.schema import load_migrations
 from postroom.stores.mongo.settings import MongoSettings
 from tests.contract.mongo_database import url_of
 from tests.unit.test_docs import ROOT, blocks, python
@@ -69,8 +68,7 @@ def test_options_have_their_defaults():
 @pytest.mark.req("S2.1", "S1.9")
 def test_the_reference_names_every_field_and_collection():
     page = (ROOT / "docs/reference/tables.md").read_text()
-    text = files("postroom.stores.mongo").joinpath("migrations/0001_postroom.json").read_text()
-    commands = json.loads(text)
+    commands = [command for step in load_migrations("postroom_") for command in step.commands]
     _, _, section = page.partition("## On MongoDB\n")
     for command in commands:
         if "create" in command:

@@ -18,7 +18,7 @@ from tests.contract.mysql_database import own_database
 
 pytestmark = pytest.mark.server
 PAGE = Path(__file__).parents[2] / "docs/operations/deploy.md"
-(COLUMNS,) = re.findall(r"GRANT INSERT \(([^)]*)\) ON shop.postroom_outbox", PAGE.read_text())
+(COLUMNS,) = re.findall(r"GRANT INSERT \(([^)]*)\)\s+ON shop.postroom_outbox", PAGE.read_text())
 ROW = {
     "id": "'forged'", "lane": "27", "key_hash": "UNHEX(REPEAT('5B', 16))", "type": "'t'",
     "topic": "'t'", "payload": "'null'", "content_type": "'application/json'", "size": "4",

@@ -30,12 +30,14 @@ def database(mariadb_url):
 TABLES = {
     "audit",
     "block",
+    "control",
     "counter",
     "dead",
     "inbox",
     "lease",
     "member",
     "meta",
+    "operation",
     "outbox",
     "outbox_readable",
 }
@@ -58,7 +60,7 @@ def test_ten_processes_make_the_tables_at_once(database):
         )
         for _ in range(10)
     ]
-    assert [process.communicate(timeout=60)[0].strip() for process in started] == ["1"] * 10
+    assert [process.communicate(timeout=60)[0].strip() for process in started] == ["2"] * 10
     assert tables(database) == {f"postroom_{name}" for name in TABLES}
     assert database.run("SELECT name FROM postroom_meta ORDER BY name") == [
         ("outbox_id",),
@@ -68,10 +70,10 @@ def test_ten_processes_make_the_tables_at_once(database):
 
 async def test_the_version_can_be_asked_for(database):
     store = MysqlStore(database.url)
-    assert await store.schema() == Schema(0, 1)
+    assert await store.schema() == Schema(0, 2)
     assert tables(database) == set()
     await store.migrate()
-    assert await store.schema() == Schema(1, 1)
+    assert await store.schema() == Schema(2, 2)
 
 
 async def test_the_sql_for_people_does_the_same(database):
@@ -79,7 +81,7 @@ async def test_the_sql_for_people_does_the_same(database):
     database.run(*cut(store.migration_sql()))
     await store.open()
     assert len(await store.identity()) == 36
-    assert await store.migrate() == 1
+    assert await store.migrate() == 2
     await store.close()
     assert tables(database) == {f"by_hand_{name}" for name in TABLES}
 
@@ -91,7 +93,7 @@ async def test_tables_of_a_newer_postroom_are_left_alone(database):
     for call in (store.open, store.migrate):
         with pytest.raises(SchemaError, match="newer postroom"):
             await call()
-    assert await store.schema() == Schema(99, 1)
+    assert await store.schema() == Schema(99, 2)
 
 
 async def test_who_cannot_get_the_lock_says_that_another_migrates(database, monkeypatch):
@@ -116,7 +118,7 @@ async def test_who_cannot_get_the_lock_says_that_another_migrates(database, monk
     with pytest.raises(StoreRetryableError, match="another process"):
         await MysqlStore(database.url).migrate()
     go_on.set()
-    assert await holding == 1
+    assert await holding == 2
 
 
 def locked(database):

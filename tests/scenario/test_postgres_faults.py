@@ -307,7 +307,7 @@ async def test_a_migration_that_is_cut_off_can_be_run_again(url, proxy):
     proxy.heal()
     assert cuts > 5
     assert await store.migrate() == 2
-    assert await store.schema() == Schema(2, 2)
+    assert await store.schema() == Schema(3, 3)
 
 
 # -- a relay --------------------------------------------------------------------------------------

@@ -433,7 +433,7 @@ def pages_of_a_read(connection, store, hand):
     The connection is older than the proof of a floor: a younger one does not believe it.
     """
     query = (
-        "EXPLAIN (ANALYZE, BUFFERS) SELECT * FROM postroom_read('main', %s, 'anna', %s, %s, %s, "
+        "EXPLAIN (ANALYZE, BUFFERS) SELECT * FROM postroom_read3('main', %s, 'anna', %s, %s, %s, "
         "100, 100, 1000000, NULL)"
     )
     question = ReadRequest("main", ALL, 1, 1, 1, (), "anna", hand.held)

@@ -23,7 +23,7 @@ from tests.scenario.place import QUICK, until
 from tests.scenario.postgres_place import opened, own_schema
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/postgresql.md"
-(COLUMNS,) = re.findall(r"GRANT INSERT \(([^)]*)\) ON app.postroom_outbox", PAGE.read_text())
+(COLUMNS,) = re.findall(r"GRANT INSERT \(([^)]*)\)\s+ON app.postroom_outbox", PAGE.read_text())
 WRITER = f"""
 GRANT USAGE ON SCHEMA {{schema}} TO {{role}};
 GRANT INSERT ({COLUMNS}) ON {{schema}}.postroom_outbox TO {{role}};
@@ -285,9 +285,9 @@ async def test_a_right_that_is_missing_at_the_start_is_named(role, missing, told
             "GRANT SELECT, INSERT, UPDATE, DELETE ON postroom_lease",
         ),
         (
-            "EXECUTE ON FUNCTION postroom_read",
+            "EXECUTE ON FUNCTION postroom_read3",
             lambda store: Hand(store).read(),
-            "GRANT EXECUTE ON FUNCTION postroom_read",
+            "GRANT EXECUTE ON FUNCTION postroom_read3",
         ),
     ],
 )

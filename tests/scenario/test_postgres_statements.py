@@ -161,7 +161,7 @@ async def test_beats_and_looks_do_not_grow_with_the_batch(place, bill):
     assert most["repair_blocks"] == 1  # where there is nothing to mend
     assert most["heartbeat"] <= 9
     assert most["take"] <= 5
-    assert most["leave"] <= 5
+    assert most["leave"] <= 11  # a look before and after: locked lanes are tried again
 
 
 async def test_the_counts_of_all_streams_cost_what_those_of_one_do(place, bill):  # E-8
@@ -178,9 +178,9 @@ async def test_the_server_told_of_everything(place, bill):
     await place.write(*batch(5))
     await place.relay(NullBroker(), **ONE_GROUP).drain()
     (read,) = bill.batches()
-    assert "postroom_read(" in read.statements[0]
+    assert "postroom_read3(" in read.statements[0]
     assert "postroom_settle(" in bill.of("settle")[0].statements[0]
     assert "postroom_member" in bill.of("heartbeat")[0].statements[0]
     leave = bill.of("leave")[-1].statements
     assert "BEGIN ISOLATION LEVEL READ COMMITTED" in leave[0]
-    assert leave[-1] == "statement: COMMIT"
+    assert "statement: COMMIT" in leave

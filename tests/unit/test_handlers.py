@@ -8,7 +8,6 @@ import functools
 import sqlite3
 import threading
 from contextlib import asynccontextmanager, contextmanager
-from importlib.resources import files
 from types import SimpleNamespace
 
 import pytest
@@ -16,6 +15,7 @@ import pytest
 from postroom.broker import Outcome, Verdict
 from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import ConfigError, Reject
+from postroom.stores.sql_files import script_after
 from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
 
@@ -198,7 +198,7 @@ async def test_on_sqlite_effect_and_inbox_row_share_one_commit(tmp_path, kind):
     import aiosqlite
 
     path = tmp_path / "app.db"
-    schema = files("postroom.stores.sqlite").joinpath("migrations/0001_postroom.sql").read_text()
+    schema = script_after("postroom.stores.sqlite", "postroom_", 0)
     with sqlite3.connect(path) as conn:
         conn.executescript(schema + "CREATE TABLE charge (id TEXT)")
     conn.close()

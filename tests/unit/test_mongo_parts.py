@@ -155,10 +155,11 @@ def test_the_migration_can_be_shown_for_mongosh():
     assert made == [
         "billing_outbox", "billing_lease", "billing_member", "billing_block", "billing_counter",
         "billing_inbox", "billing_audit", "billing_meta", "billing_dead",
+        "billing_control", "billing_operation",
     ]  # fmt: skip
     assert "postroom_" not in text
     assert '_id: "schema_version"' in text
-    assert MongoStore("mongodb://h/d").migration_sql(after=1) == ""
+    assert MongoStore("mongodb://h/d").migration_sql(after=2) == ""
 
 
 @pytest.mark.parametrize(

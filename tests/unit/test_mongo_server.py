@@ -221,16 +221,16 @@ async def test_people_are_served_by_indexes_too(store, add):
 @pytest.mark.req("S4.1")
 async def test_ten_at_once_make_the_collections(url):
     stores = [MongoStore(url) for _ in range(10)]
-    assert await asyncio.gather(*(store.migrate() for store in stores)) == [1] * 10
+    assert await asyncio.gather(*(store.migrate() for store in stores)) == [2] * 10
     await stores[0].open()
     assert len(await stores[0].identity()) == 36
-    assert await stores[0].schema() == (1, 1)
+    assert await stores[0].schema() == (2, 2)
     await stores[0].close()
 
 
 async def test_a_database_without_collections_is_refused_with_advice(url):
     store = MongoStore(url)
-    assert await store.schema() == (0, 1)
+    assert await store.schema() == (0, 2)
     with pytest.raises(SchemaError, match=r"are missing in 'unit_.*postroom migrate up --store"):
         await store.open()
     await store.close()
@@ -413,7 +413,8 @@ async def test_the_counts_of_many_streams_cost_few_commands(store, add, commands
         await store.bury([f"e{n}" for n in range(first, last)], "no use")
         commands.names.clear()
         assert (await store.stats()).counts == {
-            "pending": 0, "processing": 0, "done": 0, "failed": 0, "dead": last
+            "pending": 0, "processing": 0, "done": 0, "failed": 0, "dead": last,
+            "expired": 0, "cancelled": 0,
         }  # fmt: skip
         costs.append(len(commands.names))
-    assert costs[0] == costs[1] < 20
+    assert costs[1] <= costs[0] < 20

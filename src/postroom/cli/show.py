@@ -76,6 +76,7 @@ def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -
         "kseq": record.kseq,
         "correlation_id": record.correlation_id,
         "causation_path": [list(step) for step in record.causation_path],
+        "causation_id": record.causation_id,
         "schema_version": record.schema_version,
         "headers": dict(record.headers),
         "content_type": record.content_type,

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from itertools import zip_longest
 
 import click
 
@@ -28,6 +29,7 @@ from postroom.store import Membership, Stats, Store
 
 _SHORTEST_WATCH = 0.1
 _NAME_COLUMNS = 28
+_RARE = (str(State.EXPIRED), str(State.CANCELLED))  # shown only where there are some
 
 
 @dataclass(frozen=True)
@@ -143,12 +145,12 @@ def render(streams: list[StreamSeen]) -> list[str]:
             ("blocked keys", f"{seen.blocked_keys:,}"),
             ("lanes held", f"{seen.lanes['held']} of {seen.lanes['total']}"),
             ("relays alive", str(alive)),
-            ("", ""),
         ]
+        counts = [(s, f"{n:,}") for s, n in seen.counts.items() if n or s not in _RARE]
         lines += [f"stream {one_line(seen.stream)}"]
         lines += [
-            f"  {state:<12}{count:>14,}      {name:<14}{value:>14}".rstrip()
-            for (state, count), (name, value) in zip(seen.counts.items(), facts, strict=True)
+            f"  {state:<12}{count:>14}      {name:<14}{value:>14}".rstrip()
+            for (state, count), (name, value) in zip_longest(counts, facts, fillvalue=("", ""))
         ]
         lines += ["", *_relays(seen.relays), ""]
     return lines[:-1]

@@ -24,6 +24,7 @@ AGGREGATE_TYPE = "postroom-aggregate-type"
 AGGREGATE_ID = "postroom-aggregate-id"
 CORRELATION_ID = "postroom-correlation-id"
 CAUSATION_PATH = "postroom-causation-path"
+CAUSATION_ID = "postroom-causation-id"
 SCHEMA_VERSION = "postroom-schema-version"
 CONTENT_TYPE = "content-type"
 OCCURRED_AT = "postroom-occurred-at"
@@ -55,6 +56,8 @@ def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
         headers.append((CORRELATION_ID, record.correlation_id))
     if record.causation_json is not None:
         headers.append((CAUSATION_PATH, record.causation_json))
+    if record.causation_id is not None:
+        headers.append((CAUSATION_ID, record.causation_id))
     if record.kseq is not None:  # with the outbox's id: a restored database restarts its numbers
         headers += [(KSEQ, str(record.kseq)), (OUTBOX, outbox_id)]
     if record.headers_json is not None:
@@ -77,6 +80,7 @@ class Envelope(NamedTuple):
     occurred_us: int | None
     kseq: int | None
     outbox: str | None
+    causation_id: str | None
     headers: Mapping[str, str]  # the application's
 
 
@@ -95,6 +99,7 @@ def read_headers(headers: Mapping[str, str]) -> Envelope:
         _instant(headers.get(OCCURRED_AT)),
         _number(headers.get(KSEQ)),
         headers.get(OUTBOX),
+        headers.get(CAUSATION_ID),
         {n: v for n, v in headers.items() if not n.startswith("postroom-") and n != CONTENT_TYPE},
     )
 

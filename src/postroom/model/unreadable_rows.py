@@ -21,6 +21,11 @@ MAX_ATTEMPTS = 1_000_000
 """Above the attempts of any retry policy: a relay did not write a larger number."""
 
 _SHOWN_CHARS = 80
+_JSON_COLUMNS = {
+    "headers_json": "headers",
+    "causation_json": "causation_path",
+    "options_json": "options",
+}
 _STATES = frozenset(str(state) for state in State)
 
 TYPES: Mapping[str, tuple[type, ...]] = {
@@ -135,6 +140,10 @@ def _problem(record: Record) -> str | None:
         return f"headers are not a JSON object of text: {_short(record.headers_json)}"
     if record.causation_json is not None and not _is_json(record.causation_json, _is_path):
         return f"causation_path is not a JSON list of text pairs: {_short(record.causation_json)}"
+    if record.options_json is not None and not _is_json(record.options_json, _is_object):
+        return f"options are not a JSON object: {_short(record.options_json)}"
+    if record.expires_us is not None:
+        return _wrong_value("expires_us", record.expires_us)
     return None
 
 
@@ -170,6 +179,8 @@ def _usable(name: str, value: Any) -> Any:
             return None
         if name == "causation_json" and not _is_json(value, _is_path):
             return None
+        if name == "options_json" and not _is_json(value, _is_object):
+            return None
         return value
     if name == "state":
         return str(State.PENDING)
@@ -177,7 +188,7 @@ def _usable(name: str, value: Any) -> Any:
         return value.encode(errors="replace")
     if name == "payload" and isinstance(value, str):
         return value.encode(errors="replace")
-    if str in allowed and value is not None and name not in ("headers_json", "causation_json"):
+    if str in allowed and value is not None and name not in _JSON_COLUMNS:
         return value.decode(errors="backslashreplace") if type(value) is bytes else str(value)
     return None if type(None) in allowed else _USUAL[allowed]
 
@@ -195,6 +206,10 @@ def _are_headers(value: Any) -> bool:
     return type(value) is dict and all(type(item) is str for item in value.values())
 
 
+def _is_object(value: Any) -> bool:
+    return type(value) is dict
+
+
 def _is_path(value: Any) -> bool:
     return type(value) is list and all(
         type(step) is list and len(step) == 2 and type(step[0]) is type(step[1]) is str
@@ -204,7 +219,7 @@ def _is_path(value: Any) -> bool:
 
 def _column(name: str) -> str:
     """Return the name of a field's column."""
-    return {"headers_json": "headers", "causation_json": "causation_path"}.get(
+    return _JSON_COLUMNS.get(
         name, name.removesuffix("_us") + "_at" if name.endswith("_us") else name
     )
 

@@ -83,6 +83,9 @@ def read(
         causation_json=_json(envelope.causation_path) if envelope.causation_path else None,
         schema_version=_within(envelope.schema_version, _MAX_INT, 1),
         kseq=_number(envelope.kseq, whatever=whatever),
+        causation_id=_clip(envelope.causation_id, MAX_NAME_BYTES),
+        options_json=None,
+        expires_us=None,
         occurred_us=_within(envelope.occurred_us, _LATEST_US, now),
         created_us=now,
         state="pending",
@@ -127,6 +130,7 @@ def to_row(message: Incoming, record: Record, consumer: str, stream: str) -> Row
         occurred_us=record.occurred_us,
         available_us=None,
         size=len(record.payload) + len(wire.encode()),
+        causation_id=record.causation_id,
     )
 
 

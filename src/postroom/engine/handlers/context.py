@@ -1,9 +1,9 @@
 """The causation of a handler's event, and of the events that the handler adds.
 
-An event added through the context inherits the correlation id of the event being handled. Its
-causation path is that event's path, extended by [module, type]: this module reacted to that type. A
-path that contains a cycle, or grows too long, is refused with CausationError: two modules that
-answer each other endlessly are stopped in the second round.
+An event added through the context inherits the correlation id of the event being handled, whose id
+becomes its causation id. Its causation path is that event's path, extended by [module, type]: this
+module reacted to that type. A path that contains a cycle, or grows too long, is refused with
+CausationError: two modules that answer each other endlessly are stopped in the second round.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class _Context:
         return check_causation([*self.event.causation_path, (self.module, self.event.type)])
 
     def caused(self, event: Event) -> Event:
-        """Return the event with this history; its own correlation id, if any, stays."""
+        """Return the event with this history; its own correlation and causation ids stay."""
         return replace(
             event,
             correlation_id=event.correlation_id or self.correlation_id,
             causation_path=self.causation_path,
+            causation_id=event.causation_id or self.event.id,
         )
 
 

@@ -114,14 +114,16 @@ class Oversight:
             if new_id:
                 row = stored.row._replace(id=make_id())
                 hashed = key_hash(row.aggregate_type, row.key, row.id)
-                row = row._replace(key_hash=hashed, lane=lane_of(hashed))
+                row = row._replace(key_hash=hashed, lane=lane_of(hashed), expires_us=None)
                 fresh = Stored(self.next_seq(), row, self.now_us())
             elif stored.row.kseq == 0:
                 self.data.drop(stored)
-                fresh = Stored(self.next_seq(), stored.row, stored.created_us)
+                row = stored.row._replace(expires_us=None)
+                fresh = Stored(self.next_seq(), row, stored.created_us, history=stored.history)
             else:
                 stored.state, stored.attempts = State.PENDING, 0
-                stored.settled_us = stored.next_attempt_us = None
+                stored.settled_us = stored.next_attempt_us = stored.receipt = None
+                stored.row = stored.row._replace(expires_us=None)
                 self.data.move(stored, Stage.READY)
                 continue
             if fresh.row.kseq is not None:
@@ -155,16 +157,16 @@ class Oversight:
             id=self._marker_id(stored),
             type=SKIPPED, payload=body, payload_bytes=None, content_type="application/json",
             schema_version=1, occurred_us=self.now_us(),
-            size=len(body) + len((original.headers or "").encode()),
+            size=len(body) + len((original.headers or "").encode()), options=None, expires_us=None,
         )  # fmt: skip
         self.data.ids[stored.row.id] = stored.seq
         number = None if original.kseq is None else 0
         grave = Stored(
             self.next_seq(), original._replace(kseq=number), stored.created_us,
-            attempts=stored.attempts,
+            attempts=stored.attempts, history=stored.history,
         )  # fmt: skip
         stored.state, stored.attempts = State.PENDING, 0
-        stored.next_attempt_us = stored.last_error = None
+        stored.next_attempt_us = stored.last_error = stored.history = None
         self.data.move(stored, Stage.READY)
         self.data.put(grave)
         self._bury(grave, reason)

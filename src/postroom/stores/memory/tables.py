@@ -29,6 +29,9 @@ class Stored:
     lease_owner: str | None = None
     lease_until_us: int | None = None
     settled_us: int | None = None
+    history: str | None = None
+    receipt: str | None = None
+    replaced_by: str | None = None
 
     def record(self, barrier: int | None = None) -> Record:
         r = self.row
@@ -37,7 +40,8 @@ class Stored:
         return Record(
             self.seq, r.id, r.stream, r.lane, r.key_hash, r.type, r.topic, r.key,
             r.aggregate_type, r.aggregate_id, body, r.content_type, r.headers, r.correlation_id,
-            r.causation_path, r.schema_version, r.kseq, r.occurred_us, self.created_us,
+            r.causation_path, r.schema_version, r.kseq, r.causation_id, r.options, r.expires_us,
+            r.occurred_us, self.created_us,
             str(self.state), self.attempts, self.next_attempt_us, self.last_error, barrier,
         )  # fmt: skip
 

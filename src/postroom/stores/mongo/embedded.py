@@ -42,6 +42,9 @@ _KINDS: Mapping[str, tuple[type, ...]] = {
     "headers": (str, type(None)),
     "correlation_id": (str, type(None)),
     "causation_path": (str, type(None)),
+    "causation_id": (str, type(None)),
+    "options": (str, type(None)),
+    "expires_us": (int, type(None)),
     "kseq": (type(None),),
     "available_us": (int, type(None)),
 }
@@ -131,7 +134,8 @@ def row_of(element: Any) -> Row | None:
             return None
     if not all(low <= getattr(row, name) <= high for name, (low, high) in _BOUNDS.items()):
         return None
-    if row.available_us is not None and not FIRST_US <= row.available_us <= LAST_US:
+    instants = (row.available_us, row.expires_us)
+    if not all(FIRST_US <= instant <= LAST_US for instant in instants if instant is not None):
         return None
     if (row.payload is None) == (row.payload_bytes is None):
         return None

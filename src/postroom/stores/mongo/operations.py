@@ -41,12 +41,15 @@ _OPEN = ("ready", "waiting", "parked")
 _OLDEST = 200  # ready events of a stream that are searched for the oldest one
 _OLDEST_OF_ALL = 1_000  # the same of all streams together
 _FEW_STREAMS = 20  # more are searched together, by one walk over the index
+_UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)  # finished; `awaits` is the state
 _AGAIN: Document = {
     "status": "pending",
     "stage": "ready",
     "awaits": NEVER,
     "attempts": 0,
     "settled_at": None,
+    "expires_at": None,
+    "receipt": None,
     **NO_LEASE,
 }
 
@@ -107,11 +110,12 @@ async def _where_to_look(db: Connection, wanted: Filter) -> Document:
     """Return a filter that lets the index `work` be used: no scan of the done events."""
     if wanted.state == State.DONE:
         return {"stage": "over"}
-    if wanted.state != State.DEAD:
+    if wanted.state not in _UNSENT:
         return {"stage": {"$in": list(_OPEN)}}
     of = [wanted.stream] if wanted.stream is not None else await streams(db)
     lanes = {"$in": list(range(LANES))}
-    return {"stage": "over", "awaits": DEAD, "stream": {"$in": of}, "lane": lanes}
+    awaits = str(wanted.state)
+    return {"stage": "over", "awaits": awaits, "stream": {"$in": of}, "lane": lanes}
 
 
 async def stats(db: Connection, stream: str | None) -> Stats:
@@ -122,11 +126,13 @@ async def stats(db: Connection, stream: str | None) -> Stats:
         over = {"stage": "over", "stream": named}
         settled = await db.outbox.count_documents(over, session=session)
         lanes = {"$in": list(range(LANES))}
-        buried = await db.outbox.count_documents(
-            {**over, "lane": lanes, "awaits": DEAD}, session=session
+        unsent = {**over, "lane": lanes, "awaits": {"$in": [str(state) for state in _UNSENT]}}
+        by_state = await db.outbox.aggregate(
+            [{"$match": unsent}, {"$group": {"_id": "$awaits", "number": {"$sum": 1}}}],
+            session=session,
         )
-        counts[State.DEAD] += buried
-        counts[State.DONE] += settled - buried
+        counts |= {found["_id"]: found["number"] for found in await by_state.to_list()}
+        counts[State.DONE] += settled - sum(counts[state] for state in _UNSENT)
         unfinished = await db.outbox.aggregate(
             [
                 {"$match": {"stage": {"$in": list(_OPEN)}, "stream": named}},
@@ -359,7 +365,8 @@ async def _choose(
 
 def _copy(event: Document, event_id: str, place: Document) -> UpdateOne:
     """Return the write of a copy under another id, at the end of the order."""
-    fresh = {**event, **_AGAIN, "_id": event_id, "last_error": None}
+    fresh = {**event, **_AGAIN, "_id": event_id, "last_error": None, "history": None}
+    fresh.pop("replaced_by", None)
     if event["key"] is None:
         fresh["key_hash"] = key_hash(None, None, event_id)
         fresh["lane"] = lane_of(fresh["key_hash"])
@@ -381,6 +388,8 @@ def _marker(event: Document, marker_id: str, reason: str) -> UpdateOne:
         "last_error": None,
         "available_at": None,
         "occurred_us": 0,
+        "options": None,
+        "history": None,
     }
     return _write_new(fresh, {"occurred_at": "$$NOW"})
 

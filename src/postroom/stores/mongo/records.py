@@ -5,6 +5,7 @@ The format of the documents is in `postroom.transactions.mongo.documents`.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -17,7 +18,7 @@ from bson.int64 import Int64
 from postroom.model.clock import to_microseconds
 from postroom.model.unreadable_rows import with_flaw
 from postroom.record import UNREADABLE, Record, State, key_hash, lane_of, short_error
-from postroom.transactions.mongo.documents import FIELDS, HASH_BYTES, Document, seq_of
+from postroom.transactions.mongo.documents import EXTRAS, FIELDS, HASH_BYTES, Document, seq_of
 
 CODEC: CodecOptions[Document] = CodecOptions(
     datetime_conversion=DatetimeConversion.DATETIME_MS,
@@ -66,16 +67,23 @@ def sound(document: Document) -> Document:
     """
     try:
         shape = tuple(map(type, _values(document)))
-        if shape in _known_shapes and _is_utf8(document) and not _lane_complaint(document):
+        if (
+            shape in _known_shapes
+            and _is_utf8(document)
+            and not _lane_complaint(document)
+            and not _extra_complaints(document)
+        ):
             return document
     except KeyError:
         pass
     wrong = [_complaint(document, name) for name in FIELDS]
-    wrong = [complaint for complaint in (*wrong, _lane_complaint(document)) if complaint]
+    odd = _extra_complaints(document)
+    wrong = [found for found in (*wrong, *odd.values(), _lane_complaint(document)) if found]
     if not wrong:
         _known_shapes.add(tuple(map(type, _values(document))))
         return document
     fields = {name: _usable(document, name) for name in FIELDS}
+    fields |= {name: document[name] for name in EXTRAS if name in document and name not in odd}
     if _complaint(document, "lane") and isinstance(document.get("lane"), (float, Int64)):
         fields["lane"] = int(document["lane"])
     if seq_of(document) == 0:  # half a position counts as missing
@@ -117,6 +125,29 @@ def _complaint(document: Document, name: str) -> str:
     return ""
 
 
+def _extra_complaints(document: Document) -> dict[str, str]:
+    """Return the defects of the fields that most events lack, by name."""
+    found: dict[str, str] = {}
+    for name, types in EXTRAS.items():
+        value = document.get(name)
+        if value is None:
+            continue
+        if type(value) not in types:
+            found[name] = f"{name} is {type(value).__name__}, not {types[0].__name__}"
+        elif isinstance(value, str) and not is_encodable(value):
+            found[name] = f"{name} is not UTF-8"
+        elif name == "options" and not _is_object(value):
+            found[name] = "options are not a JSON object"
+    return found
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
 def _lane_complaint(document: Document) -> str:
     """Return the defect of an event in another lane than its key's: out of order (W10)."""
     hashed, lane = document.get("key_hash"), document.get("lane")
@@ -136,7 +167,7 @@ def _usable(document: Document, name: str) -> Any:
 def record_of(document: Mapping[str, Any], barrier: int | None = None) -> Record:
     """Return a sound document of the outbox as a record."""
     payload = document["payload"]
-    due = document["next_attempt_at"]
+    due, expires = document["next_attempt_at"], document.get("expires_at")
     flaw = document.get(FLAW)
     return Record._make(
         (
@@ -144,6 +175,9 @@ def record_of(document: Mapping[str, Any], barrier: int | None = None) -> Record
             *_fields(document),
             payload.encode() if isinstance(payload, str) else bytes(payload),
             *_more(document),
+            document.get("causation_id"),
+            document.get("options"),
+            None if expires is None else date_microseconds(expires),
             date_microseconds(document["occurred_at"]) + document["occurred_us"],
             date_microseconds(document["created_at"]),
             document["status"] if flaw is None else UNREADABLE,

@@ -21,7 +21,7 @@ from postroom.stores.mysql.read import lanes_of
 from postroom.stores.mysql.records import decoded
 from postroom.stores.mysql.session import Session
 
-_OPEN = (State.PROCESSING, State.FAILED, State.DEAD)
+_OPEN = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
 _LOOKED_AT = 16  # rows per lane that are sampled for the age of the rest
 _FEW_STREAMS = 20  # more lanes are queried together, one row of each
 
@@ -70,6 +70,8 @@ async def stats(session: Session, stream: str | None) -> Stats:
         State.DONE: seen[State.DONE],
         State.FAILED: failed,
         State.DEAD: seen[State.DEAD],
+        State.EXPIRED: seen[State.EXPIRED],
+        State.CANCELLED: seen[State.CANCELLED],
     }
     ages = [0]
     names = await streams(session, _FEW_STREAMS + 1) if stream is None else [stream]

@@ -10,13 +10,15 @@ import re
 from hashlib import md5
 from uuid import uuid4
 
-from postroom.errors import SchemaError, StoreRetryableError
+from postroom.errors import SchemaError, StoreError, StoreRetryableError
+from postroom.stores.mysql.errors import code_of
 from postroom.stores.mysql.session import Session
 from postroom.stores.mysql.statements import load_migrations
 from postroom.stores.schema_version import refuse_newer
 
 _OLDEST = {"mysql": (8, 0, 16), "mariadb": (10, 6, 0)}
 _NAMES = {"mysql": "MySQL", "mariadb": "MariaDB"}
+_COLUMN_EXISTS = 1060
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
@@ -37,13 +39,24 @@ async def migrate(session: Session, prefix: str, patience_seconds: int) -> int:
         for step in migrations:
             if step.version > there:
                 for statement in step.statements:
-                    await session.execute(statement)
+                    await _run(session, statement)
                 await session.run("migrate_identity", outbox_id=str(uuid4()))
                 await session.run("migrate_version", version=str(step.version))
     finally:
         if not session.broken:
             await session.rows("unlock", name=lock)
     return newest
+
+
+async def _run(session: Session, statement: str) -> None:
+    try:
+        await session.execute(statement)
+    except StoreError as error:
+        cause = error.__cause__
+        if (
+            cause is None or code_of(cause) != _COLUMN_EXISTS
+        ):  # MySQL has no ADD COLUMN IF NOT EXISTS
+            raise
 
 
 async def check(session: Session, prefix: str, url: str) -> None:

@@ -19,7 +19,7 @@ from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.statements import numbers
 
-_OTHER = (State.PROCESSING, State.FAILED, State.DEAD)
+_OTHER = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
 
 
 class _Chosen(NamedTuple):

@@ -19,7 +19,7 @@ from postroom.stores.sqlite.audit import note
 from postroom.stores.sqlite.blocks import advance
 from postroom.stores.sqlite.thread import Database
 
-_OTHER = (State.PROCESSING, State.FAILED, State.DEAD)
+_OTHER = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
 
 
 class _Chosen(NamedTuple):

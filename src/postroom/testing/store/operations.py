@@ -76,7 +76,10 @@ class LookingContract:
         await hand.bury(r["e"])
         await hand.settle(parked=[await hand.only("behind d")])
         stats = await store.stats("main")
-        assert stats.counts == {"pending": 2, "processing": 1, "done": 2, "failed": 1, "dead": 1}
+        assert stats.counts == {
+            "pending": 2, "processing": 1, "done": 2, "failed": 1, "dead": 1,
+            "expired": 0, "cancelled": 0,
+        }  # fmt: skip
         assert stats.blocked_keys == 1
         other = await store.stats("other")
         assert (other.counts["pending"], sum(other.counts.values()), other.blocked_keys) == (
@@ -137,6 +140,8 @@ class LookingContract:
             State.PROCESSING: ["3"],
             State.FAILED: ["4"],
             State.DEAD: ["5", "6"],
+            State.EXPIRED: [],
+            State.CANCELLED: [],
         }
         dead = Filter(state=State.DEAD, stream="main", after_seq=r["5"].seq)
         assert names(await store.find(dead)) == ["6"]

@@ -70,6 +70,7 @@ class WritingContract:
             headers={"traceparent": "00-1-2-01", "ž": "🦊"},
             correlation_id="c-1",
             causation_path=[("shop", "cart.closed"), ("billing", "paid")],
+            causation_id="cart-7-closed",
             schema_version=7,
             content_type="application/cloudevents+json",
             occurred_at=LONG_AGO,
@@ -90,6 +91,7 @@ class WritingContract:
         assert record.headers == {"traceparent": "00-1-2-01", "ž": "🦊"}
         assert record.correlation_id == "c-1"
         assert record.causation_path == (("shop", "cart.closed"), ("billing", "paid"))
+        assert record.causation_id == "cart-7-closed"
         assert (record.schema_version, record.kseq) == (7, None)
         assert record.occurred_at == LONG_AGO
         assert abs(record.created_at - datetime.now(UTC)) < timedelta(minutes=5)
@@ -105,6 +107,7 @@ class WritingContract:
         assert record.causation_path == ()
         assert (record.key, record.aggregate_type, record.aggregate_id) == (None, None, None)
         assert (record.correlation_id, record.next_attempt_at) == (None, None)
+        assert (record.causation_id, record.options, record.expires_at) == (None, {}, None)
 
     @pytest.mark.req("S3.2", "S4.2", "S5.1")
     @pytest.mark.promise("G1")

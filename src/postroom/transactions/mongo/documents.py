@@ -73,6 +73,13 @@ FIELDS: Mapping[str, tuple[tuple[type, ...], Any]] = {
 }
 """The fields of an event: the valid types, and a placeholder."""
 
+EXTRAS: Mapping[str, tuple[type, ...]] = {
+    "causation_id": _TEXT_OR_NULL,
+    "options": _TEXT_OR_NULL,
+    "expires_at": _DATE_OR_NULL,
+}
+"""Fields that most events lack: absent is the same as null."""
+
 
 # -- ids -------------------------------------------------------------------------------------------
 def lane_id(stream: str, lane: int) -> Document:
@@ -208,6 +215,12 @@ def document(row: Row, ct: Expression, n: int) -> Expression:
         "settled_at": None,
         "n": Int64(n),
     }
+    if row.causation_id is not None:
+        fixed["causation_id"] = row.causation_id
+    if row.options is not None:
+        fixed["options"] = row.options
+    if row.expires_us is not None:
+        fixed["expires_at"] = _ceil(row.expires_us)
     decided: dict[str, Expression] = {"ct": ct, "created_at": "$$NOW"}
     if due is not None:
         late = {"$gt": [due, "$$NOW"]}

@@ -31,7 +31,8 @@ CREATE TABLE IF NOT EXISTS postroom_outbox (
     occurred_at     DATETIME(6)      NOT NULL,
     created_at      DATETIME(6)      NOT NULL,
     available_at    DATETIME(6),
-    state           ENUM('pending', 'processing', 'done', 'failed', 'dead') CHARACTER SET ascii COLLATE ascii_bin
+    state           ENUM('pending', 'processing', 'done', 'failed', 'dead', 'expired', 'cancelled')
+                                     CHARACTER SET ascii COLLATE ascii_bin
                                      NOT NULL DEFAULT 'pending',
     stage           ENUM('ready', 'waiting', 'parked', 'over') CHARACTER SET ascii COLLATE ascii_bin
                                      NOT NULL DEFAULT 'ready',
@@ -41,13 +42,15 @@ CREATE TABLE IF NOT EXISTS postroom_outbox (
     lease_owner     VARBINARY(255),
     lease_until     DATETIME(6),
     settled_at      DATETIME(6)      NOT NULL DEFAULT '9999-12-31',
-    shelf           ENUM('ready', 'waiting', 'parked', 'dead', 'done') CHARACTER SET ascii COLLATE ascii_bin
+    shelf           ENUM('ready', 'waiting', 'parked', 'dead', 'done', 'expired', 'cancelled')
+                                     CHARACTER SET ascii COLLATE ascii_bin
                                      AS (CASE WHEN stage = 'over' THEN state ELSE stage END) STORED,
-    slot            INT UNSIGNED     AS (CASE WHEN state = 'done' THEN TIMESTAMPDIFF(SECOND, '1970-01-01', settled_at)
-                                              ELSE lane END) STORED,
+    slot            INT UNSIGNED     AS (CASE WHEN state IN ('done', 'expired', 'cancelled')
+                                              THEN TIMESTAMPDIFF(SECOND, '1970-01-01', settled_at) ELSE lane END) STORED,
     due_lane        TINYINT UNSIGNED AS (CASE WHEN stage = 'waiting' THEN lane END) STORED,
     parked_key      VARBINARY(16)    AS (CASE WHEN stage = 'parked' THEN key_hash END) STORED,
-    open_state      VARBINARY(10)    AS (CASE WHEN state IN ('processing', 'failed', 'dead') THEN state END) STORED,
+    open_state      VARBINARY(10)    AS (CASE WHEN state IN ('processing', 'failed', 'dead', 'expired', 'cancelled')
+                                              THEN state END) STORED,
     PRIMARY KEY (seq),
     UNIQUE KEY postroom_outbox_id (id),
     KEY postroom_outbox_shelf  (shelf, stream, slot, seq, size, key_hash),
@@ -70,6 +73,8 @@ CREATE TABLE IF NOT EXISTS postroom_outbox (
         WHEN 'failed'     THEN stage IN ('ready', 'waiting', 'parked')
         WHEN 'done'       THEN stage = 'over'
         WHEN 'dead'       THEN stage = 'over'
+        WHEN 'expired'    THEN stage = 'over'
+        WHEN 'cancelled'  THEN stage = 'over'
         ELSE FALSE END)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 

@@ -44,6 +44,8 @@ CREATE TABLE postroom_outbox (
         WHEN 'failed'     THEN stage IN ('ready', 'waiting', 'parked')
         WHEN 'done'       THEN stage = 'over'
         WHEN 'dead'       THEN stage = 'over'
+        WHEN 'expired'    THEN stage = 'over'
+        WHEN 'cancelled'  THEN stage = 'over'
         ELSE false END)
 ) WITH (
     -- Every event leaves dead rows and dead index entries behind. The usual fifth of a table with a day of done rows
@@ -57,7 +59,7 @@ CREATE INDEX postroom_outbox_waiting ON postroom_outbox (stream, lane, next_atte
 CREATE INDEX postroom_outbox_parked  ON postroom_outbox (stream, key_hash, seq) WHERE stage = 'parked';
 CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHERE state = 'done';
 CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
-    WHERE state IN ('processing', 'failed', 'dead');
+    WHERE state IN ('processing', 'failed', 'dead', 'expired', 'cancelled');
 CREATE INDEX postroom_outbox_key     ON postroom_outbox (key, seq) WHERE key IS NOT NULL;
 
 -- One row per lane of a stream: the relay that may read and settle it. Every take raises the token. A lease is live before `until`,

@@ -6,7 +6,7 @@ UNION ALL
 SELECT 'parked', count(*) FROM postroom_outbox WHERE stream = ANY(CAST(:streams AS text[])) AND stage = 'parked'
 UNION ALL
 SELECT state, count(*) FROM postroom_outbox
-WHERE state IN ('processing', 'failed', 'dead') AND stream = ANY(CAST(:streams AS text[]))
+WHERE state IN ('processing', 'failed', 'dead', 'expired', 'cancelled') AND stream = ANY(CAST(:streams AS text[]))
 GROUP BY state
 UNION ALL
 SELECT 'blocked', count(*) FROM postroom_block WHERE stream = ANY(CAST(:streams AS text[]))

@@ -21,9 +21,9 @@ parked (stream) AS (
     SELECT (SELECT t.stream FROM postroom_outbox AS t WHERE stage = 'parked' AND t.stream > s.stream ORDER BY t.stream LIMIT 1)
     FROM parked AS s WHERE s.stream IS NOT NULL),
 other (stream) AS (
-    (SELECT t.stream FROM postroom_outbox AS t WHERE state IN ('processing', 'failed', 'dead') ORDER BY t.stream LIMIT 1)
+    (SELECT t.stream FROM postroom_outbox AS t WHERE state IN ('processing', 'failed', 'dead', 'expired', 'cancelled') ORDER BY t.stream LIMIT 1)
     UNION ALL
-    SELECT (SELECT t.stream FROM postroom_outbox AS t WHERE state IN ('processing', 'failed', 'dead') AND t.stream > s.stream ORDER BY t.stream LIMIT 1)
+    SELECT (SELECT t.stream FROM postroom_outbox AS t WHERE state IN ('processing', 'failed', 'dead', 'expired', 'cancelled') AND t.stream > s.stream ORDER BY t.stream LIMIT 1)
     FROM other AS s WHERE s.stream IS NOT NULL)
 SELECT stream FROM leased WHERE stream IS NOT NULL
 UNION

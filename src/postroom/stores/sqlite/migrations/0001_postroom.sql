@@ -47,6 +47,8 @@ CREATE TABLE postroom_outbox (
         WHEN 'failed'     THEN stage IN ('ready', 'waiting', 'parked')
         WHEN 'done'       THEN stage = 'over'
         WHEN 'dead'       THEN stage = 'over'
+        WHEN 'expired'    THEN stage = 'over'
+        WHEN 'cancelled'  THEN stage = 'over'
         ELSE 0 END)
 );
 -- `stage` is in the key although it is the same in all: only so SQLite answers from the index alone; seq is the rowid.
@@ -55,7 +57,7 @@ CREATE INDEX postroom_outbox_waiting ON postroom_outbox (stream, lane, next_atte
 CREATE INDEX postroom_outbox_parked  ON postroom_outbox (stream, key_hash, seq) WHERE stage = 'parked';
 CREATE INDEX postroom_outbox_done    ON postroom_outbox (settled_at, stream) WHERE state = 'done';
 CREATE INDEX postroom_outbox_other   ON postroom_outbox (stream, state, seq)
-    WHERE state = 'processing' OR state = 'failed' OR state = 'dead';
+    WHERE state = 'processing' OR state = 'failed' OR state = 'dead' OR state = 'expired' OR state = 'cancelled';
 CREATE INDEX postroom_outbox_key     ON postroom_outbox (key) WHERE key IS NOT NULL;
 
 -- One row per lane of a stream: the relay that may read and settle it. Every take raises the token. A lease is live before `until`,

@@ -7,7 +7,8 @@ UNION ALL
 SELECT 'parked', count(*) FROM postroom_outbox WHERE stream >= :first AND stream <= :last AND stage = 'parked'
 UNION ALL
 SELECT state, count(*) FROM postroom_outbox
-WHERE (state = 'processing' OR state = 'failed' OR state = 'dead') AND stream >= :first AND stream <= :last
+WHERE (state = 'processing' OR state = 'failed' OR state = 'dead' OR state = 'expired'
+    OR state = 'cancelled') AND stream >= :first AND stream <= :last
 GROUP BY stream, state
 UNION ALL
 SELECT 'blocked', count(*) FROM postroom_block WHERE stream >= :first AND stream <= :last

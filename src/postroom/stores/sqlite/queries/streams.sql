@@ -21,9 +21,11 @@ parked (stream) AS (
     SELECT (SELECT min(stream) FROM postroom_outbox WHERE stage = 'parked' AND stream > s.stream)
     FROM parked AS s WHERE s.stream IS NOT NULL),
 other (stream) AS (
-    SELECT min(stream) FROM postroom_outbox WHERE (state = 'processing' OR state = 'failed' OR state = 'dead')
+    SELECT min(stream) FROM postroom_outbox WHERE (state = 'processing' OR state = 'failed' OR state = 'dead' OR state = 'expired'
+    OR state = 'cancelled')
     UNION ALL
-    SELECT (SELECT min(stream) FROM postroom_outbox WHERE (state = 'processing' OR state = 'failed' OR state = 'dead') AND stream > s.stream)
+    SELECT (SELECT min(stream) FROM postroom_outbox WHERE (state = 'processing' OR state = 'failed' OR state = 'dead' OR state = 'expired'
+    OR state = 'cancelled') AND stream > s.stream)
     FROM other AS s WHERE s.stream IS NOT NULL)
 SELECT stream FROM leased WHERE stream IS NOT NULL
 UNION

@@ -6,7 +6,8 @@
 INSERT INTO postroom_outbox (
     id, stream, lane, key_hash, type, topic, `key`, aggregate_type, aggregate_id,
     payload, payload_bytes, content_type, headers, correlation_id, causation_path,
-    schema_version, kseq, occurred_at, created_at, available_at, stage, next_attempt_at, size
+    schema_version, kseq, occurred_at, created_at, available_at, stage, next_attempt_at, causation_id, options,
+    expires_at, size
 ) VALUES (
     :id, :stream, :lane, UNHEX(:key_hash_hex), :type, :topic, :key, :aggregate_type, :aggregate_id,
     :payload, UNHEX(:payload_hex), :content_type, :headers, :correlation_id, :causation_path,
@@ -15,5 +16,5 @@ INSERT INTO postroom_outbox (
     IF(DATE'1970-01-01' + INTERVAL :available_us MICROSECOND > UTC_TIMESTAMP(6), 'waiting', 'ready'),
     IF(DATE'1970-01-01' + INTERVAL :available_us MICROSECOND > UTC_TIMESTAMP(6),
        DATE'1970-01-01' + INTERVAL :available_us MICROSECOND, NULL),
-    :size
+    :causation_id, :options, DATE'1970-01-01' + INTERVAL :expires_us MICROSECOND, :size
 )

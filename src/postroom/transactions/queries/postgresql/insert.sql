@@ -5,7 +5,8 @@
 INSERT INTO postroom_outbox (
     id, stream, lane, key_hash, type, topic, key, aggregate_type, aggregate_id,
     payload, payload_bytes, content_type, headers, correlation_id, causation_path,
-    schema_version, kseq, size, occurred_at, created_at, available_at, stage, next_attempt_at
+    schema_version, kseq, size, occurred_at, created_at, available_at, stage, next_attempt_at,
+    causation_id, options, expires_at
 ) VALUES (
     :id, :stream, :lane, :key_hash, :type, :topic, :key, :aggregate_type, :aggregate_id,
     :payload, :payload_bytes, :content_type, :headers, :correlation_id, :causation_path,
@@ -16,6 +17,7 @@ INSERT INTO postroom_outbox (
     CASE WHEN timestamptz 'epoch' + CAST(:available_us AS bigint) * interval '1 microsecond' > statement_timestamp()
          THEN 'waiting' ELSE 'ready' END,
     CASE WHEN timestamptz 'epoch' + CAST(:available_us AS bigint) * interval '1 microsecond' > statement_timestamp()
-         THEN timestamptz 'epoch' + CAST(:available_us AS bigint) * interval '1 microsecond' END
+         THEN timestamptz 'epoch' + CAST(:available_us AS bigint) * interval '1 microsecond' END,
+    :causation_id, :options, timestamptz 'epoch' + CAST(:expires_us AS bigint) * interval '1 microsecond'
 )
 ON CONFLICT DO NOTHING

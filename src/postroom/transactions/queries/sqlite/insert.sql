@@ -4,12 +4,14 @@
 INSERT INTO postroom_outbox (
     id, stream, lane, key_hash, type, topic, key, aggregate_type, aggregate_id,
     payload, payload_bytes, content_type, headers, correlation_id, causation_path,
-    schema_version, kseq, size, occurred_at, created_at, available_at, stage, next_attempt_at
+    schema_version, kseq, size, occurred_at, created_at, available_at, stage, next_attempt_at,
+    causation_id, options, expires_at
 ) VALUES (
     :id, :stream, :lane, :key_hash, :type, :topic, :key, :aggregate_type, :aggregate_id,
     :payload, :payload_bytes, :content_type, :headers, :correlation_id, :causation_path,
     :schema_version, :kseq, :size, :occurred_us, :now, :available_us,
     CASE WHEN :available_us > :now THEN 'waiting' ELSE 'ready' END,
-    CASE WHEN :available_us > :now THEN :available_us END
+    CASE WHEN :available_us > :now THEN :available_us END,
+    :causation_id, :options, :expires_us
 )
 ON CONFLICT DO NOTHING
