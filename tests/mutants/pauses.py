@@ -96,7 +96,17 @@ def _trouble_without_an_end():
     StoreCalls.succeeded = lambda self, stream, doing: None
 
 
+def _new_group_reads_at_once():
+    from postroom.sources.kafka.starts import Starts
+
+    Starts.__contains__ = lambda self, place: False
+
+
 PAUSES_MUTANTS = {
+    "new-group-reads-at-once": Mutant(
+        "G2", "a new group reads before its start is committed", _new_group_reads_at_once,
+        tests=("tests/unit/test_kafka_starts.py",),
+    ),
     "trouble-every-ten-seconds": Mutant(
         "F2", "a store error that lasts is logged every ten seconds", _trouble_every_ten_seconds,
         tests=("tests/unit/test_log_observer.py",),

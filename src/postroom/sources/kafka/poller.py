@@ -23,6 +23,7 @@ from postroom.sources.kafka.commits import Commits
 from postroom.sources.kafka.message import incoming
 from postroom.sources.kafka.offsets import Partition
 from postroom.sources.kafka.settings import KafkaSourceSettings
+from postroom.sources.kafka.starts import Starts
 
 _log = logging.getLogger("postroom.sources.kafka.source")
 _POLL_SECONDS = 0.05
@@ -104,6 +105,7 @@ class Poller(threading.Thread):
         self._cluster = Cluster(options)
         self._generations = Generations(self._cluster)
         self._commits = Commits(connection)
+        self._starts = Starts()
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._told = ""  # the failure that was logged last
         self._looks_from = 0.0
@@ -148,6 +150,7 @@ class Poller(threading.Thread):
                     self._look_for_brokers(client)
                 for topic, topic_id in self._generations.look(self._topics()).items():
                     self._begin_topic_again(client, topic, topic_id)
+                self._unanswered += self._starts.commit(client)
                 self._commit(client)
             self._finish(client)
         finally:
@@ -194,7 +197,11 @@ class Poller(threading.Thread):
                 if error.code() in _UNREADABLE:
                     deliveries += self._step_over(client, message, error)
                 continue
-            partition = self._partitions.get((message.topic() or "", message.partition() or 0))
+            place = (message.topic() or "", message.partition() or 0)
+            if place in self._starts:  # fetched before the partition was paused
+                client.seek(self._starts.start_of(place))
+                continue
+            partition = self._partitions.get(place)
             offset = message.offset()
             if partition is not None and offset is not None:
                 if offset <= partition.highest:
@@ -255,6 +262,9 @@ class Poller(threading.Thread):
             if old.topic == topic and old.topic_id != topic_id:
                 old.lose()
                 client.seek(TopicPartition(*place, OFFSET_BEGINNING))
+                if place in self._starts:  # its start is known now
+                    self._starts.forget([place])
+                    self._held_back = None
                 self._partitions[place] = Partition(*place, topic_id)
         self._generations.note({topic: topic_id})
 
@@ -265,7 +275,11 @@ class Poller(threading.Thread):
         """Pause the assigned partitions while enough is in flight; polling goes on."""
         enough = self.paused.is_set() or self._arrivals.are_enough
         if enough != self._held_back:
-            assigned = client.assignment()
+            assigned = [
+                each
+                for each in client.assignment()
+                if enough or (each.topic, each.partition) not in self._starts
+            ]
             (client.pause if enough else client.resume)(assigned)
             self._held_back = enough
 
@@ -294,10 +308,17 @@ class Poller(threading.Thread):
     def _committed(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
         """Process a commit that librdkafka reports during a poll."""
         self._unanswered -= 1
+        if self._starts.answered(error, partitions):
+            self._held_back = None  # to be resumed
         self._answered(error, partitions)
 
     def _answered(self, error: KafkaError | None, partitions: Sequence[TopicPartition]) -> None:
-        ours = [each for each in partitions if (each.topic, each.partition) in self._partitions]
+        ours = [
+            each
+            for each in partitions
+            if (place := (each.topic, each.partition)) in self._partitions
+            and place not in self._starts
+        ]
         for place in self._commits.answered(error, ours):
             self._partitions[place].not_committed()
 
@@ -317,8 +338,9 @@ class Poller(threading.Thread):
         ids = self._cluster.topic_ids({each.topic for each in partitions})
         others = {topic for topic in ids if self._generations.is_another(topic, ids[topic])}
         places = [each for each in partitions if each.topic not in others]
+        fresh: list[TopicPartition] = []
         if places and self._options.start == "latest":
-            places = self._at_the_end(client, places)
+            places, fresh = self._at_the_end(client, places)
         # Offsets committed since may belong to the old topic.
         places += [
             TopicPartition(each.topic, each.partition, OFFSET_BEGINNING)
@@ -329,23 +351,19 @@ class Poller(threading.Thread):
             place = (each.topic, each.partition)
             self._partitions[place] = Partition(*place, ids[each.topic])
         self._held_back = None
-        client.incremental_assign(places)
+        client.incremental_assign([*places, *fresh])
+        if fresh:
+            client.pause(fresh)
+            self._starts.begin(fresh)
         self._generations.note(ids)
 
-    def _at_the_end(self, client: Client, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return where to start; a group without an offset commits the end before it starts there.
-
-        Otherwise a member that dies before its first commit leaves no trace, and the next one
-        starts at the end again: behind the messages the first had in flight. This commit is
-        therefore awaited, however long it takes; nothing of these partitions is in flight yet.
-        """
+    def _at_the_end(
+        self, client: Client, partitions: list[TopicPartition]
+    ) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Return where to start; second, without an offset of the group, the end (see `starts`)."""
         known = self._cluster.committed(client, partitions)
         fresh = self._cluster.ends([each for each in known if each.offset < 0])
-        if fresh:
-            for each in client.commit(offsets=fresh, asynchronous=False) or ():
-                if each.error is not None:
-                    raise KafkaException(each.error)
-        return [each for each in known if each.offset >= 0] + fresh
+        return [each for each in known if each.offset >= 0], fresh
 
     def _revoked(self, client: Client, partitions: Sequence[TopicPartition]) -> None:
         """Commit finished offsets, then release. Running messages are delivered again and found
@@ -363,6 +381,7 @@ class Poller(threading.Thread):
 
     def _lose(self, partitions: Sequence[tuple[str, int]]) -> None:
         self._commits.forget(partitions)
+        self._starts.forget(partitions)
         for each in partitions:
             found = self._partitions.pop(each, None)
             if found is not None:
