@@ -35,7 +35,11 @@ def argv(*arguments):
 @cache
 def _prepared():
     stores = [f"postroom.stores.{name}" for name in ("sqlite", "postgres", "mysql", "mongo")]
-    return Prepared("postroom.cli", *stores, env=environment())
+    mutant = os.environ.get("POSTROOM_MUTANT")  # commands have the bug that is planted here
+    if not mutant:
+        return Prepared("postroom.cli", *stores, env=environment())
+    env = environment(POSTROOM_MUTANT=mutant)
+    return Prepared("postroom.cli", *stores, "tests.mutants.planted", env=env)
 
 
 def call(*arguments, cwd, stdout=subprocess.PIPE, timeout=PATIENCE_SECONDS, **extra):

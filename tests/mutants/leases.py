@@ -3,6 +3,7 @@
 from tests.mutants import mysql, postgres
 from tests.mutants.mutant import Mutant
 
+DOUBT = "tests/unit/test_in_flight_doubt.py::"
 CLOCK = "tests/contract/test_store_memory.py"
 SET_BACK = "tests/scenario/test_server_clock.py::test_set_back_by_an_hour"
 MEMBER = "tests/scenario/test_locked_lane.py::test_a_locked_member_costs_no_lane"
@@ -190,7 +191,24 @@ def _nothing_apart():
     Depths._leave = lambda self, lanes, now, took: None
 
 
+def _begun_in_a_lost_lane():
+    from postroom.engine.relay.in_flight import InFlight
+
+    settled = InFlight.settled
+
+    def careless(self, pending, lanes, may_start):
+        fenced = settled(self, pending, lanes, may_start)
+        self._begun.update(record.id for record, _ in pending.starts)
+        return fenced
+
+    InFlight.settled = careless
+
+
 LEASES_MUTANTS = {
+    "begun-in-a-lost-lane": Mutant(
+        "H1", "a start whose lane was lost meanwhile counts as begun", _begun_in_a_lost_lane,
+        tests=(f"{DOUBT}test_a_lane_that_is_lost_while_a_start_is_counted_leaves_nothing_begun",),
+    ),
     "replay-takes-lanes": Mutant(
         "L7", "a replay takes the lanes from their owners, in SQLite", _replay_takes_lanes,
         tests=(f"{SQLITE}test_a_replay_leaves_the_lanes_to_their_owners",),

@@ -1,7 +1,8 @@
-"""Bugs in what is done with messages of foreign senders."""
+"""Bugs in what is done with messages, rows and servers of strangers."""
 
 from tests.mutants.mutant import Mutant
 
+MONGO = "tests/contract/test_store_mongo.py::TestReplicaSetOfOne::"
 CONTRACT = "tests/contract/test_consumer_memory.py::TestMemory::"
 STRANGERS = "tests/scenario/test_kafka_strangers.py::"
 
@@ -50,7 +51,75 @@ def _never_enough():
     Arrivals.are_enough = False
 
 
+def _verbs_print_anything():
+    from postroom.cli import health, list_events, status
+
+    for module in (health, list_events, status):
+        module.one_line = lambda text: text
+
+
+def _secret_options_shown():
+    import re
+
+    from postroom.model import url
+
+    url._SECRET = re.compile(r"password$|secret$", re.IGNORECASE)
+
+
+def _secrets_in_values_shown():
+    import re
+
+    from postroom.model import url
+
+    url._HOLDS_SECRET = re.compile(r"(?!)")
+
+
+def _tls_without_names():
+    from postroom.stores.mysql.tls import Tls
+
+    context = Tls.context
+    Tls.context = lambda self: context(
+        self._replace(mode="verify_ca" if self.mode == "verify_identity" else self.mode)
+    )
+
+
+def _tls_forgotten():
+    from postroom.stores.mysql.settings import MysqlSettings
+
+    MysqlSettings.tls = None
+
+
+def _lists_of_dates_are_dates():
+    from postroom.stores.mongo import stage
+
+    stage._is_odd = lambda due: False
+
+
 STRANGER_MUTANTS = {
+    "verbs-print-anything": Mutant(
+        "S4.9", "status, health, audit and list send a stranger's commands to the terminal",
+        _verbs_print_anything, tests=("tests/cli/test_hostile_text.py",),
+    ),
+    "secret-options-shown": Mutant(
+        "S4.9", "a URL is printed with a secret option of a driver", _secret_options_shown,
+        tests=("tests/unit/test_url.py::test_secrets_are_masked_wherever_a_url_is_printed",),
+    ),
+    "secrets-in-values-shown": Mutant(
+        "S4.9", "a URL is printed with a secret inside an option's value", _secrets_in_values_shown,
+        tests=("tests/unit/test_url.py::test_secrets_are_masked_wherever_a_url_is_printed",),
+    ),
+    "my-tls-forgotten": Mutant(
+        "S4.9", "ssl_mode is accepted, and the connection is open", _tls_forgotten,
+        tests=("tests/unit/test_mysql_store.py::test_without_an_option_of_tls_there_is_none",),
+    ),
+    "my-tls-without-names": Mutant(
+        "S4.9", "verify_identity accepts the certificate of another server", _tls_without_names,
+        tests=("tests/scenario/test_mysql_tls.py",),
+    ),
+    "mongo-dates-in-a-list": Mutant(
+        "F1", "a document that awaits a list of dates ends the relay", _lists_of_dates_are_dates,
+        tests=(f"{MONGO}test_a_row_that_waits_for_no_time_holds_up_nobody",),
+    ),
     "in-kafka-never-enough": Mutant(
         "D1", "messages are fetched without a bound while the event loop is blocked",
         _never_enough,

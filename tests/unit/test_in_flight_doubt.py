@@ -205,6 +205,27 @@ async def test_a_start_that_was_counted_too_late_is_given_back():
     assert (settlement.failed, settlement.done) == ([], [])
 
 
+@pytest.mark.promise("H1", "G5")
+@pytest.mark.parametrize("ends_first", [True, False])
+async def test_a_lane_that_is_lost_while_a_start_is_counted_leaves_nothing_begun(ends_first):
+    # E-susp.8: when the lane is taken again, the event would run without a counted attempt.
+    tower = Tower(counts_at_start=True)
+    (one,) = keyed(1)
+    runs = tower.fly(one)
+    granted = tower.flight.start(one)
+    pending = tower.collect()
+    tower.flight.forget({one.lane})
+    if ends_first:
+        tower.flight.ended(runs, "lost")
+    tower.flight.settled(pending, ALL, tower.may)
+    assert granted.result() is False
+    if not ends_first:
+        tower.flight.ended(runs, "lost")
+    tower.settle()
+    assert tower.admit(one) == [one]
+    assert not tower.flight.is_begun(one)
+
+
 async def test_a_start_nobody_waits_for_any_more_is_no_error():
     tower = Tower(counts_at_start=True)
     (one,) = keyed(1)
