@@ -10,10 +10,12 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from typing import Protocol
+from weakref import WeakKeyDictionary
 
 _log = logging.getLogger(__name__)
 _lock = threading.Lock()
 _subscribers: dict[str, list[Callable[[], None]]] = {}
+_connections: WeakKeyDictionary[object, tuple[str, bool]] = WeakKeyDictionary()
 
 
 class Notifier(Protocol):
@@ -42,6 +44,30 @@ def subscribe(stream: str, callback: Callable[[], None]) -> Callable[[], None]:
                     del _subscribers[stream]
 
     return unsubscribe
+
+
+def report_connection(owner: object, part: str, *, works: bool) -> None:
+    """Report whether a connection for kicks between processes works, for the metrics.
+
+    `owner` uses the connection, as a `part`: listener or notifier.
+    """
+    with _lock:
+        _connections[owner] = (part, works)
+
+
+def forget_connection(owner: object) -> None:
+    """The owner does not use a connection any more."""
+    with _lock:
+        _connections.pop(owner, None)
+
+
+def working_connections() -> dict[str, bool]:
+    """Return, for each part in use in this process, whether all its connections work."""
+    found: dict[str, bool] = {}
+    with _lock:
+        for part, works in _connections.values():
+            found[part] = found.get(part, True) and works
+    return found
 
 
 def kick(streams: Collection[str] | None = None) -> None:

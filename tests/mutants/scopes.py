@@ -13,6 +13,12 @@ FAULTS = "tests/scenario/test_consumer_faults.py"
 STRICT = "tests/scenario/test_inbox_strict.py"
 
 
+def _same_name_unnoticed():
+    from postroom.engine.consumer.name_conflicts import NameConflicts
+
+    NameConflicts.compare = lambda self, members: None
+
+
 def _forget_a_tenth():
     from postroom.engine.relay import inbox_pruner
 
@@ -124,6 +130,10 @@ SCOPE_MUTANTS = {
     "handlers-default-tables": Mutant(
         "G6", "handlers write into the default tables", _handlers_default_tables,
         tests=("tests/unit/test_handlers_tables.py",),
+    ),
+    "same-name-unnoticed": Mutant(
+        "G6", "two services with one consumer name are not noticed", _same_name_unnoticed,
+        tests=("tests/unit/test_name_conflicts.py",),
     ),
     "one-name-for-all": Mutant(
         "G6", "handlers without a name all have the same", _one_name,

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from postroom import notifier
 from postroom.broker import Outcome, Verdict
 from postroom.brokers import MemoryBroker
 from postroom.engine.relay.relay import Relay
@@ -78,6 +79,22 @@ def test_facts_are_counted(metrics):
     assert found[f"postroom_publish_seconds_count{{{place}}}"] == 1
     assert found[f"postroom_settle_seconds_count{{{place}}}"] == 1
     assert found[f"postroom_delivery_lag_seconds_count{{{place}}}"] == 2
+
+
+def test_connections_for_notifications_are_seen_by_their_parts(metrics, monkeypatch):
+    monkeypatch.setattr(notifier, "_connections", {})
+    assert not [name for name in read(metrics) if name.startswith("postroom_notifications_up")]
+    notifier.report_connection("one", "listener", works=True)
+    notifier.report_connection("two", "listener", works=False)
+    notifier.report_connection("three", "notifier", works=True)
+    name = 'postroom_notifications_up{{part="{}"}}'
+    found = read(metrics)
+    assert (found[name.format("listener")], found[name.format("notifier")]) == (0.0, 1.0)
+    notifier.report_connection("two", "listener", works=True)
+    notifier.forget_connection("three")
+    found = read(metrics)
+    assert found[name.format("listener")] == 1.0
+    assert name.format("notifier") not in found
 
 
 def test_labels_are_bounded(metrics):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
+from postroom.notifier import _connections
 from postroom.stores.postgres import listener as listener_module
 from postroom.stores.postgres.listener import Listener
 from tests.sim.loop import virtual_time
@@ -117,13 +118,19 @@ def test_a_listener_that_hears_again_says_so_and_begins_with_short_pauses(caplog
         with caplog.at_level(logging.INFO, listener_module.__name__):
             while len(connector.attempts) < 12:
                 await listener.wait(1.0)
+                works.append(_connections[listener])
         gaps = [b - a for a, b in itertools.pairwise(connector.attempts)]
         assert gaps[7] == pytest.approx(10.0)
         assert gaps[9:11] == pytest.approx([0.4, 0.8])
         await listener.close()
+        assert listener not in _connections
 
+    works = []
     with virtual_time() as loop:
         loop.run_until_complete(story(loop))
+    assert [part for part, _ in itertools.groupby(works)] == [
+        ("listener", False), ("listener", True), ("listener", False),
+    ]  # fmt: skip
     told = [(level, line.rpartition(": ")[2]) for level, line in lines(caplog)]
     assert told == [("WARNING", "one"), ("INFO", "LISTEN on postroom works again"),
                     ("WARNING", "two")]  # fmt: skip

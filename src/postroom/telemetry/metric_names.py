@@ -72,6 +72,10 @@ HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
 GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_up": ("1 while this relay runs, 0 while it starts or stops.", ("stream",)),
     "postroom_store_up": ("1 if the last sample of the store succeeded.", ("stream",)),
+    "postroom_notifications_up": (
+        "1 while LISTEN or NOTIFY (part listener or notifier) works here, 0 while relays poll.",
+        ("part",),
+    ),
     "postroom_events": ("Events in the store by state, last sampled value.", ("stream", "state")),
     "postroom_pending_events": (
         "Events in the store waiting to be sent (pending or failed), last sampled value.",

@@ -27,6 +27,7 @@ from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.model import add_hooks
 from postroom.model.clock import host_microseconds
+from postroom.notifier import working_connections
 from postroom.observer import (
     Alarm,
     Attempt,
@@ -243,6 +244,8 @@ class RelayMetrics(Collector):
             values["postroom_breaker_open"].append(((stream, destination), is_open))
         for stream in list(self._destinations):
             self._sampled(stream, values)
+        for part, works in working_connections().items():
+            values["postroom_notifications_up"].append(((part,), float(works)))
         for name, (text, labels) in GAUGES.items():
             family = GaugeMetricFamily(name, text, labels=labels)
             for found, number in values[name]:

@@ -16,6 +16,7 @@ from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages,
 from postroom.engine.consumer.hashed_ids import HashedIds
 from postroom.engine.consumer.key_queues import KeyQueues
 from postroom.engine.consumer.messages import read, to_record
+from postroom.engine.consumer.name_conflicts import NameConflicts
 from postroom.engine.consumer.processor import MessageProcessor
 from postroom.engine.consumer.size_limit import limited
 from postroom.engine.handlers.dispatch import SKIPPED_TYPE
@@ -141,6 +142,9 @@ class Consumer(Lifecycle[ConsumerContext]):
         handlers = self.handlers.bind(self.store, settings.lease_seconds, name=self.name)
         await self._open_shared(handlers)
         durable_inbox = DurableInbox(self.store, self.name, strict=handlers.strict is not None)
+        conflicts = NameConflicts(
+            self.name, self.source.name or "", handlers.functions(), self._tell, self.stream
+        )
         self._relay = Relay(
             self.store,
             StoredMessages(handlers),
@@ -155,7 +159,9 @@ class Consumer(Lifecycle[ConsumerContext]):
             name=self.name,
             observers=self._observers,
             clock=self._clock,
+            owner=conflicts.owner,
         )
+        self._relay.on_members = conflicts.compare
         self._relay.on_crash = self._part_broke_down
         await self._relay.start()
         await self._open_shared(self.source)

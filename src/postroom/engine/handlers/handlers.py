@@ -164,6 +164,16 @@ class Handlers(Dispatch):
         """Return whether an event of this type has a handler, or needs none."""
         return bool(self._by_type.get(type) or self._default) or type == SKIPPED_TYPE
 
+    def functions(self) -> list[str]:
+        """Return a line for each function: event type, name in the inbox, and where it is."""
+        by_type = {"": self._default, **self._by_type}
+        return [
+            f"{kind} {each.name} {getattr(each.call, '__module__', '')} "
+            f"{getattr(each.call, '__qualname__', '')}"
+            for kind in by_type
+            for each in by_type[kind]
+        ]
+
     @property
     def own_name(self) -> str | None:
         """The name that was given, if any."""

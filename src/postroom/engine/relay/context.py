@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ from postroom.errors import StoreError
 from postroom.model.clock import Clock
 from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, tell
 from postroom.settings import RelaySettings
-from postroom.store import Store
+from postroom.store import Member, Store
 
 
 @dataclass(slots=True)
@@ -56,6 +56,7 @@ class RelayContext:
     clock: Clock
     observers: tuple[Observer, ...]
     outbox_id: str = ""
+    on_members: Callable[[Sequence[Member]], None] | None = None  # called at each heartbeat
     counts: Counts = field(default_factory=Counts)
     flights: list[InFlight] = field(default_factory=list)
     wakers: list[Callable[[], None]] = field(default_factory=list)

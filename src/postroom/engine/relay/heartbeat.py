@@ -120,6 +120,8 @@ class Heartbeat(Service):
         healthy = context.breaker.is_closed and not stuck and not context.stopping
         member = Member(owner, healthy, context.settings.name)
         membership = await context.store.heartbeat(stream, member, lease, keeper.tokens())
+        if context.on_members is not None:
+            context.on_members(membership.members)
         plan = keeper.consider(
             membership, asked_at, healthy=healthy, leaving=context.stopping, stuck=stuck
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Unpack
 from uuid import uuid4
 
@@ -32,7 +32,7 @@ from postroom.options import RelayOptions
 from postroom.record import Record, short_error
 from postroom.registry import load_broker, load_store
 from postroom.settings import RelaySettings
-from postroom.store import Store
+from postroom.store import Member, Store
 
 _TICK = 0.02
 _LEAVE_SECONDS, _LEAVE_TRIES, _FIRST_PAUSE = 5.0, 5, 0.05
@@ -66,6 +66,7 @@ class Relay(Lifecycle[RelayContext]):
         super().__init__(observers)
         self._clock = clock or SystemClock()
         self._owner = owner
+        self.on_members: Callable[[Sequence[Member]], None] | None = None
         self._services: list[Service] = []
         self._workers: list[Worker] = []
         self._unsubscribe: Callable[[], None] = _nothing
@@ -151,6 +152,7 @@ class Relay(Lifecycle[RelayContext]):
             self._clock,
             self._observers,
             outbox_id=await self.store.identity(),
+            on_members=self.on_members,
         )
         try:
             await self._open_shared(bound)

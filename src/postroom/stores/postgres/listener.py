@@ -18,6 +18,7 @@ from psycopg import AsyncConnection, sql
 
 from postroom.engine.service import end, is_cancelled, wait_for
 from postroom.model.pauses import Pauses
+from postroom.notifier import forget_connection, report_connection
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.database import Limit
 from postroom.stores.postgres.errors import first_line
@@ -63,6 +64,7 @@ class Listener:
         task, self._task = self._task, None
         if task is not None:
             await end(task)
+            forget_connection(self)
             self._tried.set()
             self._wake()
 
@@ -97,6 +99,8 @@ class Listener:
     async def _listen(self, connection: AsyncConnection[Any]) -> None:
         with Limit(connection, _ANSWER_SECONDS):
             await connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+        if not self._is_deaf:
+            report_connection(self, "listener", works=True)
         self._tried.set()
         self._wake()  # for earlier notifications
 
@@ -117,6 +121,7 @@ class Listener:
     def _tell_deaf(self, error: BaseException) -> None:
         if not self._is_deaf:
             self._is_deaf = True
+            report_connection(self, "listener", works=False)
             _log.warning(
                 "LISTEN on %s failed, postroom polls for commits of other processes: %s",
                 self._channel,
@@ -125,6 +130,7 @@ class Listener:
 
     def _tell_hears(self) -> None:
         self._is_deaf = False
+        report_connection(self, "listener", works=True)
         self._pauses.reset()
         _log.info("LISTEN on %s works again", self._channel)
 

@@ -13,6 +13,7 @@ import psycopg
 
 from postroom.model.pauses import Pauses
 from postroom.model.url import Url
+from postroom.notifier import forget_connection, report_connection
 from postroom.options import PostgresOptions
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.errors import first_line
@@ -88,6 +89,7 @@ class PostgresNotifier:
                 if wanted:
                     connection = connection or self._connector.connect_sync()
                     connection.execute(_NOTIFY, (self._channel,))
+                    report_connection(self, "notifier", works=True)
                     if told:
                         _log.info("notifying other relays works again")
                     told = False
@@ -96,6 +98,7 @@ class PostgresNotifier:
                 if not told:
                     _log.warning("cannot notify other relays; they poll: %s", first_line(error))
                 told = True
+                report_connection(self, "notifier", works=False)
                 if connection is not None:
                     with suppress(psycopg.Error):
                         connection.close()
@@ -106,6 +109,7 @@ class PostgresNotifier:
             if closing:
                 break
             self._closed.wait(pause)
+        forget_connection(self)
         if connection is not None:
             with suppress(psycopg.Error):
                 connection.close()
