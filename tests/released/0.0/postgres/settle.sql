@@ -1,0 +1,3 @@
+SELECT held, unchanged FROM postroom_settle(
+    :stream, :owner, CAST(:lanes AS smallint[]), CAST(:tokens AS bigint[]), CAST(:seqs AS bigint[]),
+    CAST(:ids AS text[]), :keep)
