@@ -23,13 +23,15 @@ MAX_TOPIC_BYTES = 249  # Kafka's limit
 MAX_STREAM_BYTES = 64
 MAX_HEADERS_BYTES = 16_384
 MAX_CAUSATION = 32
+MAX_PARTITION = 2**31 - 1
 
 DEFAULT_STREAM = "main"
 INBOX_STREAM_PREFIX = "inbox."  # of consumers' streams: stored messages and dead letters
 DEFAULT_TOPIC = "outbox_events"
 
 _NAMES = (
-    "aggregate_id", "key", "aggregate_type", "correlation_id", "causation_id", "content_type"
+    "aggregate_id", "key", "aggregate_type", "correlation_id", "causation_id", "content_type",
+    "partition_key",
 )  # fmt: skip
 _NO_VALUE = "is empty; omit it or set a value"
 _RESERVED_HEADER = "postroom-"
@@ -56,6 +58,9 @@ class _Fields:
     content_type: str | None = None
     occurred_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     available_at: datetime | None = None
+    tombstone: bool = False
+    partition: int | None = None
+    partition_key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,9 @@ class Event(_Fields):
                     `outbox_events`
     causation_id    id of the event that caused this one; set by a handler's context
     available_at    earliest delivery time; the event takes its place in the order when due
+    tombstone       send no value: on Kafka, compaction then deletes the key. Needs a key
+    partition       Kafka: the partition, instead of the one that the key chooses
+    partition_key   Kafka: chooses the partition instead of the key, which stays the message key
 
     Raises EventError, which names the field, if the event cannot be stored or sent.
     """
@@ -97,6 +105,27 @@ class Event(_Fields):
         object.__setattr__(self, "headers", _check_headers(self.headers))
         if self.causation_path != ():
             object.__setattr__(self, "causation_path", check_causation(self.causation_path))
+        if self.tombstone is not False:
+            self._check_tombstone()
+        if self.partition is not None:
+            self._check_partition()
+
+    def _check_tombstone(self) -> None:
+        if self.tombstone is not True:
+            raise EventError("tombstone", f"must be True or False, not {shown(self.tombstone)}")
+        if self.payload is not None:
+            raise EventError("tombstone", "has no payload; omit the payload, or tombstone=True")
+        if self.key is None:
+            raise EventError("tombstone", "needs a key: it deletes the key's earlier messages")
+
+    def _check_partition(self) -> None:
+        number = self.partition
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise EventError("partition", f"must be a whole number, not {shown(number)}")
+        if not 0 <= number <= MAX_PARTITION:
+            raise EventError("partition", f"must be from 0 to {MAX_PARTITION}", limit=MAX_PARTITION)
+        if self.partition_key is not None:
+            raise EventError("partition_key", "has no effect with a partition; omit one of them")
 
     def _check_texts(self) -> None:
         check_text("type", self.type, MAX_NAME_BYTES)

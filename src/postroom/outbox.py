@@ -33,7 +33,7 @@ from postroom.model import add_hooks
 from postroom.model.clock import to_microseconds
 from postroom.model.codec import JSON, encode
 from postroom.notifier import Notifier
-from postroom.record import key_hash, lane_of
+from postroom.record import PARTITION, PARTITION_KEY, TOMBSTONE, key_hash, lane_of
 from postroom.routes import Routes
 from postroom.store import Tables
 from postroom.transaction import AsyncTransaction, Counter, Row, SyncTransaction
@@ -54,8 +54,8 @@ _to_text = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 
 def to_row(event: Event, topic: str) -> Row:
     """Convert an event to a row; raises PayloadError if the payload cannot be encoded."""
-    body, encoded_as = encode(event.payload)
-    is_json = encoded_as == JSON
+    body, encoded_as = (b"", JSON) if event.tombstone else encode(event.payload)
+    is_json = encoded_as == JSON and not event.tombstone
     headers = _to_text(dict(event.headers)) if event.headers else None
     hashed = key_hash(event.aggregate_type, event.key, event.id)
     return Row(  # positional arguments are faster
@@ -80,7 +80,20 @@ def to_row(event: Event, topic: str) -> Row:
         None if event.available_at is None else to_microseconds(event.available_at),
         len(body) + (len(headers.encode()) if headers else 0),
         event.causation_id,
+        _options(event),
     )
+
+
+def _options(event: Event) -> str | None:
+    """Return the options of an event for its destination as JSON; None for most events."""
+    if not event.tombstone and event.partition is None and event.partition_key is None:
+        return None
+    found = {
+        TOMBSTONE: event.tombstone or None,
+        PARTITION: event.partition,
+        PARTITION_KEY: event.partition_key,
+    }
+    return _to_text({name: value for name, value in found.items() if value is not None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from postroom.model.codec import JSON, decode_json
 LANES = 64
 MAX_ATTEMPTS = 999_999
 MAX_ERROR_CHARS = 2_000
+TOMBSTONE, PARTITION, PARTITION_KEY = "tombstone", "partition", "partition_key"  # its options
 UNREADABLE = "unreadable"
 """The `state` of a row that cannot be converted to a record; `last_error` holds the reason.
 
@@ -122,6 +123,11 @@ class Record(NamedTuple):
         return json.loads(self.options_json) if self.options_json else {}
 
     @property
+    def tombstone(self) -> bool:
+        """Whether it has no value: its payload is empty, and its data is None."""
+        return self.options_json is not None and self.options.get(TOMBSTONE) is True
+
+    @property
     def expires_at(self) -> datetime | None:
         return None if self.expires_us is None else from_microseconds(self.expires_us)
 
@@ -139,7 +145,9 @@ class Record(NamedTuple):
 
     @property
     def data(self) -> Any:
-        """The payload: decoded if it is JSON, otherwise bytes."""
+        """The payload: decoded if it is JSON, otherwise bytes; None for a tombstone."""
+        if self.tombstone:
+            return None
         return decode_json(self.payload) if self.content_type == JSON else self.payload
 
     @property

@@ -39,3 +39,11 @@ def test_a_blocked_key_is_told_in_words():
     assert "events of this key after seq 184 wait" in said
     assert "lane_relay       box-1" in said
     assert "wait" not in shown(make_record())
+
+
+def test_options_are_shown_if_there_are_any():
+    record = make_record(key="k", payload=b"", options_json='{"tombstone":true,"partition":3}')
+    said = shown(record)
+    assert "options          {'tombstone': True, 'partition': 3}" in said
+    assert said.endswith("\nnull")
+    assert "options" not in shown(make_record())

@@ -18,7 +18,7 @@ SUMMARY = {
 DETAILS = SUMMARY | {
     "stage", "lane", "lane_owner", "lane_relay", "blocked_after", "lease_owner", "lease_until",
     "kseq", "correlation_id", "causation_path", "causation_id", "schema_version", "headers",
-    "content_type", "payload", "timeline",
+    "content_type", "options", "payload", "timeline",
 }  # fmt: skip
 STREAM = {"stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays"}
 RELAY = {"owner", "name", "state", "lanes"}

@@ -85,7 +85,7 @@ def _rejected_at_once():
 
 
 def _tombstones_are_empty():
-    from postroom.model.incoming import TOMBSTONE
+    from postroom.model.envelope import TOMBSTONE
     from postroom.sources.kafka import poller
 
     incoming = poller.incoming

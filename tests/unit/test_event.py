@@ -97,6 +97,7 @@ LIMITS = {
     "topic": 249,
     "correlation_id": 255,
     "content_type": 255,
+    "partition_key": 255,
 }
 
 
@@ -250,3 +251,39 @@ def test_a_schema_version_is_a_whole_number(version):
 def test_a_schema_version_has_a_range(version):
     assert "from 0 to 2147483647" in str(refused(schema_version=version))
     make(schema_version=2**31 - 1)
+
+
+# -- options for a destination ----------------------------------------------------------------
+def test_a_tombstone_has_a_key_and_no_payload():
+    assert make(tombstone=True, key="k").payload is None
+    assert make(tombstone=True, aggregate_id="42").key == "42"
+    assert str(refused(tombstone=True)) == (
+        "event.tombstone needs a key: it deletes the key's earlier messages"
+    )
+    assert str(refused(tombstone=True, key="k", payload={})) == (
+        "event.tombstone has no payload; omit the payload, or tombstone=True"
+    )
+    assert str(refused(tombstone=1, key="k")) == "event.tombstone must be True or False, not 1"
+
+
+@pytest.mark.parametrize("number", [0, 2**31 - 1])
+def test_a_partition(number):
+    assert make(partition=number).partition == number
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (-1, "must be from 0 to 2147483647"),
+        (2**31, "must be from 0 to 2147483647"),
+        ("1", "must be a whole number, not '1'"),
+        (True, "must be a whole number, not True"),
+        (1.0, "must be a whole number, not 1.0"),
+    ],
+)
+def test_a_wrong_partition_is_refused(number, said):
+    assert str(refused(partition=number)) == f"event.partition {said}"
+
+
+def test_a_partition_and_a_partition_key_exclude_each_other():
+    assert refused(partition=1, partition_key="k").field == "partition_key"

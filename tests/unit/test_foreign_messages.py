@@ -7,8 +7,9 @@ import json
 import pytest
 
 from postroom.engine.consumer.messages import read
+from postroom.model.envelope import TOMBSTONE
 from postroom.model.foreign_messages import Names, cloud_id, translate
-from postroom.model.incoming import TOMBSTONE, Incoming
+from postroom.model.incoming import Incoming
 from postroom.model.message_id import identify, record_hash
 
 BINARY = {

@@ -79,6 +79,7 @@ def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -
         "causation_id": record.causation_id,
         "schema_version": record.schema_version,
         "headers": dict(record.headers),
+        "options": dict(record.options) or None,
         "content_type": record.content_type,
         "payload": _payload(record),
         "timeline": timeline(record, details),
@@ -127,6 +128,8 @@ def render(facts: dict[str, Any]) -> list[str]:
 
 
 def _payload(record: Record) -> dict[str, Any]:
+    if record.tombstone:
+        return {"json": None}
     if record.content_type == JSON:
         try:
             value = json.loads(record.payload)

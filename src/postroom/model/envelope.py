@@ -30,6 +30,7 @@ CONTENT_TYPE = "content-type"
 OCCURRED_AT = "postroom-occurred-at"
 KSEQ = "postroom-kseq"
 OUTBOX = "postroom-outbox"
+TOMBSTONE = "postroom-tombstone"
 
 _MAX_DIGITS = 19  # of a number that a database can hold
 _LONE = re.compile(r"[\ud800-\udfff]")
@@ -60,6 +61,8 @@ def write_headers(record: Record, outbox_id: str) -> list[tuple[str, str]]:
         headers.append((CAUSATION_ID, record.causation_id))
     if record.kseq is not None:  # with the outbox's id: a restored database restarts its numbers
         headers += [(KSEQ, str(record.kseq)), (OUTBOX, outbox_id)]
+    if record.tombstone:
+        headers.append((TOMBSTONE, "true"))
     if record.headers_json is not None:
         headers.extend(_own(record.headers_json))
     return headers
@@ -81,6 +84,7 @@ class Envelope(NamedTuple):
     kseq: int | None
     outbox: str | None
     causation_id: str | None
+    tombstone: bool
     headers: Mapping[str, str]  # the application's
 
 
@@ -100,6 +104,7 @@ def read_headers(headers: Mapping[str, str]) -> Envelope:
         _number(headers.get(KSEQ)),
         headers.get(OUTBOX),
         headers.get(CAUSATION_ID),
+        headers.get(TOMBSTONE) == "true",
         {n: v for n, v in headers.items() if not n.startswith("postroom-") and n != CONTENT_TYPE},
     )
 

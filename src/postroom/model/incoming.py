@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-TOMBSTONE = "kafka-tombstone"
-"""Header that marks a record whose value is null; its body is empty."""
-
 
 class Incoming(NamedTuple):
     """A received message, the same for every broker.

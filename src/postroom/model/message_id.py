@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 from postroom.errors import EventError
 from postroom.event import MAX_NAME_BYTES
-from postroom.model.envelope import Envelope, read_headers
-from postroom.model.incoming import TOMBSTONE, Incoming
+from postroom.model.envelope import TOMBSTONE, Envelope, read_headers
+from postroom.model.incoming import Incoming
 from postroom.model.text import TextError, check_text
 
 MissingId = Literal["hash", "reject", "offset"]
@@ -40,7 +40,7 @@ def record_hash(message: Incoming) -> str:
     A compacted topic contains the same body, or tombstones, under many keys.
     """
     digest = sha256(b"record")
-    is_tombstone = TOMBSTONE in message.headers
+    is_tombstone = TOMBSTONE in message.headers and not message.body
     key = None if message.key is None else message.key.encode(errors="surrogatepass")
     body = None if is_tombstone else message.body
     for part in (message.topic.encode(errors="surrogatepass"), key, body):

@@ -399,6 +399,15 @@ class BrokerContract(BrokerPortContract):
         await broker.publish(batch, reporter)
         assert [a.payload for a in await arrived()] == bodies
 
+    async def test_a_tombstone_arrives_without_a_body_and_neighbours_with_theirs(
+        self, broker: Broker, reporter: RecordingReporter, records: Build, arrived: Arrived
+    ) -> None:
+        [gone] = records(1, ["k"], payload=b"", options_json='{"tombstone":true}')
+        batch = [*records(1, ["k"]), gone, *records(1, ["k"])]
+        await broker.publish(batch, reporter)
+        assert reporter.ids(Verdict.CONFIRMED) == [record.id for record in batch]
+        assert [(a.id, a.payload) for a in await arrived()] == [(r.id, r.payload) for r in batch]
+
     async def test_hostile_keys_types_and_ids_arrive_as_they_are(
         self, broker: Broker, reporter: RecordingReporter, records: Build, arrived: Arrived
     ) -> None:

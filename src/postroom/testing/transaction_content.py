@@ -83,6 +83,23 @@ class FidelityContract:
         }
         assert {name: row[name] for name in expected} == expected
 
+    async def test_options_are_stored_and_absent_for_other_events(
+        self, bench: TransactionBench
+    ) -> None:
+        tx = await bench.begin()
+        gone = Event("t", id="gone", key="k", tombstone=True, partition_key="für dich")
+        await bench.add(tx, gone)
+        await bench.add(tx, Event("t", id="plain"), Event("t", id="third", partition=3))
+        await bench.commit(tx)
+        assert [
+            (row["id"], row["payload"], row["payload_bytes"], row.get("options"))
+            for row in await bench.rows()
+        ] == [
+            ("gone", None, b"", '{"tombstone":true,"partition_key":"für dich"}'),
+            ("plain", "null", None, None),
+            ("third", "null", None, '{"partition":3}'),
+        ]
+
     async def test_bytes_come_back_as_they_went_in(self, bench: TransactionBench) -> None:
         everything = bytes(range(256)) * 3 + b"\x00\xff'\"%s"
         tx = await bench.begin()

@@ -7,7 +7,7 @@ topics          looks up topics and their limits; knows whether the cluster is u
 sessions        picks a producer by batch size; small batches for topics that refused large ones
 session         one idempotent producer, from its start to its first error
 lane_producers  in transactional mode instead: one producer for each lane
-message         a record as key, headers and value
+message         a record as key, headers and value; `partitions` chooses where an event asks for it
 publish_call    one call of `publish`: what was sent and what came back, key by key
 verdicts        what an error of Kafka means for an event; `error_codes` are librdkafka's own
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Unpack
 
 from postroom.broker import Broker, BrokerCapabilities, Outcome, Reporter, Verdict
@@ -11,6 +12,7 @@ from postroom.brokers.kafka import verdicts
 from postroom.brokers.kafka.lane_producers import LaneProducers
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import MOST_BESIDES, Writer, writer
+from postroom.brokers.kafka.partitions import Partitions, fixed_place
 from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.sessions import Sessions
 from postroom.brokers.kafka.settings import KafkaSettings
@@ -38,7 +40,7 @@ class KafkaBroker(Broker):
 
     def __init__(self, url: str | Url | KafkaSettings, **options: Unpack[KafkaOptions]) -> None:
         self.settings = url if isinstance(url, KafkaSettings) else KafkaSettings.read(url, options)
-        self._write = writer(self.settings)
+        self._write = writer(self.settings, Partitions(self.settings, self._partitions_of))
         self._one_suspect = asyncio.Lock()
         self._cluster: _Cluster | None = None
 
@@ -111,8 +113,7 @@ class KafkaBroker(Broker):
             report_outage(batch, reporter, str(unreachable))
             return
         call = PublishCall(batch, reporter)
-        mixed = self.settings.topic is None and len({record.topic for record in batch}) > 1
-        first = call.plan(self.settings.topic_of if mixed else None, refusal)
+        first = call.plan(self._place_of(batch), refusal)
         await cluster.sessions.deliver(session, call, first, verdicts.in_a_batch)
 
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
@@ -187,6 +188,17 @@ class KafkaBroker(Broker):
         for i, loss in zip(first, losses, strict=True):
             call.lose(i, loss)
         call.decide(lambda _, loss: verdict(loss, unreachable, ""))
+
+    # -- places -------------------------------------------------------------------------------
+    def _place_of(self, batch: Sequence[Record]) -> Callable[[Record], str] | None:
+        """Return the function that returns a record's place; None if each key has one place."""
+        if any(record.options_json is not None for record in batch):
+            return partial(fixed_place, self.settings)
+        mixed = self.settings.topic is None and len({record.topic for record in batch}) > 1
+        return self.settings.topic_of if mixed else None
+
+    def _partitions_of(self, topic: str) -> int:
+        return 0 if self._cluster is None else self._cluster.topics.partitions(topic)
 
     # -- state of the cluster -----------------------------------------------------------------
     def _there(self) -> _Cluster:

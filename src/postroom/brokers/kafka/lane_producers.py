@@ -92,11 +92,11 @@ class LaneProducer:
         problems: dict[int, Loss] = {}
         try:
             producer.begin_transaction()
-            for i, (topic, value, key, headers) in enumerate(messages):
+            for i, (topic, value, key, headers, partition) in enumerate(messages):
                 report = partial(_reported, problems, i)
                 while True:
                     try:
-                        producer.produce(topic, value, key, on_delivery=report, headers=headers)
+                        producer.produce(topic, value, key, partition, report, headers=headers)
                         break
                     except BufferError:  # its queue is full: reports free it
                         if not len(producer):

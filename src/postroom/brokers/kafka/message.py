@@ -1,4 +1,7 @@
-"""An event as a Kafka message: its key and headers. The value is the unchanged payload."""
+"""An event as a Kafka message: its key and headers.
+
+The value is the unchanged payload, and null for a tombstone.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import partial
 from typing import NamedTuple, cast
 
 from postroom.brokers.cloudevents import need_sdk, to_cloudevent
+from postroom.brokers.kafka.partitions import ANY, Partitions
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.model.envelope import CONTENT_TYPE, write_headers
 from postroom.record import Record
@@ -25,14 +29,15 @@ class Message(NamedTuple):
     """The arguments of the producer for an event."""
 
     topic: str
-    value: bytes
+    value: bytes | None
     key: str | None
     headers: Headers
+    partition: int = ANY
 
     @property
     def size(self) -> int:
         """The maximum number of bytes in its own batch, before compression."""
-        total = _FRAME + len(self.value) + _length(self.key)
+        total = _FRAME + len(self.value or b"") + _length(self.key)
         for name, value in self.headers:
             total += _FRAME_OF_HEADER + _length(name) + _length(value)
         return total
@@ -44,7 +49,7 @@ _headers = cast("Callable[[Record, str], Headers]", write_headers)  # here, not 
 _message = partial(tuple.__new__, Message)  # Message._make without its Python frame
 
 
-def writer(settings: KafkaSettings) -> Writer:
+def writer(settings: KafkaSettings, partitions: Partitions) -> Writer:
     """Return the function that makes a message of a record and the outbox' id."""
     topic = settings.topic
     by_id = settings.key == "id"
@@ -57,7 +62,12 @@ def writer(settings: KafkaSettings) -> Writer:
         if source is not None:
             headers = [*_cloudevent(record, source), *headers]
         key = record.id if by_id else record.key
-        return _message((topic or record.topic, record.payload, key, headers))
+        where, value, partition = topic or record.topic, record.payload, ANY
+        if record.options_json is not None:
+            partition = partitions.of(where, record)
+            if record.tombstone:
+                return Message(where, None, key, headers, partition)
+        return _message((where, value, key, headers, partition))
 
     return write
 

@@ -15,8 +15,9 @@ _BEHIND = Outcome(Verdict.UNKNOWN, "an earlier event of its key was not confirme
 class PublishCall:
     """A batch in flight. Used on the event loop only.
 
-    Within a topic a key stays in one partition, and a producer without gaps keeps its order. When
-    a key goes on in another topic, that part waits until the part before it is confirmed.
+    Within a topic a key stays in one partition, unless an event names another, and a producer
+    without gaps keeps its order. When a key goes on in another place, that part waits until the
+    part before it is confirmed.
 
     accounted   done as soon as each record is confirmed, lost, or not sent
     losses      unconfirmed records, and why
@@ -36,19 +37,19 @@ class PublishCall:
     # -- out ----------------------------------------------------------------------------------
     def plan(
         self,
-        topic_of: Callable[[Record], str] | None,
+        place_of: Callable[[Record], str] | None,
         refusal: Callable[[Record], Outcome | None] | None,
     ) -> Sequence[int]:
         """Return what can be sent now, in order; report what cannot be sent at all.
 
-        topic_of    None if all go to one topic
+        place_of    the topic, and the partition if it is given; None if each key has one place
         refusal     returns why a record must not be sent with the others; None if all may
         """
-        if refusal is None and topic_of is None:
+        if refusal is None and place_of is None:
             return range(len(self.records))
         now: list[int] = []
         stopped: set[bytes] = set()
-        last: dict[bytes, tuple[str, list[int], bool]] = {}  # of each key: topic, part, is first?
+        last: dict[bytes, tuple[str, list[int], bool]] = {}  # of each key: place, part, is first?
         for i, record in enumerate(self.records):
             key = record.key_hash
             if key in stopped:
@@ -59,12 +60,12 @@ class PublishCall:
                 stopped.add(key)
                 self._report(i, refused)
                 continue
-            topic = "" if topic_of is None else topic_of(record)
-            where, part, first = last.get(key, (topic, [], True))
-            if where != topic:
+            place = "" if place_of is None else place_of(record)
+            where, part, first = last.get(key, (place, [], True))
+            if where != place:
                 part, first = self._next.setdefault(part[-1], []), False
             part.append(i)
-            last[key] = (topic, part, first)
+            last[key] = (place, part, first)
             if first:
                 now.append(i)
         self._check()

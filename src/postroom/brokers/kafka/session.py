@@ -111,8 +111,8 @@ class Session:
                 call.lose(i, NEVER_LEFT)
                 continue
             try:
-                topic, value, key, headers = message = write(record, outbox_id)
-                produce(topic, value, key, on_delivery=partial(landed, i), headers=headers)
+                topic, value, key, headers, partition = message = write(record, outbox_id)
+                produce(topic, value, key, partition, partial(landed, i), headers=headers)
             except BufferError:  # its queue is full
                 if self._on_its_way:
                     self._waiting.append((call, indices[n:]))

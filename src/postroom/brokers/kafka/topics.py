@@ -59,6 +59,7 @@ class Topics:
     def __init__(self, settings: KafkaSettings, lines: LogLines) -> None:
         self._settings = settings
         self._known: dict[str, TopicState] = {}
+        self._partitions: dict[str, int] = {}  # how many, also of topics in trouble
         self._asking = asyncio.Lock()
         self._error = ""  # the client's last message about its connections
         self._reason = ""  # why the last request had no answer
@@ -117,6 +118,10 @@ class Topics:
         if standing is None or standing.max_bytes is None:
             return most
         return max(1, min(most, int(standing.max_bytes * _MARGIN)))
+
+    def partitions(self, name: str) -> int:
+        """Return the number of partitions of a topic; 0 if it is unknown."""
+        return self._partitions.get(name, 0)
 
     def refuse(self, name: str, trouble: str) -> None:
         """The broker refused a message for this topic: do not try again for a while."""
@@ -244,6 +249,7 @@ class Topics:
             if isinstance(topic, KafkaError):
                 self._known[name] = TopicState(_trouble(name, topic), now + BAD_SECONDS)
                 continue
+            self._partitions[name] = len(topic.partitions)
             max_bytes, min_replicas = numbers.get(name, (None, 1))
             self._known[name] = TopicState("", now + GOOD_SECONDS, max_bytes, min_replicas)
         return found

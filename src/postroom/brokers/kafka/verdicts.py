@@ -8,6 +8,7 @@ from confluent_kafka import KafkaError
 
 from postroom.broker import Outcome, Verdict
 from postroom.brokers.kafka import error_codes
+from postroom.brokers.kafka.partitions import NoPartitionError
 from postroom.record import short_error
 
 _E = KafkaError
@@ -63,6 +64,10 @@ class Loss(NamedTuple):
 
 def unwritable(error: Exception) -> Loss:
     """Return the loss of an event that cannot be encoded as a message: it can never be sent."""
+    if isinstance(error, NoPartitionError):
+        return Loss(
+            error_codes.UNKNOWN_PARTITION, str(error), left=False, verdict=Verdict.MISCONFIGURED
+        )
     said = short_error(error).removeprefix("EventError: ")
     return Loss(error_codes.INVALID_ARG, said, left=False, verdict=Verdict.REJECTED)
 

@@ -21,6 +21,7 @@ from postroom.record import Record, key_hash, lane_of, row_id
 from postroom.transaction import Row
 
 OFFSET = "postroom-offset"
+_NO_VALUE = '{"tombstone":true}'  # the options of a record whose value is null
 
 _MAX_INT = 2**31 - 1
 _LARGEST_NUMBER = 2**53
@@ -84,7 +85,7 @@ def read(
         schema_version=_within(envelope.schema_version, _MAX_INT, 1),
         kseq=_number(envelope.kseq, whatever=whatever),
         causation_id=_clip(envelope.causation_id, MAX_NAME_BYTES),
-        options_json=None,
+        options_json=_NO_VALUE if envelope.tombstone and not message.body else None,
         expires_us=None,
         occurred_us=_within(envelope.occurred_us, _LATEST_US, now),
         created_us=now,

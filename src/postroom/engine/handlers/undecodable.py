@@ -17,6 +17,8 @@ def undecodable(record: Record, error: BaseException) -> Reject | None:
     """
     if record.content_type != JSON or not _is_of_decoding(error):
         return None
+    if record.tombstone:
+        return Reject("the event is a tombstone and has no body: check event.tombstone first")
     try:
         decode_json(record.payload)
     except (ValueError, RecursionError) as found:

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from confluent_kafka import Message
 
+from postroom.model.envelope import TOMBSTONE
 from postroom.model.foreign_messages import NO_NAMES, Names, translate
-from postroom.model.incoming import TOMBSTONE, Incoming
+from postroom.model.incoming import Incoming
 from postroom.record import short_error
 
 # For a header name that is not UTF-8, confluent-kafka returns a list with NULL in it *and* sets an
