@@ -315,7 +315,7 @@ class Store(Protocol):
         """Return stream and state of the events with these ids; unknown ids are left out."""
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        """Return distinct key hashes of a stream's unfinished events, in any order."""
+        """Return the key hash of each unfinished event of a stream, at one point in time."""
 
     async def find(self, wanted: Filter) -> list[Record]:
         """Return records in `seq` order."""

@@ -27,6 +27,17 @@ def _plant_fence(fence):
     leases_module.fence = blocks.fence = settle.fence = fence
 
 
+def _keys_in_passing():
+    from postroom.stores.mongo import operations
+
+    async def open_keys(db, stream, limit):
+        where = {"stage": {"$in": list(operations._OPEN)}, "stream": stream}
+        found = db.outbox.find(where, {"key_hash": 1}).limit(limit)
+        return [bytes(one["key_hash"]) async for one in found]
+
+    operations.open_keys = open_keys
+
+
 def _no_fence():
     async def open_door(db, session, stream, owner, held):
         return set(held)
@@ -526,6 +537,10 @@ MONGO_MUTANTS = {
     "mongo-blind-acceptance": Mutant(
         "G3", "the reconciler writes its acceptance over a newer one", _blind_mark,
         tests=(RECONCILER + "test_the_mark_of_a_newer_event_is_not_written_over",),
+    ),
+    "mongo-keys-in-passing": Mutant(
+        "I3", "keys of stored messages are read without a snapshot, in MongoDB", _keys_in_passing,
+        tests=(SERVER + "test_no_key_is_missed_while_its_event_moves",),
     ),
     "mongo-window": Mutant(
         "G3", "a reconciler's window may be longer than the retention", _window_unchecked,

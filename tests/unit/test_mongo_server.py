@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import re
 import uuid
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pymongo
 import pytest
+from bson.binary import Binary
 from pymongo.errors import WriteError
 from pymongo.monitoring import CommandListener
 
@@ -404,6 +406,43 @@ async def test_the_old_messages_of_a_consumer_are_found_by_its_index(url, store)
         asked = {"find": "postroom_inbox", "filter": old, "sort": {"processed_at": 1}}
         told = await database.command("explain", asked, verbosity="executionStats")
     assert told["executionStats"]["totalKeysExamined"] <= 4
+
+
+class Moving(CommandListener):
+    """Moves an event to the stage that a scan begins with, once the scan has begun."""
+
+    def __init__(self, url):
+        self.url, self.moved = url, False
+
+    def started(self, event):
+        pass
+
+    def failed(self, event):
+        pass
+
+    def succeeded(self, event):
+        where = event.reply.get("cursor", {}).get("ns", "")
+        if where.endswith(".postroom_outbox") and not self.moved:
+            key = Binary(hashlib.md5(b"\x00b", usedforsecurity=False).digest())
+            with pymongo.MongoClient(self.url) as client:
+                outbox = client.get_default_database()["postroom_outbox"]
+                change = {"stage": "parked", "awaits": key, "next_attempt_at": None}
+                self.moved = (
+                    outbox.update_one({"_id": "late"}, {"$set": change}).modified_count == 1
+                )
+
+
+async def test_no_key_is_missed_while_its_event_moves(url, add):
+    """A later message of the key would overtake it (I3)."""
+    store = MongoStore(url)
+    store._address.options["event_listeners"] = [moving := Moving(url)]
+    await store.migrate()
+    await store.open()
+    soon = datetime.now(UTC) + timedelta(hours=1)
+    await add(*(event(f"a{n}", "a") for n in range(150)), event("late", "b", available_at=soon))
+    found = await store.open_keys("main", 1_000)
+    await store.close()
+    assert (moving.moved, len(found), len(set(found))) == (True, 151, 2)
 
 
 async def test_the_counts_of_many_streams_cost_few_commands(store, add, commands):  # E-8

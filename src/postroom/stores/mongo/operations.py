@@ -68,10 +68,20 @@ async def look_up(db: Connection, ids: Sequence[str]) -> dict[str, Standing]:
 
 
 async def open_keys(db: Connection, stream: str, limit: int) -> list[bytes]:
-    with translated(harmless=True):
-        unfinished = {"stage": {"$in": list(_OPEN)}, "stream": stream}
-        found = db.outbox.find(unfinished, {"_id": 0, "key_hash": 1}).limit(limit)
-        return [bytes(each["key_hash"]) async for each in found]
+    """Read at one point in time.
+
+    Without a snapshot the scan misses an event that meanwhile moves to a stage that it has passed,
+    and a later message of its key would overtake it. A standalone has no snapshots: its stages are
+    scanned once more, in the other direction.
+    """
+    keys: dict[Any, bytes] = {}
+    async with db.snapshot() as session:
+        for stages in (_OPEN,) if session is not None else (_OPEN, _OPEN[::-1]):
+            for stage in stages:
+                where = {"stage": stage, "stream": stream}
+                found = db.outbox.find(where, {"key_hash": 1}, session=session).limit(limit)
+                keys |= {str(one["_id"]): bytes(one["key_hash"]) async for one in found}
+    return list(keys.values())[:limit]
 
 
 async def find(db: Connection, wanted: Filter) -> list[Record]:
