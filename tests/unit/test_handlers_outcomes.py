@@ -87,6 +87,26 @@ async def test_what_a_handler_raises_decides_the_outcome(database, kind, raised,
     assert database.log[-1] == "rollback"
 
 
+@pytest.mark.promise("G7")
+@pytest.mark.parametrize("kind", ["async", "sync"])
+async def test_a_handler_that_can_be_retried_keeps_the_event_alive(database, kind):
+    """A dead letter would end it for the handler that only failed."""
+    handlers = made(database)
+
+    async def poison(event, tx):
+        raise Reject("never")
+
+    def poison_sync(event, tx):
+        raise Reject("never")
+
+    async def busy(event, tx):
+        raise Retry("busy", after=5)
+
+    handlers.on("order.created", name="poison")(poison if kind == "async" else poison_sync)
+    handlers.on("order.created")(busy)
+    assert await outcome_of(handlers) == Outcome(Verdict.FAILED, "busy: busy", 5)
+
+
 @pytest.mark.req("S2.4")
 async def test_of_the_waits_that_several_handlers_ask_for_the_longest_counts(database):
     handlers = made(database)
