@@ -15,9 +15,9 @@ import json
 import logging
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from typing import Literal, Self, TypeVar
+from typing import Literal, Self, TypeVar, overload
 
 from postroom import notifier as notifier_module
 from postroom.connection import Connection, SyncConnection
@@ -25,7 +25,6 @@ from postroom.errors import (
     ConfigError,
     DuplicateEventError,
     EventError,
-    NumberTakenError,
     TransactionError,
 )
 from postroom.event import DEFAULT_TOPIC, Event
@@ -36,11 +35,12 @@ from postroom.notifier import Notifier
 from postroom.record import PARTITION, PARTITION_KEY, TOMBSTONE, key_hash, lane_of
 from postroom.routes import Routes
 from postroom.store import Tables
-from postroom.transaction import AsyncTransaction, Counter, Row, SyncTransaction
+from postroom.transaction import AsyncTransaction, Row, SyncTransaction
 from postroom.transactions import (
     resolve,
     resolve_sync,
 )
+from postroom.transactions.inserts import OnDuplicate, insert_new, insert_strict, refuse
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 from postroom.transactions.steps import Steps, run, run_async
 
@@ -185,22 +185,35 @@ class _Writer:
             event = add_hooks.seen(event)
         return to_row(event, self._routes.topic_of(event))
 
-    def _rows(self, events: list[Event]) -> list[Row]:
+    def _rows(self, events: list[Event], on_duplicate: OnDuplicate) -> list[Row]:
         """Validate and encode all events before the first statement runs."""
+        _check_on_duplicate(on_duplicate)
         rows = [self._row(event) for event in events]
-        if len({row.id for row in rows}) < len(rows):
-            raise DuplicateEventError(i for i, n in Tally(row.id for row in rows).items() if n > 1)
-        return rows
+        first = {row.id: row for row in reversed(rows)}
+        if len(first) == len(rows):
+            return rows
+        if on_duplicate == "ignore":
+            return [row for row in rows if first[row.id] is row]
+        raise DuplicateEventError(i for i, n in Tally(row.id for row in rows).items() if n > 1)
 
-    def _write(self, tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> Steps[None]:
+    def _write(
+        self,
+        tx: AsyncTransaction | SyncTransaction,
+        rows: list[Row],
+        on_duplicate: OnDuplicate = "raise",
+    ) -> Steps[set[str]]:
+        """Write the rows; returns the ids of those that are new."""
         duplicates: list[str] = []
         if self._strict:
-            duplicates = yield from _insert_strict(tx, rows)
+            duplicates = yield from insert_strict(tx, rows)
+        elif on_duplicate == "ignore":
+            duplicates = yield from insert_new(tx, rows)
         elif (yield tx.insert(rows)) != len(rows):
             duplicates = [row.id for row in rows]
         self._remember(tx, rows)
         if duplicates:
-            yield from _refuse(tx, duplicates)
+            yield from refuse(tx, duplicates, on_duplicate)
+        return {row.id for row in rows}.difference(duplicates)
 
     def _remember(self, tx: AsyncTransaction | SyncTransaction, rows: Sequence[Row]) -> None:
         """Kick these streams after the commit, if the driver reports commits."""
@@ -239,71 +252,26 @@ def _check_strict(event: Event) -> None:
         )  # fmt: skip
 
 
-def _refuse(tx: AsyncTransaction | SyncTransaction, ids: Sequence[str]) -> Steps[None]:
-    """Raise the error for ids that were not all new."""
-    there: set[str] | None = yield tx.stored(ids)
-    if there is None:
-        raise DuplicateEventError(ids, certain=False)
-    lost = [name for name in ids if name not in there]
-    if lost:
-        raise NumberTakenError(lost)
-    raise DuplicateEventError(ids)
-
-
-def _insert_strict(tx: AsyncTransaction | SyncTransaction, rows: list[Row]) -> Steps[list[str]]:
-    """Write rows numbered within their keys without gaps (W9); returns duplicate ids.
-
-    All writers lock counters in the same order, which avoids deadlocks. Only written rows use a
-    number: the numbers of duplicates are returned to the counter, which this transaction still
-    holds locked.
-    """
-    tally = Tally((row.topic, row.key_hash) for row in rows)
-    keys = sorted(tally)
-    values: list[int] = yield tx.count_up([Counter(*key, tally[key]) for key in keys])
-    last = {key: value - tally[key] for key, value in zip(keys, values, strict=True)}
-    left = dict(tally)
-    duplicates: list[str] = []
-    try:
-        if (yield tx.insert(_numbered(rows, last), whole=True)):
-            return []
-        for row in rows:
-            key = (row.topic, row.key_hash)
-            if len(rows) > 1 and (yield tx.insert([row._replace(kseq=last[key] + 1)])):
-                last[key] += 1
-                left[key] -= 1
-            else:
-                duplicates.append(row.id)
-    except Exception:
-        with suppress(Exception):  # the first error is the one to raise
-            yield from _give_back(tx, left)
-        raise
-    yield from _give_back(tx, left)
-    return duplicates
-
-
-def _numbered(rows: list[Row], last: Mapping[tuple[str, bytes], int]) -> list[Row]:
-    """Return the rows with the numbers after `last`, in their order."""
-    given = dict(last)
-    numbered: list[Row] = []
-    for row in rows:
-        key = (row.topic, row.key_hash)
-        given[key] += 1
-        numbered.append(row._replace(kseq=given[key]))
-    return numbered
-
-
-def _give_back(
-    tx: AsyncTransaction | SyncTransaction, left: Mapping[tuple[str, bytes], int]
-) -> Steps[None]:
-    counters = [Counter(*key, -left[key]) for key in sorted(left) if left[key]]
-    if counters:
-        yield tx.count_up(counters)
+def _check_on_duplicate(on_duplicate: str) -> None:
+    if on_duplicate not in {"raise", "ignore"}:
+        raise ValueError(f"on_duplicate must be 'raise' or 'ignore', not {on_duplicate!r}")
 
 
 def _listed(events: Iterable[Event]) -> list[Event]:
     if isinstance(events, Event):
         raise TypeError("add_many takes an iterable of events; use add for a single event")
     return list(events)
+
+
+def _written(events: list[Event], new: set[str]) -> list[Event]:
+    """Return the events whose ids are new, each once."""
+    if len(new) == len(events):
+        return events
+    first: dict[str, Event] = {}
+    for event in events:
+        if event.id in new:
+            first.setdefault(event.id, event)
+    return list(first.values())
 
 
 class Outbox(_Writer):
@@ -320,8 +288,21 @@ class Outbox(_Writer):
     mysqlclient or asyncmy, a connection or session of SQLAlchemy, or Django's connection.
     """
 
-    async def add(self, conn: Connection, event: Event) -> Event:
+    @overload
+    async def add(
+        self, conn: Connection, event: Event, *, on_duplicate: Literal["raise"] = "raise"
+    ) -> Event: ...
+    @overload
+    async def add(
+        self, conn: Connection, event: Event, *, on_duplicate: OnDuplicate
+    ) -> Event | None: ...
+    async def add(
+        self, conn: Connection, event: Event, *, on_duplicate: OnDuplicate = "raise"
+    ) -> Event | None:
         """Write an event into the transaction that is open on `conn`; never commits.
+
+        Returns the event. With `on_duplicate="ignore"` an event whose id exists is not written and
+        not compared, and None is returned.
 
         Raises AutocommitError in autocommit mode, UnsupportedConnectionError (a TypeError) for an
         unsupported object, PayloadError, and DuplicateEventError if the id exists. The transaction
@@ -330,27 +311,31 @@ class Outbox(_Writer):
         """
         row = self._row(event)
         tx = resolve(conn, self.prefix)
+        if on_duplicate != "raise":
+            _check_on_duplicate(on_duplicate)
+            return event if await run_async(self._write(tx, [row], on_duplicate)) else None
         if self._strict:
             await run_async(self._write(tx, [row]))
         else:
             new = await tx.insert((row,))
             self._remember(tx, (row,))
             if not new:
-                await run_async(_refuse(tx, [row.id]))
+                await run_async(refuse(tx, [row.id]))
         return event
 
-    async def add_many(self, conn: Connection, events: Iterable[Event]) -> list[Event]:
-        """Write several events in their order, like `add`.
+    async def add_many(
+        self, conn: Connection, events: Iterable[Event], *, on_duplicate: OnDuplicate = "raise"
+    ) -> list[Event]:
+        """Write several events in their order, like `add`; returns those that were written.
 
         All events are validated before the first is written. DuplicateEventError is raised after
         the other events were written: all of these ids are then in the outbox.
         """
         listed = _listed(events)
-        rows = self._rows(listed)
+        rows = self._rows(listed, on_duplicate)
         tx = resolve(conn, self.prefix)
-        if rows:
-            await run_async(self._write(tx, rows))
-        return listed
+        new = await run_async(self._write(tx, rows, on_duplicate)) if rows else set()
+        return _written(listed, new)
 
     @asynccontextmanager
     async def transaction(self, conn: AnyConn) -> AsyncIterator[AnyConn]:
@@ -364,27 +349,41 @@ class Outbox(_Writer):
 class SyncOutbox(_Writer):
     """`Outbox` for callers without an event loop; the same guarantees."""
 
-    def add(self, conn: SyncConnection, event: Event) -> Event:
+    @overload
+    def add(
+        self, conn: SyncConnection, event: Event, *, on_duplicate: Literal["raise"] = "raise"
+    ) -> Event: ...
+    @overload
+    def add(
+        self, conn: SyncConnection, event: Event, *, on_duplicate: OnDuplicate
+    ) -> Event | None: ...
+    def add(
+        self, conn: SyncConnection, event: Event, *, on_duplicate: OnDuplicate = "raise"
+    ) -> Event | None:
         """Write an event into the transaction that is open on `conn`; see `Outbox.add`."""
         row = self._row(event)
         tx = resolve_sync(conn, self.prefix)
+        if on_duplicate != "raise":
+            _check_on_duplicate(on_duplicate)
+            return event if run(self._write(tx, [row], on_duplicate)) else None
         if self._strict:
             run(self._write(tx, [row]))
         else:
             new = tx.insert((row,))
             self._remember(tx, (row,))
             if not new:
-                run(_refuse(tx, [row.id]))
+                run(refuse(tx, [row.id]))
         return event
 
-    def add_many(self, conn: SyncConnection, events: Iterable[Event]) -> list[Event]:
+    def add_many(
+        self, conn: SyncConnection, events: Iterable[Event], *, on_duplicate: OnDuplicate = "raise"
+    ) -> list[Event]:
         """Write events in their order; see `Outbox.add_many`."""
         listed = _listed(events)
-        rows = self._rows(listed)
+        rows = self._rows(listed, on_duplicate)
         tx = resolve_sync(conn, self.prefix)
-        if rows:
-            run(self._write(tx, rows))
-        return listed
+        new = run(self._write(tx, rows, on_duplicate)) if rows else set()
+        return _written(listed, new)
 
     @contextmanager
     def transaction(self, conn: SyncConn) -> Iterator[SyncConn]:

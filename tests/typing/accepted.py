@@ -109,6 +109,9 @@ async def write(
     outbox = Outbox(routes={"order.*": "orders"})
     assert_type(await outbox.add(conn, Event("order.created", {"total": 10}, key="o1")), Event)
     assert_type(await outbox.add_many(conn, [Event("a"), Event("b")]), list[Event])
+    assert_type(await outbox.add(conn, Event("a"), on_duplicate="ignore"), Event | None)
+    assert_type(await outbox.add(conn, Event("a"), on_duplicate="raise"), Event)
+    assert_type(await outbox.add_many(conn, [Event("a")], on_duplicate="ignore"), list[Event])
     async with outbox.transaction(conn) as same:
         assert_type(same, sqlite3.Connection)
     inbox = Inbox("payments")
@@ -133,6 +136,7 @@ def write_sync(
 ) -> None:
     outbox = SyncOutbox()
     assert_type(outbox.add(conn, Event("a")), Event)
+    assert_type(outbox.add(conn, Event("a"), on_duplicate="ignore"), Event | None)
     with outbox.transaction(conn) as same:
         assert_type(same, sqlite3.Connection)
     assert_type(SyncInbox("payments").accept(conn, Event("a")), bool)

@@ -111,6 +111,8 @@ async def write(
     await outbox.add(maker, Event("a"))  # refused
     await outbox.add(psycopg.AsyncConnection.connect(), Event("a"))  # refused
     await outbox.add(conn, {"type": "a"})  # refused
+    await outbox.add(conn, Event("a"), on_duplicate="skip")  # refused
+    (await outbox.add(conn, Event("a"), on_duplicate="ignore")).id  # refused
     await Inbox("a").accept(cursor, Event("a"))  # refused
     async with outbox.transaction(engine):  # refused
         pass

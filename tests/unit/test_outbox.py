@@ -483,3 +483,13 @@ def test_messages_that_cannot_be_remembered(message, error):
 def test_a_consumer_needs_a_name():
     with pytest.raises(ConfigError, match="consumer"):
         Inbox("")
+
+
+def test_on_duplicate_is_raise_or_ignore():
+    conn = sqlite3.connect(":memory:")
+    for add, given in ((SyncOutbox().add, Event("t")), (SyncOutbox().add_many, [Event("t")])):
+        with pytest.raises(
+            ValueError, match="on_duplicate must be 'raise' or 'ignore', not 'skip'"
+        ):
+            add(conn, given, on_duplicate="skip")
+    conn.close()

@@ -95,6 +95,21 @@ class TransactionBench(ABC):
         return [row["name"] for row in await self.rows("orders")]
 
     # -- postroom -----------------------------------------------------------------------------
+    async def add_new(self, tx: Any, *events: Event, **options: Any) -> list[str]:
+        """Add one event, or several at once, and ignore duplicates; returns the new ids."""
+        found: Any
+        if self.sync:
+            sync = SyncOutbox(**options)
+            if len(events) == 1:
+                found = sync.add(tx, events[0], on_duplicate="ignore")
+            else:
+                found = sync.add_many(tx, events, on_duplicate="ignore")
+        elif len(events) == 1:
+            found = await Outbox(**options).add(tx, events[0], on_duplicate="ignore")
+        else:
+            found = await Outbox(**options).add_many(tx, events, on_duplicate="ignore")
+        return [event.id for event in (found if isinstance(found, list) else [found]) if event]
+
     async def add(self, tx: Any, *events: Event, **options: Any) -> None:
         """Add one event, or several at once, with the outbox of the bench's kind."""
         if self.sync:

@@ -181,6 +181,35 @@ class TransactionContract(FidelityContract):
         assert await bench.rows() == []
         assert await bench.orders() == ["A"]
 
+    @pytest.mark.promise("W5", "W9")
+    async def test_ignored_duplicates_write_nothing_and_use_no_number(
+        self, bench: TransactionBench
+    ) -> None:
+        tx = await bench.begin()
+        await bench.add_new(tx, Event("t", 1, id="keyed-1", key="k"))
+        await bench.add_new(tx, Event("t", 1, id="strict-1", key="k"), ordering="strict")
+        await bench.commit(tx)
+        tx = await bench.begin()
+        await bench.order(tx, "A")
+        for ordering in ("keyed", "strict"):
+            one, two, three, four = (
+                Event("t", n, id=f"{ordering}-{n}", key="k") for n in range(1, 5)
+            )
+            other = Event("u", "other", id=one.id, key="k")
+            assert await bench.add_new(tx, other, ordering=ordering) == []
+            assert await bench.add_new(tx, two, other, three, two, ordering=ordering) == [
+                two.id, three.id,
+            ]  # fmt: skip
+            assert await bench.add_new(tx, three, one, ordering=ordering) == []
+            await bench.add(tx, four, ordering=ordering)
+        await bench.commit(tx)
+        found = [(row["id"], row["type"], row["kseq"]) for row in await bench.rows()]
+        assert sorted(found) == [
+            *((f"keyed-{n}", "t", None) for n in range(1, 5)),
+            *((f"strict-{n}", "t", n) for n in range(1, 5)),
+        ]
+        assert await bench.orders() == ["A"]
+
     async def test_bad_payload_in_the_middle_leaves_the_transaction_usable(
         self, bench: TransactionBench
     ) -> None:
