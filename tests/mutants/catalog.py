@@ -27,6 +27,7 @@ from tests.mutants.rows import ROW_MUTANTS
 from tests.mutants.scopes import SCOPE_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
+from tests.mutants.upgrades import UPGRADE_MUTANTS
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
@@ -428,6 +429,7 @@ MUTANTS = {
     **MONGO_MUTANTS,
     **CONSUMERS_MUTANTS,
     **STRANGER_MUTANTS,
+    **UPGRADE_MUTANTS,
     **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,
     **SET_BACK_MUTANTS,

@@ -223,8 +223,14 @@ class OldMongo(Old):
             return [{**document, "_id": str(document["_id"])} for document in found]
 
     def old_writer(self, event):
-        assert event.id == "old-writer"  # the event of its command
-        (reply,) = self._command(self._json("insert.json"))
+        """Its command holds a whole event; another id is put in."""
+        text = json_util.dumps(
+            self._json("insert.json"), json_options=json_util.CANONICAL_JSON_OPTIONS
+        )
+        text = text.replace('"_id": "old-writer"', f'"_id": "{event.id}"')
+        (reply,) = self._command(
+            json_util.loads(text, json_options=json_util.CANONICAL_JSON_OPTIONS)
+        )
         assert "writeErrors" not in reply
 
     def old_relay(self, *, done, failed):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 from uuid import uuid4
@@ -10,6 +11,7 @@ import psycopg
 from psycopg import AsyncConnection, sql
 
 from postroom.errors import SchemaError, StoreError
+from postroom.model.pauses import Pauses
 from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.postgres.statements import load_migrations, load_queries
 from postroom.stores.schema_version import refuse_newer
@@ -17,15 +19,43 @@ from postroom.stores.schema_version import refuse_newer
 _log = logging.getLogger("postroom.store")
 _VERSION = "schema_version"
 _OLDEST_SERVER = 140_000
+_LOCK_SECONDS = 2.0  # writers queue behind a migration that waits for the lock of a table
+_PATIENCE_SECONDS = 60.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 10.0
 
 
 async def migrate(connection: AsyncConnection[Any], options: PostgresSettings) -> int:
-    """Run the missing migrations, all in one transaction. Safe in concurrent processes."""
-    migrations = load_migrations(options.prefix)
-    newest = migrations[-1].version
+    """Run the missing migrations, all in one transaction. Safe in concurrent processes.
+
+    If a transaction has the tables locked, it lets writers pass for a while and tries again.
+    """
+    newest = load_migrations(options.prefix)[-1].version
     await _check_server(connection)
-    if await version(connection, options) == newest:
-        return newest
+    loop = asyncio.get_running_loop()
+    until = loop.time() + _PATIENCE_SECONDS
+    pauses, told = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE), False
+    while await version(connection, options) != newest:
+        try:
+            await _upgrade(connection, options, newest)
+        except psycopg.errors.LockNotAvailable:
+            pause = pauses.grow()
+            if loop.time() + pause > until:
+                raise
+            if not told:
+                _log.warning(
+                    "migrate waits for a transaction that uses the tables %s…; it tries again for "
+                    "%.0f s and stops writers for at most %.0f s each time",
+                    options.tables, _PATIENCE_SECONDS, _LOCK_SECONDS,
+                )  # fmt: skip
+                told = True
+            await asyncio.sleep(pause)
+    return newest
+
+
+async def _upgrade(
+    connection: AsyncConnection[Any], options: PostgresSettings, newest: int
+) -> None:
+    migrations = load_migrations(options.prefix)
     async with connection.transaction():
         # Waits for concurrent migrations; the lock ends with the transaction, also behind a pooler.
         await connection.execute(
@@ -34,6 +64,9 @@ async def migrate(connection: AsyncConnection[Any], options: PostgresSettings) -
         await _use_schema(connection, options.schema)
         there = await version(connection, options)  # again: another process may have been first
         refuse_newer(there, newest)
+        await connection.execute(
+            "SELECT set_config('lock_timeout', %s, true)", (f"{round(_LOCK_SECONDS * 1000)}ms",)
+        )
         for migration in migrations:
             if migration.version > there:
                 await connection.execute(migration.script)
@@ -46,7 +79,6 @@ async def migrate(connection: AsyncConnection[Any], options: PostgresSettings) -
         await connection.execute(
             insert.format(meta) + sql.SQL("NOTHING"), ("outbox_id", str(uuid4()))
         )
-    return newest
 
 
 async def _use_schema(connection: AsyncConnection[Any], schema: str | None) -> None:
