@@ -69,7 +69,7 @@ class OldSqlite(Old):
     def load(self):
         with closing(sqlite3.connect(self.path)) as connection:
             connection.executescript(self.text("schema.sql"))
-            connection.executescript(self.text("data.sql"))
+            connection.executescript(f"BEGIN;\n{self.text('data.sql')}\nCOMMIT;")
 
     def run(self, sql, values=()):
         with closing(sqlite3.connect(self.path)) as connection, connection:
@@ -158,7 +158,8 @@ class OldMysql(Old):
 
     def load(self):
         # `cut` needs texts without semicolons: all texts of the data are hexadecimal
-        self.database.run(*cut(self.text("schema.sql")), *cut(self.text("data.sql")))
+        data = ("START TRANSACTION", *cut(self.text("data.sql")), "COMMIT")
+        self.database.run(*cut(self.text("schema.sql")), *data)
 
     def run(self, sql, values=None):
         options = {"charset": "utf8mb4", "autocommit": True, "cursorclass": DictCursor}
