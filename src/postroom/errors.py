@@ -18,6 +18,7 @@ PostroomError
 │   ├── StoreRefusedError             nothing was changed: the database rejects these values
 │   ├── NumberTakenError              the outbox sequence is behind its table
 │   └── StoreUnknownError             the connection was lost: the outcome is unknown
+├── PausedError                       a drain of a stream that an operator has paused
 └── NotFoundError(LookupError)        no event with that id
 
 `Retry` and `Reject` are signals, not errors: a handler raises them to decide what happens to its
@@ -186,6 +187,15 @@ class StoreUnknownError(StoreError):
 
     Read what is in the database before the call is repeated, or repeat one that is idempotent.
     """
+
+
+class PausedError(PostroomError):
+    """A drain of a stream that an operator has paused. `kind` and `name` say what is paused."""
+
+    def __init__(self, kind: str, name: str, command: str) -> None:
+        super().__init__(f"the {kind} {name} is paused: nothing is sent; resume it with: {command}")
+        self.kind = kind
+        self.name = name
 
 
 class NotFoundError(PostroomError, LookupError):

@@ -118,6 +118,18 @@ class EffectsLost(NamedTuple):
     ids: tuple[str, ...]
 
 
+class ControlChanged(NamedTuple):
+    """A pause began or ended that this relay obeys: of its stream, a topic, or its consumer."""
+
+    stream: str
+    kind: str
+    name: str
+    paused: bool
+    until_us: int | None
+    reason: str
+    who: str
+
+
 class Handled(NamedTuple):
     """A consumer processed a message, whatever the verdict; duration without queueing."""
 
@@ -140,6 +152,7 @@ Fact = (
     | Delivered
     | Vanished
     | EffectsLost
+    | ControlChanged
     | Handled
 )
 

@@ -16,6 +16,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
+from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.record import Record, State, short_error
@@ -174,7 +175,9 @@ MAX_CAUSES = 10_000
 
 
 class AuditEntry(NamedTuple):
-    """An operator's change to the outbox: `what` is replay, bury, skip or prune."""
+    """An operator's change to the outbox: `what` is replay, bury, skip, prune, retry-now, pause
+    or resume.
+    """
 
     who: str
     what: str
@@ -349,6 +352,32 @@ class Store(Protocol):
 
     async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
         """Turn unfinished events into dead letters; returns how many."""
+
+    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        """Make failed events that wait for their next attempt due now; returns how many.
+
+        Events in any other state are left alone. Nothing of them is in flight: no lane changes its
+        owner, and their attempts stay counted.
+        """
+
+    async def controls(self) -> list[Control]:
+        """Return all controls; by the store's clock a pause may be over. One cheap query."""
+
+    async def set_control(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pause: bool,
+        seconds: float | None = None,
+        reason: str = "",
+        by: str,
+    ) -> bool:
+        """Pause a stream, a topic or a consumer, for this long, or resume it.
+
+        Returns whether anything changed, and writes an audit entry then, in the same transaction. A
+        second pause replaces the first. Raises ConfigError for a name that cannot be stored.
+        """
 
     async def record_audit(self, entry: AuditEntry) -> None:
         """Write an audit entry in its own transaction, with the store's time."""

@@ -10,7 +10,7 @@ from pymongo import AsyncMongoClient
 
 from postroom.stores.mongo import MongoStore
 
-COLLECTIONS = ("outbox", "lease", "member", "block", "counter", "inbox", "audit")
+COLLECTIONS = ("outbox", "lease", "member", "block", "counter", "inbox", "audit", "control")
 
 
 def url_of(url, name):

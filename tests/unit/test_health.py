@@ -113,7 +113,7 @@ async def test_a_loop_that_does_not_turn_is_neither_alive_nor_ready(health, puls
 
 
 class Consuming:
-    name, is_running, backlog_relay = "payments", True, None
+    name, is_running, backlog_relay, is_paused = "payments", True, None, False
 
     def __init__(self):
         self.connection = SourceConnection()
@@ -124,7 +124,10 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     consumer = Consuming()
     health = Health([], Sampler([]), pulse, [consumer])
     ok, facts = health.ready()
-    assert (ok, facts["warnings"]) == (True, [])
+    assert (ok, facts["warnings"], facts["notes"]) == (True, [], [])
+    consumer.is_paused = True
+    ok, facts = health.ready()
+    assert (ok, facts["warnings"], facts["notes"]) == (True, [], ["consumer payments is paused"])
     assert facts["consumers"] == [{"name": "payments", "running": True, "connected": True}]
     consumer.connection.lost("amqp://user:secret@host refused")
     ok, facts = health.ready()
@@ -194,6 +197,7 @@ async def test_a_store_that_hangs_is_not_healthy_for_the_command_either(monkeypa
     monkeypatch.setattr(command, "shared_store", lambda url: Hanging())
     assert await command._ask(Url.parse("sqlite:///app.db"), None, None, store_only=True) == {
         "healthy": False, "problems": ["the store did not answer within 0.01 s"], "warnings": [],
+        "notes": [],
     }  # fmt: skip
 
 

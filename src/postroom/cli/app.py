@@ -20,9 +20,11 @@ from postroom.cli.health import health
 from postroom.cli.list_events import list_events
 from postroom.cli.migrate import migrate
 from postroom.cli.options import Mode
+from postroom.cli.pause import pause, resume
 from postroom.cli.prune import prune
 from postroom.cli.reconcile import reconcile
 from postroom.cli.replay import bury, replay, skip
+from postroom.cli.retry_now import retry_now
 from postroom.cli.run import run
 from postroom.cli.show import show
 from postroom.cli.status import status
@@ -101,8 +103,8 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, config, dead, demo, doctor, health, list_events, migrate, prune, reconcile,
-    replay, run, show, skip, status, version,
+    audit, bury, config, dead, demo, doctor, health, list_events, migrate, pause, prune, reconcile,
+    replay, resume, retry_now, run, show, skip, status, version,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -12,14 +12,14 @@ from postroom.model.url import Url
 from postroom.store import AuditEntry
 
 
-@click.command(short_help="List audit entries: replay, bury, skip, prune.")
+@click.command(short_help="List audit entries of operators.")
 @store_option
 @click.option(
     "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Maximum entries."
 )
 @json_option
 def audit(store: Url, limit: int, as_json: bool) -> None:
-    """List audit entries of replay, bury, skip and prune, newest first.
+    """List audit entries of replay, bury, skip, retry-now, prune, pause and resume, newest first.
 
     \b
     Example:

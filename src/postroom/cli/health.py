@@ -50,7 +50,9 @@ def health(
         print_json(facts)
     else:
         click.echo("healthy" if facts["healthy"] else "not healthy")
-        for line in (*facts["problems"], *(f"warning: {w}" for w in facts["warnings"])):
+        warnings = [f"warning: {one}" for one in facts["warnings"]]
+        notes = [f"note: {one}" for one in facts["notes"]]
+        for line in (*facts["problems"], *warnings, *notes):
             click.echo(f"  {one_line(line)}")
     return ExitCode.OK if facts["healthy"] else ExitCode.BROKEN
 
@@ -60,17 +62,20 @@ async def _ask(
 ) -> dict[str, Any]:
     problems: list[str] = []
     warnings: list[str] = []
+    notes: list[str] = []
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS), opened(shared_store(url)) as store:
             streams = [stream] if stream is not None else await store.streams()
             alive = await _look(store, streams, warnings)
+            paused = [one for one in await store.controls() if one.paused]
+            notes += [f"{one.kind} {one.name} is paused" for one in paused]
             if not store_only and not _is_there(alive, name):
                 relay = f"relay {name!r}" if name else "relay on this host"
                 problems.append(f"no heartbeat from a {relay}")
     except (StoreError, SchemaError, TimeoutError) as error:
         slow = f"the store did not answer within {_PATIENCE_SECONDS:g} s"
         problems.append(one_line(str(error)) or slow)
-    return {"healthy": not problems, "problems": problems, "warnings": warnings}
+    return {"healthy": not problems, "problems": problems, "warnings": warnings, "notes": notes}
 
 
 async def _look(store: Store, streams: list[str], warnings: list[str]) -> list[Member]:

@@ -111,7 +111,7 @@ def replay(
         "replay", "to be sent again", _OVER, work, lambda c: _to_order(c, new_id=new_id),
         copies=new_id, dry_run=dry_run, yes=yes, as_json=as_json,
     )  # fmt: skip
-    return asyncio.run(_carry_out(store, ids, selection, order))
+    return asyncio.run(carry_out(store, ids, selection, order))
 
 
 @click.command(short_help="Turn unfinished events into dead letters.")
@@ -162,7 +162,7 @@ def bury(
         "bury", "to become dead letters", _UNFINISHED, work, lambda _: [],
         dry_run=dry_run, yes=yes, as_json=as_json,
     )  # fmt: skip
-    return asyncio.run(_carry_out(store, ids, selection, order))
+    return asyncio.run(carry_out(store, ids, selection, order))
 
 
 @click.command(short_help="Bury an event and send a marker in its place.")
@@ -196,7 +196,7 @@ def skip(
     return ExitCode.OK
 
 
-async def _carry_out(url: Url, ids: Sequence[str], selection: Selection, order: Order) -> int:
+async def carry_out(url: Url, ids: Sequence[str], selection: Selection, order: Order) -> int:
     async with opened(shared_store(url)) as store:
         async with gently() as stop:
             if ids:
@@ -294,5 +294,5 @@ def _report(verb: str, changed: int, chosen: int, *, as_json: bool, dry_run: boo
         click.echo(f"{_PAST[verb]} {many(changed, 'event')}{note}")
 
 
-_DOING = {"replay": "replaying", "bury": "burying"}
-_PAST = {"replay": "replayed", "bury": "buried", "skip": "skipped"}
+_DOING = {"replay": "replaying", "bury": "burying", "retry": "retrying"}
+_PAST = {"replay": "replayed", "bury": "buried", "skip": "skipped", "retry": "made due"}

@@ -20,8 +20,10 @@ from postroom.cli.options import (
     shared_store,
     store_option,
 )
+from postroom.cli.pause import until
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES
+from postroom.model.controls import Control
 from postroom.model.text import check_setting
 from postroom.model.url import Url
 from postroom.record import LANES, State
@@ -88,15 +90,21 @@ async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: floa
     async with opened(shared_store(url)) as store:
         while True:
             seen = [await look(store, name) for name in await _streams(store, stream)]
+            paused = [one for one in await store.controls() if one.paused]
             at = datetime.now(UTC).isoformat(timespec="seconds")
             if watch_seconds is not None and redraw:
                 click.clear()
             if as_json:
-                data = {"store": str(url), "at": at, "streams": [asdict(s) for s in seen]}
+                data: dict[str, object] = {
+                    "store": str(url),
+                    "at": at,
+                    "streams": [asdict(s) for s in seen],
+                }
+                data["paused"] = [_facts(one) for one in paused]
                 print_json(data, lines=watch_seconds is not None)
             else:
                 head = [f"{url}  {at}", ""] if watch_seconds is not None else []
-                click.echo("\n".join([*head, *render(seen)]))
+                click.echo("\n".join([*head, *render(seen), *_pauses(paused)]))
             if watch_seconds is None:
                 return
             await asyncio.sleep(watch_seconds)
@@ -154,6 +162,29 @@ def render(streams: list[StreamSeen]) -> list[str]:
         ]
         lines += ["", *_relays(seen.relays), ""]
     return lines[:-1]
+
+
+def _pauses(paused: list[Control]) -> list[str]:
+    """Return a line for each pause, whatever streams are shown."""
+    lines = [
+        f"paused: {one.kind} {one_line(one.name)}, {until(one)}, by {one_line(one.who)}"
+        + (f": {one_line(one.reason)}" if one.reason else "")
+        for one in paused
+    ]
+    return ["", *lines] if lines else []
+
+
+def _facts(control: Control) -> dict[str, object]:
+    ends = None if control.until_us is None else control.until_us / 1_000_000
+    began = None if control.paused_us is None else control.paused_us / 1_000_000
+    return {
+        "kind": control.kind,
+        "name": control.name,
+        "since": None if began is None else datetime.fromtimestamp(began, UTC).isoformat(),
+        "until": None if ends is None else datetime.fromtimestamp(ends, UTC).isoformat(),
+        "reason": control.reason,
+        "who": control.who,
+    }
 
 
 def _relays(relays: list[RelaySeen]) -> list[str]:

@@ -7,6 +7,7 @@ codec             encodes the payload: strict JSON, or bytes
 envelope          the names of the headers; writes and reads them
 unreadable_rows   turns rows into records; a row that cannot be one becomes a `FlawedRecord`
 dead_letters      groups dead letters by cause
+controls          what operators set at run time: pauses
 
 and these on its way in:
 

@@ -13,6 +13,7 @@ blocks                keys blocked by a failed head: lets them go on, repairs th
 prune                 deletes old done events
 operations            what the command line asks: list, count, replay, bury, skip
 audit                 the log of commands that changed events by hand
+controls              pauses of streams, topics and consumers
 handler_transactions  transactions for handlers, which handlers cannot commit themselves
 errors                what an error of the driver means: retryable, refused, or unknown
 checks                what `postroom doctor` asks of the server

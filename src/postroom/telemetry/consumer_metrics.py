@@ -47,7 +47,7 @@ class ConsumerMetrics(Collector):
         self._consumers.append((consumer, backlog))
         self._backlogs[consumer.stream] = backlog
         if self._relays is not None:
-            self._relays.expect(consumer.stream, "handlers")
+            self._relays.watch_consumer(consumer)
 
     def register(self, registry: CollectorRegistry) -> None:
         """Register these metrics with a registry."""

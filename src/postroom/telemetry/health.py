@@ -1,6 +1,7 @@
 """Liveness and readiness of this process, for container probes.
 
-An unreachable broker, an open breaker and a growing lag are warnings: a restart would not help.
+An unreachable broker, an open breaker and a growing lag are warnings: a restart would not help. A
+pause is a note: an operator wants it.
 """
 
 from __future__ import annotations
@@ -72,6 +73,7 @@ class Health:
         problems: list[str] = [] if lives else ["the event loop is stuck"]
         warnings: list[str] = []
         relays: list[dict[str, Any]] = []
+        notes = set[str]()
         for relay in self._relays:
             stream, vitals = relay.settings.stream, relay.vitals
             told: dict[str, Any] = {"stream": stream, "running": relay.is_running}
@@ -85,7 +87,10 @@ class Health:
                 problems.append(f"the store does not answer the relay of {stream}; see the log")
             if vitals.breaker != "closed":
                 warnings.append(f"the destination of stream {stream} is unreachable")
+            told["paused"] = [f"{one.kind} {one.name}" for one in relay.pauses]
+            notes |= {f"{one.kind} {one.name} is paused" for one in relay.pauses}
             self._sampled(stream, told, warnings)
+        notes |= {f"consumer {one.name} is paused" for one in self._consumers if one.is_paused}
         consumers = [
             {
                 "name": one.name,
@@ -118,7 +123,7 @@ class Health:
             if (backlog := one.backlog_relay) is not None:
                 self._sampled(backlog.settings.stream, {}, warnings)
         more = {"relays": relays, "consumers": consumers, "problems": problems}
-        more["warnings"] = warnings
+        more |= {"warnings": warnings, "notes": sorted(notes)}
         return Answer(not problems, {"ready": not problems, **facts, **more})
 
     def _sampled(self, stream: str, told: dict[str, Any], warnings: list[str]) -> None:

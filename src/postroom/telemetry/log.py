@@ -16,6 +16,7 @@ from postroom.observer import (
     Alarm,
     Attempt,
     BreakerChanged,
+    ControlChanged,
     Delivered,
     EffectsLost,
     Fact,
@@ -86,9 +87,9 @@ class LogObserver:
 
     DEBUG    settled batches, wake-ups, events delayed by an outage
     INFO     lanes taken, released or lost; a destination that is reachable again, calls to the
-             store that work again
+             store that work again, pauses that have ended
     WARNING  failed attempts, dead letters, outcomes discarded with a lost lane, a destination that
-             became unreachable, failed calls to the store
+             became unreachable, failed calls to the store, pauses
     ERROR    alarms, lost events, lost effects
 
     An outage is logged once, not once per event. A store error that repeats is logged when it
@@ -122,6 +123,8 @@ class LogObserver:
                 self._log(logging.INFO, "lanes", facts)
             case BreakerChanged():
                 self._breaker(fact)
+            case ControlChanged():
+                self._control(fact)
             case Alarm():
                 self._log(logging.ERROR, "alarm", fact._asdict())
             case StoreTrouble():
@@ -153,6 +156,17 @@ class LogObserver:
         self._breakers[fact.stream] = fact.state
         facts = {name: value for name, value in fact._asdict().items() if value != ""}
         self._log(logging.INFO if fact.state == "closed" else logging.WARNING, "breaker", facts)
+
+    def _control(self, fact: ControlChanged) -> None:
+        facts: dict[str, object] = {"stream": fact.stream, "kind": fact.kind, "name": fact.name}
+        if not fact.paused:
+            self._log(logging.INFO, "resumed", facts)
+            return
+        if fact.until_us is not None:
+            until = datetime.fromtimestamp(fact.until_us / 1_000_000, UTC)
+            facts["until"] = until.isoformat(timespec="seconds").replace("+00:00", "Z")
+        facts |= {"who": fact.who} | ({"reason": fact.reason} if fact.reason else {})
+        self._log(logging.WARNING, "paused", facts)
 
     def _trouble(self, fact: StoreTrouble) -> None:
         now, what = self._monotonic(), fact[:2]

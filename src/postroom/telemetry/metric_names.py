@@ -71,6 +71,10 @@ HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
 }
 GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_up": ("1 while this relay runs, 0 while it starts or stops.", ("stream",)),
+    "postroom_paused": (
+        "1 while the stream, topic or consumer is paused, as this process sees it.",
+        ("kind", "name"),
+    ),
     "postroom_store_up": ("1 if the last sample of the store succeeded.", ("stream",)),
     "postroom_notifications_up": (
         "1 while LISTEN or NOTIFY (part listener or notifier) works here, 0 while relays poll.",

@@ -23,6 +23,7 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from postroom.broker import Verdict
+from postroom.engine.consumer import Consumer
 from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.model import add_hooks
@@ -78,6 +79,7 @@ class RelayMetrics(Collector):
 
     def __init__(self, sampler: Sampler | None = None) -> None:
         self._relays: list[tuple[Relay, str]] = []
+        self._consumers: list[Consumer] = []
         self._sampler = sampler
         self._counters: dict[str, dict[Labels, float]] = {name: {} for name in COUNTERS}
         self._tallies: dict[str, dict[Labels, Tally]] = {name: {} for name in HISTOGRAMS}
@@ -98,6 +100,11 @@ class RelayMetrics(Collector):
                 self._counters[name][stream, destination] = 0.0
         for name, (_, bounds) in HISTOGRAMS.items():
             self._tallies[name][stream, destination] = Tally(bounds)
+
+    def watch_consumer(self, consumer: Consumer) -> None:
+        """Count for the stored messages of this consumer, and report its pauses."""
+        self._consumers.append(consumer)
+        self.expect(consumer.stream, "handlers")
 
     def count_added(self) -> None:
         """Start counting the events added in this process."""
@@ -242,6 +249,7 @@ class RelayMetrics(Collector):
             values["postroom_lanes_owned"].append(((stream,), float(vitals.lanes if vitals else 0)))
             is_open = float(vitals is not None and vitals.breaker != "closed")
             values["postroom_breaker_open"].append(((stream, destination), is_open))
+        values["postroom_paused"] = list(self._pauses().items())
         for stream in list(self._destinations):
             self._sampled(stream, values)
         for part, works in working_connections().items():
@@ -251,6 +259,17 @@ class RelayMetrics(Collector):
             for found, number in values[name]:
                 family.add_metric(found, number)
             yield family
+
+    def _pauses(self) -> dict[Labels, float]:
+        paused: dict[Labels, float] = {
+            ("stream", relay.settings.stream): 0.0 for relay, _ in self._relays
+        }
+        paused |= {("consumer", consumer.name): 0.0 for consumer in self._consumers}
+        backlogs = [consumer.backlog_relay for consumer in self._consumers]
+        for relay in [*(relay for relay, _ in self._relays), *backlogs]:
+            for one in relay.pauses if relay is not None else ():
+                paused[one.kind, one.name] = 1.0
+        return paused
 
     def _sampled(self, stream: str, values: dict[str, list[tuple[Labels, float]]]) -> None:
         sampler = self._sampler

@@ -35,6 +35,8 @@ from postroom.source import Delivery, Source, SourceConnection
 from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 
+_LOOK_SECONDS = 0.1
+
 
 class Consumer(Lifecycle[ConsumerContext]):
     """Passes the messages of a source to handlers: at least once, with effects once.
@@ -163,6 +165,7 @@ class Consumer(Lifecycle[ConsumerContext]):
         )
         self._relay.on_members = conflicts.compare
         self._relay.on_crash = self._part_broke_down
+        self._relay.consumer = self.name
         await self._relay.start()
         await self._open_shared(self.source)
         return ConsumerContext(
@@ -208,7 +211,9 @@ class Consumer(Lifecycle[ConsumerContext]):
             while self._in_flight >= self.settings.max_in_flight:
                 self._room.clear()
                 await self._room.wait()
+            await self._while_paused()
             deliveries = await self.source.receive()
+            await self._while_paused()  # a pause that began meanwhile
             context.counts.received += len(deliveries)
             messages = self._sort(context, deliveries)
             assert self._keys is not None
@@ -221,6 +226,16 @@ class Consumer(Lifecycle[ConsumerContext]):
                 busy = await context.detours.look() if messages else set()
                 self._put(le._replace(keep=le.record.key_hash in busy) for le in messages)
                 context.detours.relieve()
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator has paused it: it receives nothing and handles no stored message."""
+        return self._relay is not None and bool(self._relay.pauses)
+
+    async def _while_paused(self) -> None:
+        """Wait for the end of a pause; the connection and the place in the group stay."""
+        while self.is_paused:  # noqa: ASYNC110 - the relay reads the controls, once a second
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def _put(self, messages: Iterable[Received]) -> None:
         assert self._keys is not None

@@ -8,10 +8,11 @@ stager        makes due events readable; `watcher` wakes the relay after a commi
 worker        reads a batch, publishes it, and settles the outcomes. `lane_groups` assigns lanes to
               workers, `pacing` decides how much is read and when
 in_flight     tracks each key between read and settle (`key_run`); decides what is settled
-              and what is retried
+              and what is retried. `pending_settle` is one settle that is about to be written
 suspects      publishes events of unknown outcome one at a time
 settler       writes the outcomes; isolates a locked lane, or an event whose outcome is refused
 witnesses     earlier effects that a settle checks, to notice that the database has lost commits
+paused        what operators have paused; `held_events` makes events due when a topic is resumed
 
 Beside them, `block_repair` repairs blocked keys, `pruner` deletes done events, and `inbox_pruner`
 deletes inbox rows of handlers that are older than the deduplication window.

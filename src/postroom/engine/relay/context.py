@@ -12,11 +12,13 @@ from postroom.engine.breaker import Breaker
 from postroom.engine.relay.in_flight import InFlight
 from postroom.engine.relay.lane_groups import LaneGroups
 from postroom.engine.relay.lanes import LaneKeeper
+from postroom.engine.relay.paused import Paused
 from postroom.engine.relay.witnesses import Witnesses
 from postroom.engine.service import is_cancelled
 from postroom.engine.store_calls import StoreCalls
 from postroom.errors import StoreError
 from postroom.model.clock import Clock
+from postroom.model.controls import Control
 from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, tell
 from postroom.settings import RelaySettings
 from postroom.store import Member, Store
@@ -64,6 +66,7 @@ class RelayContext:
     events_seen: bool = False  # the stager saw ready events in our lanes
     beat_at: float = 0.0  # when the last heartbeat succeeded
     losses: int = 0  # how often lanes were lost
+    paused: Paused = field(init=False)
     allotment: LaneGroups = field(init=False)
     witnesses: Witnesses = field(init=False)
     store_calls: StoreCalls = field(init=False)
@@ -73,9 +76,11 @@ class RelayContext:
     repair_blocks: asyncio.Event = field(default_factory=asyncio.Event)  # wakes the block repair
     repairing: bool = False
     beat_now: asyncio.Event = field(default_factory=asyncio.Event)  # the heartbeat should beat now
+    topic_freed: asyncio.Event = field(default_factory=asyncio.Event)  # a topic's pause ended
     look_soon: asyncio.Event = field(default_factory=asyncio.Event)  # the stager should look sooner
 
     def __post_init__(self) -> None:
+        self.paused = Paused(self.settings.stream, self.clock)
         self.allotment = LaneGroups(self.settings.groups)
         self.witnesses = Witnesses(self.settings.dedup_seconds / 2)
         self.store_calls = StoreCalls(self.tell)
@@ -117,6 +122,17 @@ class RelayContext:
         """Wake the workers."""
         for waker in self.wakers:
             waker()
+
+    def obey(self, controls: Sequence[Control]) -> None:
+        """Obey the controls that were read from the store; wakes the workers after a pause."""
+        changes = self.paused.apply(controls)
+        for change in changes:
+            self.tell(change)
+        if any(not change.paused for change in changes):
+            self.look_soon.set()
+            self.wake()
+            if self.paused.freed:
+                self.topic_freed.set()
 
     def may_publish(self, lane: int) -> bool:
         return self.keeper.may_publish(lane, self.clock.monotonic())

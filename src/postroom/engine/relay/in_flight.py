@@ -10,50 +10,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
 
 from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.failure_policy import Action, FailurePolicy
 from postroom.engine.relay.key_run import KeyRun
+from postroom.engine.relay.paused import Paused
+from postroom.engine.relay.pending_settle import PendingSettle
 from postroom.record import UNREADABLE, Record, State
 from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
 from postroom.transaction import Claim
 
 _PROCESSING = str(State.PROCESSING)
-
-
-class PendingSettle(NamedTuple):
-    """One settle: the outcomes to write, and the keys that its commit frees."""
-
-    settlement: Settlement
-    lanes: set[int]
-    closing: list[tuple[bytes, KeyRun]]
-    starts: list[tuple[Record, asyncio.Future[bool]]]
-    alarms: list[tuple[Record, str]]
-
-    def part(self, wanted: Callable[[Record], bool]) -> tuple[PendingSettle, PendingSettle]:
-        """Split it in two: the selected part, and the rest. Keys stay whole."""
-        return self._only(wanted), self._only(lambda record: not wanted(record))
-
-    def without(self, record: Record) -> PendingSettle:
-        """Leave out an event that has become a dead letter; its handler does not start."""
-        for started, granted in self.starts:
-            if started.seq == record.seq and not granted.done():
-                granted.set_result(False)
-        return self._replace(
-            settlement=self.settlement.part(lambda other: other.seq != record.seq),
-            starts=[(r, granted) for r, granted in self.starts if r.seq != record.seq],
-        )
-
-    def _only(self, wanted: Callable[[Record], bool]) -> PendingSettle:
-        settlement = self.settlement.part(wanted)
-        return PendingSettle(
-            settlement,
-            {record.lane for record in settlement.records()},
-            [(key, run) for key, run in self.closing if wanted(run.records[0])],
-            [(record, granted) for record, granted in self.starts if wanted(record)],
-            [(record, error) for record, error in self.alarms if wanted(record)],
-        )
 
 
 class InFlight:
@@ -68,8 +35,10 @@ class InFlight:
         on_outage: Callable[[str], None],
         on_answer: Callable[[], None],
         on_attempt: Callable[[Record, Outcome, int], None],
+        paused: Paused | None = None,
     ) -> None:
         self._policy = policy
+        self._paused = paused
         self._on_stir = on_stir
         self._on_suspect = on_suspect
         self._on_outage = on_outage
@@ -160,9 +129,11 @@ class InFlight:
         Followers of a blocked key are set aside to be parked. Events that a dead relay left
         `processing` become suspects, and their keys wait for them. Such a follower is first made
         pending again, since a processing event cannot be parked, and would be read over and over.
-        Events that cannot be sent as stored are rejected at their turn.
+        Events that cannot be sent as stored are rejected at their turn; those of a paused topic
+        wait, and their keys behind them.
         """
         batch: list[Record] = []
+        held = self._paused.topics if self._paused is not None else {}
         runs, fresh = self._runs, set[bytes]()
         for record in records:
             if record.lane not in lanes:
@@ -181,8 +152,9 @@ class InFlight:
             run = runs.get(key)
             if run is not None:
                 if key in fresh and not run.alone:
-                    # Tried alone, or rejected, at its turn.
-                    if record.state == _PROCESSING or record.flaw is not None:
+                    # Tried alone, rejected or held, at its turn.
+                    is_held = bool(held) and record.topic in held
+                    if record.state == _PROCESSING or record.flaw is not None or is_held:
                         fresh.discard(key)
                         continue
                     run.records.append(record)
@@ -194,6 +166,9 @@ class InFlight:
                 continue
             if record.state == _PROCESSING:
                 self._admit_orphan(record, now)
+                continue
+            if held and record.topic in held:
+                self._hold(record, KeyRun.of_suspect(record, now))
                 continue
             runs[key] = KeyRun(record, now)
             batch.append(record)
@@ -212,9 +187,18 @@ class InFlight:
         if decision.action is Action.BURY:
             self._dead.append(DeadOutcome(record, decision.attempts, decision.error))
             self._close(record.key_hash, run)
+        elif self._paused is not None and record.topic in self._paused.topics:
+            self._hold(record, run)
         else:
             self._open += 1
             self._on_suspect(record)
+
+    def _hold(self, record: Record, run: KeyRun) -> None:
+        """Let an event of a paused topic wait, without an attempt."""
+        assert self._paused is not None
+        self._runs[record.key_hash] = run
+        self._failed.append(self._paused.hold(record))
+        self._close(record.key_hash, run)
 
     def send_alone(self, record: Record, now: float) -> KeyRun | None:
         """Return the run of a suspect that is about to be tried, or None if it has ended."""
@@ -225,11 +209,14 @@ class InFlight:
         return run
 
     def withdraw(self, record: Record) -> None:
-        """A suspect cannot be tried now (its lane is being handed over): drop it."""
+        """A suspect cannot be tried now: its lane is being handed over, or it is paused."""
         run = self._runs.get(record.key_hash)
         if run is not None and not run.sent and not run.closed and run.records[0].seq == record.seq:
             self._open -= 1
-            self._drop(record.key_hash, run)
+            if self._paused is not None and record.topic in self._paused.topics:
+                self._hold(run.records[0], run)
+            else:
+                self._drop(record.key_hash, run)
             self._on_stir()
 
     def runs_of(self, batch: Iterable[Record]) -> list[tuple[bytes, KeyRun]]:

@@ -10,11 +10,13 @@ from uuid import uuid4
 from postroom import notifier
 from postroom.broker import Broker
 from postroom.engine.breaker import Breaker
+from postroom.engine.controls import ControlWatch
 from postroom.engine.failure_policy import FailurePolicy
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.block_repair import BlockRepair
 from postroom.engine.relay.context import Counts, RelayContext, Vitals
 from postroom.engine.relay.heartbeat import Heartbeat, Patience
+from postroom.engine.relay.held_events import HeldEvents
 from postroom.engine.relay.inbox_pruner import InboxPruner
 from postroom.engine.relay.lanes import LaneKeeper
 from postroom.engine.relay.pruner import Pruner
@@ -23,8 +25,9 @@ from postroom.engine.relay.suspects import Suspects
 from postroom.engine.relay.watcher import Watcher
 from postroom.engine.relay.worker import Worker
 from postroom.engine.service import Service
-from postroom.errors import StoreError, StoreRetryableError, StoreUnknownError
+from postroom.errors import PausedError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.model.clock import Clock, SystemClock
+from postroom.model.controls import CONSUMER, Control
 from postroom.model.option_reader import with_options
 from postroom.model.pauses import Pauses
 from postroom.observer import Observer, Woken
@@ -67,6 +70,8 @@ class Relay(Lifecycle[RelayContext]):
         self._clock = clock or SystemClock()
         self._owner = owner
         self.on_members: Callable[[Sequence[Member]], None] | None = None
+        self.consumer: str | None = None  # whose pauses it obeys: it handles its stored messages
+        self._watch: ControlWatch | None = None
         self._services: list[Service] = []
         self._workers: list[Worker] = []
         self._unsubscribe: Callable[[], None] = _nothing
@@ -86,6 +91,14 @@ class Relay(Lifecycle[RelayContext]):
         return self._context.vitals if self._context is not None else None
 
     @property
+    def pauses(self) -> list[Control]:
+        """The pauses that the running relay obeys now: of its stream, and of topics."""
+        if self._context is None:
+            return []
+        paused = self._context.paused
+        return [*([paused.stream] if paused.stream else []), *paused.topics.values()]
+
+    @property
     def owner(self) -> str | None:
         """The id under which the running relay holds its lanes: a new one at each start."""
         return self._context.owner if self._context else None
@@ -95,8 +108,9 @@ class Relay(Lifecycle[RelayContext]):
         unreachable.
 
         Events in the lanes of another relay are left to it, even if it died within its lease.
-        Raises the error of a crashed service, and StoreError if for a whole lease the store is
-        unreachable or free lanes cannot be taken.
+        Raises the error of a crashed service, PausedError if the stream is paused, and StoreError
+        if for a whole lease the store is unreachable or free lanes cannot be taken. Events of a
+        paused topic wait, and are not due.
         """
         await self.start()
         context = self._context
@@ -108,6 +122,8 @@ class Relay(Lifecycle[RelayContext]):
             while not await patience.ask(lambda: self._nothing_due(context, heartbeat)):
                 if not context.breaker.is_closed or self._context is not context or self._error:
                     break
+                if (pause := context.paused.stream) is not None:
+                    raise PausedError(pause.kind, pause.name, pause.command)
                 now = self._clock.monotonic()
                 if heartbeat.error is not None and now - context.beat_at > lease:
                     raise heartbeat.error
@@ -154,6 +170,12 @@ class Relay(Lifecycle[RelayContext]):
             outbox_id=await self.store.identity(),
             on_members=self.on_members,
         )
+        if self.consumer is not None:
+            context.paused.obey(CONSUMER, self.consumer)
+        self._watch = ControlWatch(
+            self.store, context.obey, trouble=context.trouble, recovered=context.recovered
+        )
+        await self._watch.look()
         try:
             await self._open_shared(bound)
         except Exception as error:
@@ -222,8 +244,11 @@ class Relay(Lifecycle[RelayContext]):
             for group in range(context.allotment.workers)
         ]
         self._services = [
-            Heartbeat(context), BlockRepair(context), *self._workers, suspects, Stager(context)
+            Heartbeat(context), BlockRepair(context), *self._workers, suspects, Stager(context),
+            HeldEvents(context),
         ]  # fmt: skip
+        if self._watch is not None:
+            self._services.append(self._watch)
         if self.store.capabilities.notify:
             self._services.append(Watcher(context))
         if settings.keep_done_seconds > 0:

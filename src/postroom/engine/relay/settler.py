@@ -24,7 +24,8 @@ from collections.abc import Collection, Sequence
 from functools import partial
 
 from postroom.engine.relay.context import RelayContext
-from postroom.engine.relay.in_flight import InFlight, PendingSettle
+from postroom.engine.relay.in_flight import InFlight
+from postroom.engine.relay.pending_settle import PendingSettle
 from postroom.engine.service import end, wait_for
 from postroom.errors import StoreError, StoreLockedError, StoreRefusedError, StoreRetryableError
 from postroom.model.pauses import Pauses

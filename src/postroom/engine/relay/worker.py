@@ -62,6 +62,7 @@ class Worker(Service):
             on_outage=context.outage,
             on_answer=context.answered,
             on_attempt=self._tell_attempt,
+            paused=context.paused,
         )
         self.settler = Settler(context, self.flight)
         self.confirm = self.flight.confirm
@@ -74,7 +75,10 @@ class Worker(Service):
         return self._context.outbox_id
 
     async def begin(self, record: Record) -> bool:
-        return not self._context.stopping and await self.flight.start(record)
+        context = self._context
+        if context.stopping or context.paused.holds(record):
+            return False
+        return await self.flight.start(record)
 
     def may_go_on(self, record: Record) -> bool:
         context = self._context
@@ -118,7 +122,7 @@ class Worker(Service):
     async def _rest(self) -> None:
         """Wait for an outcome, a kick, a try by the breaker, or the next read."""
         pause, now = None, self._context.clock.monotonic()
-        if not self._context.breaker.is_closed:
+        if not self._context.breaker.is_closed and self._context.paused.stream is None:
             pause = max(self._context.breaker.retry_at - now, _SHORTEST_PAUSE)
         if self._again_at is not None:
             due = max(self._again_at - now, _SHORTEST_REST)
@@ -140,6 +144,8 @@ class Worker(Service):
         context, flight, settings = self._context, self.flight, self._context.settings
         now = context.clock.monotonic()
         self._again_at = None
+        if context.paused.stream is not None:
+            return self._idle()
         if self._restraint.holds(flight.waiting_for_outcomes, now):
             self._again_at = self._restraint.until
             return False
@@ -182,8 +188,8 @@ class Worker(Service):
             raise
         self._pauses.reset()
         self.found_nothing = not found
-        if context.stopping:  # events sent now might not be settled in time
-            return False
+        if context.stopping or context.paused.stream is not None:
+            return self._idle()  # at a stop, events sent now might not be settled in time
         more = self._portion.learn(found, rows, per_lane)
         took, now = context.clock.monotonic() - now, context.clock.monotonic()
         self._depths.learn(request, found, more=more, took=took, now=now)
@@ -203,6 +209,12 @@ class Worker(Service):
                 if now - context.beat_at > _DOUBT_SECONDS:
                     context.beat_now.set()  # ready, but not for us: check the lanes
         return more and bool(batch or flight.wants_settle)
+
+    def _idle(self) -> bool:
+        """Send nothing: leave a try of the breaker to others. Returns False: nothing was read."""
+        if not self.flight.waiting_for_outcomes:
+            self._context.breaker.untried(self._group)
+        return False
 
     def _lanes(self, now: float, exclude: Sequence[bytes]) -> list[int]:
         """Return the lanes to read, after handing over those that another worker should serve."""
@@ -233,7 +245,8 @@ class Worker(Service):
         """Try a suspect alone (P3)."""
         context = self._context
         away = context.breaker.state == "open"
-        if context.stopping or away or not context.may_publish(record.lane):
+        held = context.stopping or away or context.paused.holds(record)
+        if held or not context.may_publish(record.lane):
             self.flight.withdraw(record)
             return
         run = self.flight.send_alone(record, context.clock.monotonic())

@@ -9,9 +9,19 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
+from postroom.model.controls import Control, check_control
 from postroom.model.dead_letters import DeadCause
-from postroom.record import Record, Stage, State, key_hash, lane_of
-from postroom.store import MAX_CAUSES, AuditEntry, Details, Filter, Standing, Stats, audit_entry
+from postroom.record import Record, Stage, State, key_hash, lane_of, short_error
+from postroom.store import (
+    MAX_CAUSES,
+    AuditEntry,
+    Details,
+    Filter,
+    Standing,
+    Stats,
+    audit_entry,
+)
+from postroom.stores.controls import control_entry
 from postroom.stores.memory.tables import Stored, Tables
 
 SKIPPED = "postroom.skipped"
@@ -98,6 +108,54 @@ class Oversight:
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         return self.data.audit_log[::-1][:limit]
+
+    async def controls(self) -> list[Control]:
+        now = self.now_us()
+        return [
+            one._replace(
+                paused=one.paused_us is not None and (one.until_us is None or one.until_us > now)
+            )
+            for _, one in sorted(self.data.controls.items())
+        ]
+
+    async def set_control(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pause: bool,
+        seconds: float | None = None,
+        reason: str = "",
+        by: str,
+    ) -> bool:
+        check_control(kind, name)
+        now = self.now_us()
+        before = self.data.controls.get((kind, name), Control(kind, name, paused=False))
+        if not pause and before.paused_us is None:
+            return False
+        self.data.controls[kind, name] = before._replace(
+            paused_us=now if pause else None,
+            until_us=now + int(seconds * _SECOND) if pause and seconds is not None else None,
+            reason=short_error(reason),
+            who=by,
+            changed_us=now,
+        )
+        await self.record_audit(
+            control_entry(by, kind, name, pause=pause, seconds=seconds, reason=reason)
+        )
+        return True
+
+    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        chosen = [
+            stored
+            for stored in self._chosen(ids, over=False)
+            if stored.stage == Stage.WAITING and stored.state == State.FAILED
+        ]
+        for stored in chosen:
+            stored.next_attempt_us = self.now_us()
+        await self._note(by, "retry-now", [stored.row.id for stored in chosen])
+        self.changed()
+        return len(chosen)
 
     async def _note(self, by: str | None, what: str, ids: Sequence[str], reason: str = "") -> None:
         if by is not None:

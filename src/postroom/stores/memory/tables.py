@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, Stage, State
 from postroom.store import AuditEntry, Details
@@ -91,6 +92,7 @@ class Tables:
     inbox: dict[tuple[str, str], str] = field(default_factory=dict)
     inbox_at: dict[tuple[str, str], int] = field(default_factory=dict)
     audit_log: list[AuditEntry] = field(default_factory=list)
+    controls: dict[tuple[str, str], Control] = field(default_factory=dict)
 
     def put(self, stored: Stored) -> None:
         self.rows[stored.seq] = stored

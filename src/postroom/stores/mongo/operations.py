@@ -322,6 +322,21 @@ async def bury(db: Connection, ids: Sequence[str], reason: str, *, by: str | Non
     return await db.transact(work, tries=_TRIES)
 
 
+async def retry_now(db: Connection, ids: Sequence[str], *, by: str | None) -> int:
+    async def work(session: Session) -> int:
+        waits: Document = {"stage": "waiting", "status": "failed", "awaits": {"$type": "date"}}
+        where = {"_id": {"$in": list(ids)}, **waits}
+        found = [one["_id"] async for one in db.outbox.find(where, {"_id": 1}, session=session)]
+        change = [{"$set": {"next_attempt_at": "$$NOW", "awaits": "$$NOW"}}]
+        still = {"_id": {"$in": found}, **waits}
+        changed = (await db.outbox.update_many(still, change, session=session)).matched_count
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "retry-now", changed, found))
+        return changed
+
+    return await db.transact(work, tries=_TRIES)
+
+
 async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) -> None:
     async def work(session: Session) -> None:
         chosen = await _choose(db, session, [event_id], over=False)

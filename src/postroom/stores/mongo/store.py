@@ -11,6 +11,7 @@ from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
 from postroom.errors import ConfigError, StoreError, TransactionError
+from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
@@ -35,6 +36,7 @@ from postroom.store import (
 from postroom.stores.mongo import (
     audit,
     blocks,
+    controls,
     leases,
     operations,
     prune,
@@ -279,6 +281,29 @@ class MongoStore(ContextManager):
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await operations.skip(self._opened, event_id, short_error(reason), by=by)
+
+    @faithful
+    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        return await operations.retry_now(self._opened, ids, by=by)
+
+    @faithful
+    async def controls(self) -> list[Control]:
+        return await controls.controls(self._opened)
+
+    @faithful
+    async def set_control(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pause: bool,
+        seconds: float | None = None,
+        reason: str = "",
+        by: str,
+    ) -> bool:
+        return await controls.set_control(
+            self._opened, kind, name, pause=pause, seconds=seconds, reason=reason, by=by
+        )
 
     @faithful
     async def record_audit(self, entry: AuditEntry) -> None:

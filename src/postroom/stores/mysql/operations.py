@@ -163,6 +163,20 @@ async def bury(session: Session, ids: Sequence[str], reason: str, *, by: str | N
         return len(chosen)
 
 
+async def retry_now(session: Session, ids: Sequence[str], *, by: str | None) -> int:
+    wanted = _unique(ids)
+    chosen = await session.rows("retry_now_chosen", ids=wanted) if wanted else ()
+    if not chosen:
+        return 0
+    async with session.change():
+        changed = await session.run("retry_now", seqs=tuple(seq for seq, _ in chosen), ids=wanted)
+        if by is not None:
+            await record_audit(
+                session, audit_entry(by, "retry-now", changed, [name for _, name in chosen])
+            )
+        return changed
+
+
 async def skip(session: Session, event_id: str, reason: str, *, by: str | None) -> None:
     lanes = await _lanes(session, [event_id], finished=False)
     async with session.change():

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from postroom.errors import StoreError
+from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
@@ -33,6 +34,7 @@ from postroom.store import (
 from postroom.stores.mysql import (
     audit,
     blocks,
+    controls,
     leases,
     operations,
     prune,
@@ -240,6 +242,29 @@ class MysqlStore(ContextManager):
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:
             await operations.skip(session, event_id, short_error(reason), by=by)
+
+    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        async with self.session() as session:
+            return await operations.retry_now(session, ids, by=by)
+
+    async def controls(self) -> list[Control]:
+        async with self.session() as session:
+            return await controls.controls(session)
+
+    async def set_control(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pause: bool,
+        seconds: float | None = None,
+        reason: str = "",
+        by: str,
+    ) -> bool:
+        async with self.session() as session:
+            return await controls.set_control(
+                session, kind, name, pause=pause, seconds=seconds, reason=reason, by=by
+            )
 
     async def record_audit(self, entry: AuditEntry) -> None:
         async with self.session() as session:

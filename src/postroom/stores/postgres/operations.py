@@ -129,6 +129,14 @@ async def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None)
         return len(chosen)
 
 
+async def retry_now(db: Database, ids: Sequence[str], *, by: str | None) -> int:
+    async with db.change() as session:
+        names = [name for (name,) in await session.rows("retry_now", ids=list(ids))]
+        if by is not None:
+            await record_audit(session, audit_entry(by, "retry-now", len(names), names))
+        return len(names)
+
+
 async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
     async with db.change() as session:
         chosen = await _choose(session, [event_id], over=False)

@@ -11,6 +11,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection
 
 from postroom.errors import StoreError
+from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
@@ -36,6 +37,7 @@ from postroom.stores.opening import ContextManager
 from postroom.stores.postgres import (
     audit,
     blocks,
+    controls,
     leases,
     operations,
     prune,
@@ -220,6 +222,26 @@ class PostgresStore(ContextManager):
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await operations.skip(self.database, event_id, short_error(reason), by=by)
+
+    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        return await operations.retry_now(self.database, ids, by=by)
+
+    async def controls(self) -> list[Control]:
+        return await controls.controls(self.database)
+
+    async def set_control(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pause: bool,
+        seconds: float | None = None,
+        reason: str = "",
+        by: str,
+    ) -> bool:
+        return await controls.set_control(
+            self.database, kind, name, pause=pause, seconds=seconds, reason=reason, by=by
+        )
 
     async def record_audit(self, entry: AuditEntry) -> None:
         await audit.record_audit(self.database, entry)

@@ -123,6 +123,14 @@ def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> in
         return len(chosen)
 
 
+def retry_now(db: Database, ids: Sequence[str], *, by: str | None) -> int:
+    with db.change() as now:
+        names = [name for (name,) in db.rows("retry_now", ids=json.dumps(list(ids)), now=now)]
+        if by is not None:
+            note(db, audit_entry(by, "retry-now", len(names), names), now)
+        return len(names)
+
+
 def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
     with db.change() as now:
         chosen = _choose(db, [event_id], over=False, now=now)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from postroom.errors import SchemaError, StoreError
+from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
@@ -37,6 +38,7 @@ from postroom.stores.sql_files import script_after
 from postroom.stores.sqlite import (
     audit,
     blocks,
+    controls,
     leases,
     operations,
     prune,
@@ -241,6 +243,28 @@ class SqliteStore(ContextManager):
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await self._write.call(lambda db: operations.skip(db, event_id, short_error(reason), by=by))
+
+    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        return await self._write.call(lambda db: operations.retry_now(db, ids, by=by))
+
+    async def controls(self) -> list[Control]:
+        return await self._look.call(controls.controls)
+
+    async def set_control(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pause: bool,
+        seconds: float | None = None,
+        reason: str = "",
+        by: str,
+    ) -> bool:
+        return await self._write.call(
+            lambda db: controls.set_control(
+                db, kind, name, pause=pause, seconds=seconds, reason=reason, by=by
+            )
+        )
 
     async def record_audit(self, entry: AuditEntry) -> None:
         await self._write.call(lambda db: audit.record_audit(db, entry))

@@ -6,7 +6,8 @@ port             what a store says of itself, and pruning of its inbox
 lanes            leases, members, clocks and the fence
 settle           outcomes; `set_back`: an event is its number and its id; `claims`: lost effects
 blocks           failed events and their keys
-operations       what operators ask; `audit` the audit log and the causes of dead letters
+operations       what operators ask; `audit` the audit log and the causes of dead letters;
+                 `controls` pauses, and waiting events that are made due
 unreadable_rows, strays    rows that others have written or damaged cost one event each
 tools            events, and a relay reduced to its calls of the store
 """

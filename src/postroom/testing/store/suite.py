@@ -36,6 +36,7 @@ from postroom.store import Capabilities, Filter, Store
 from postroom.testing.store.audit import OversightContract
 from postroom.testing.store.blocks import BlockContract
 from postroom.testing.store.claims import ClaimContract
+from postroom.testing.store.controls import ControlContract, RetryNowContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
 from postroom.testing.store.operations import HandlerContract, LookingContract, OperatorContract
 from postroom.testing.store.port import PortContract
@@ -101,6 +102,8 @@ class StoreContract(
     LookingContract,
     OperatorContract,
     OversightContract,
+    ControlContract,
+    RetryNowContract,
     HandlerContract,
     PortContract,
 ):

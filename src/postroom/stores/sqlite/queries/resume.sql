@@ -1,0 +1,3 @@
+UPDATE postroom_control
+SET paused_at = NULL, paused_until = NULL, reason = :reason, who = :who, changed_at = :now
+WHERE kind = :kind AND name = :name AND paused_at IS NOT NULL
