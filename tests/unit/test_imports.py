@@ -23,7 +23,7 @@ PUBLIC = {
     "ConsumerSettings", "Context", "DuplicateEventError", "Event",
     "EventError", "Exponential", "Filter", "Handlers", "Inbox", "Linear", "MemoryBroker", "MemoryStore", "MissingExtraError", "Module",
     "NotFoundError",
-    "NumberTakenError", "Outbox", "PayloadError", "PostroomError", "Record",
+    "NumberTakenError", "PausedError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "Source", "State", "Store", "open_store",
     "StoreRetryableError", "StoreError", "StoreLockedError", "StoreUnknownError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
     "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "Url", "__version__", "is_conflict", "migrate", "read_headers",
