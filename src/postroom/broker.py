@@ -35,12 +35,14 @@ class Outcome(NamedTuple):
 
     proofs      rows that the transaction of a confirmed effect wrote to the store's own database.
                 If a settle does not find them, the database has lost that transaction
+    traceback   the last frames of a handler's exception, for the event's history
     """
 
     verdict: Verdict
     error: str = ""
     after_seconds: float | None = None
     proofs: tuple[Proof, ...] = ()
+    traceback: str = ""
 
 
 CONFIRMED = Outcome(Verdict.CONFIRMED)

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, NamedTuple
 
+from postroom.model import history
 from postroom.record import Record
 from postroom.transaction import Claim, Proof
 
 
 class FailedOutcome(NamedTuple):
-    """The event failed and will be retried. If it has a key, it blocks the key until then."""
+    """The event failed and will be retried. If it has a key, it blocks the key until then.
+
+    entry       is added to the event's history; None adds nothing
+    """
 
     record: Record
     attempts: int
     delay: float
     error: str
+    entry: history.Entry | None = None
 
 
 class DeadOutcome(NamedTuple):
@@ -26,6 +31,7 @@ class DeadOutcome(NamedTuple):
     record: Record
     attempts: int
     error: str
+    entry: history.Entry | None = None
 
 
 class Missing(NamedTuple):
@@ -37,6 +43,19 @@ class Missing(NamedTuple):
 
     record: Record
     replaced: bool
+
+
+def new_history(
+    outcome: FailedOutcome | DeadOutcome, stored: Mapping[int | str, object]
+) -> str | None:
+    """Return the history with the outcome's entry, given stored ones by number or id.
+
+    None: it stays as it is.
+    """
+    record, entry = outcome.record, outcome.entry
+    if entry is None:
+        return None
+    return history.append(stored.get(record.seq, stored.get(record.id)), entry)
 
 
 @dataclass(slots=True)
@@ -135,6 +154,11 @@ class Settlement:
             for place, record in named.items()
             if place not in found
         ]
+
+    def told(self, lanes: Collection[int]) -> list[Record]:
+        """Return the events of these lanes whose histories get an entry."""
+        outcomes: list[FailedOutcome | DeadOutcome] = [*self.failed, *self.dead]
+        return [o.record for o in outcomes if o.entry is not None and o.record.lane in lanes]
 
     def proofs(self) -> list[Proof]:
         """Return the proofs that must exist, in the order of `claims`."""

@@ -161,6 +161,8 @@ class Details(NamedTuple):
     """Stage, lease and timestamps of one event.
 
     barrier     set if the key is blocked: events of the key after this `seq` wait
+    history     its failed attempts and operators' commands, as `postroom.model.history` reads it
+    receipt     JSON: where its destination put it
     """
 
     stage: str
@@ -169,6 +171,8 @@ class Details(NamedTuple):
     lease_owner: str | None
     lease_until_us: int | None
     barrier: int | None
+    history: str | None = None
+    receipt: str | None = None
 
 
 MAX_CAUSES = 10_000
@@ -350,8 +354,13 @@ class Store(Protocol):
         is written in the same transaction.
         """
 
-    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
-        """Turn unfinished events into dead letters; returns how many."""
+    async def bury(
+        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+    ) -> int:
+        """Turn unfinished events into dead letters; returns how many.
+
+        Their histories get an entry, as with `replay` and `skip`; `history` replaces them instead.
+        """
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         """Make failed events that wait for their next attempt due now; returns how many.

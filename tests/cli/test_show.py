@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from postroom.cli.show import describe, render
+from postroom.model.history import Entry, append
 from postroom.store import Details, Lease
 from postroom.testing.broker_tools import make_record
 
@@ -47,3 +48,24 @@ def test_options_are_shown_if_there_are_any():
     assert "options          {'tombstone': True, 'partition': 3}" in said
     assert said.endswith("\nnull")
     assert "options" not in shown(make_record())
+
+
+def test_the_timeline_tells_of_attempts_and_commands():
+    text = None
+    for n in range(1, 11):
+        us = 1_600_000_000_000_000 + n * 1_000_000
+        entry = Entry(us, "box-1", "failed", n, "boom\x1b[31m", "  in charge\x1b\nKeyError")
+        text = append(text, entry)
+    text = append(text, Entry(1_600_000_020_000_000, "anna", "bury", None, "no such order"))
+    details = DETAILS._replace(history=text)
+    said = shown(make_record(), details).splitlines()
+    assert "2020-09-13T12:26:41Z         attempt 1 by box-1: failed: boom\\x1b[31m" in said
+    assert "2020-09-13T12:27:00Z         bury by anna: no such order" in said
+    left_out = said.index("2020-09-13T12:26:43Z         … 3 more, left out")
+    assert "attempt 3 by" in said[left_out - 1]
+    assert "attempt 7 by" in said[left_out + 1]
+    assert said[said.index("traceback of attempt 10:") + 1] == "  in charge\\u001b"
+    assert all(line.isprintable() for line in said)
+    facts = describe(make_record(), details, (None, ""))
+    assert facts["history"]["dropped"] == 3
+    assert len(facts["history"]["entries"]) == 8

@@ -11,6 +11,7 @@ from tests.mutants.codec import CODEC_MUTANTS
 from tests.mutants.consumers import CONSUMERS_MUTANTS
 from tests.mutants.costs import COST_MUTANTS
 from tests.mutants.effects import EFFECT_MUTANTS
+from tests.mutants.history import HISTORY_MUTANTS
 from tests.mutants.leases import LEASES_MUTANTS
 from tests.mutants.leaving import LEAVING_MUTANTS
 from tests.mutants.lifecycle import LIFECYCLE_MUTANTS
@@ -419,6 +420,7 @@ MUTANTS = {
     **AGAIN_MUTANTS,
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
+    **HISTORY_MUTANTS,
     **LEASES_MUTANTS,
     **LIFECYCLE_MUTANTS,
     **LEAVING_MUTANTS,

@@ -317,7 +317,7 @@ def _commit_past_a_gap():
 def _poison_thrown_away():
     from postroom.engine.consumer.context import ConsumerContext
 
-    async def bury(self, received, reason):
+    async def bury(self, received, reason, history=None):
         self.counts.dead += 1
         return True
 

@@ -172,9 +172,9 @@ def _broker_told_each_time():
 
 
 def _mask_whole_words():
-    from postroom.telemetry import log
+    from postroom.model import secrets
 
-    log._mask_url = lambda word: log._URL_PASSWORD.sub(r"\1***", word[0])
+    secrets._mask_url = lambda word: secrets._URL_PASSWORD.sub(r"\1***", word[0])
 
 
 def _any_number_of_connections():

@@ -147,8 +147,8 @@ async def test_a_batch_whose_heads_all_fail_costs_one_transaction(place, bill, k
     counts = await place.relay(broker, retry=later, **ONE_GROUP).drain()
     assert counts.failed == keys
     first = bill.of("settle")[0]
-    # BEGIN with its settings, the fence, the failures, their blocks, COMMIT.
-    assert len(first.statements) == 5, first.statements
+    # BEGIN with its settings, the fence, the histories, the failures, their blocks, COMMIT.
+    assert len(first.statements) == 6, first.statements
 
 
 async def test_beats_and_looks_do_not_grow_with_the_batch(place, bill):

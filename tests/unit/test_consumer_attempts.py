@@ -10,6 +10,7 @@ import pytest
 from postroom import Consumer, Handlers
 from postroom.engine.consumer.attempts import Attempts
 from postroom.model.envelope import ID, TYPE
+from postroom.model.history import read
 from postroom.model.incoming import Incoming
 from postroom.retry import Constant, RetryPolicy
 from postroom.sources.memory import MemoryQueue, MemorySource
@@ -72,3 +73,23 @@ async def test_a_message_that_is_lost_and_comes_again_has_spent_its_attempts():
                 await asyncio.sleep(0.001)
         assert (consumer.counts.lost, consumer.counts.dead) == (1, 1)
     assert runs == ["m-1", "m-1"]
+
+
+async def test_the_dead_letter_of_a_direct_consumer_has_its_history():
+    queue, store, handlers = MemoryQueue(), MemoryStore(), Handlers(name="payments")
+
+    @handlers.on("order.created")
+    async def fail(event, tx):
+        raise ValueError("no such order")
+
+    queue.send(Incoming("orders", b"{}", {ID: "m-1", TYPE: "order.created"}))
+    retry = RetryPolicy(max_attempts=2, backoff=Constant(0.01))
+    source = MemorySource(queue)
+    async with Consumer(source, store, handlers, retry=retry) as consumer, asyncio.timeout(20):
+        while consumer.counts.dead < 1:
+            await asyncio.sleep(0.001)
+    found = read((await store.details("inbox/payments/m-1")).history)
+    assert [(e["by"], e["what"], e["attempt"]) for e in found.entries] == [
+        ("payments", "failed", 1), ("payments", "failed", 2),
+    ]  # fmt: skip
+    assert all("in fail" in entry["traceback"] for entry in found.entries)

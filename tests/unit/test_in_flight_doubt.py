@@ -7,7 +7,7 @@ import pytest
 from postroom.broker import CONFIRMED, UNSENT, Outcome, Verdict
 from postroom.settlement import FailedOutcome, Missing
 from postroom.testing.broker_tools import make_record
-from tests.unit.tower import ALL, FAILED, OUTAGE, UNKNOWN, Tower, keyed, seqs
+from tests.unit.tower import ALL, FAILED, OUTAGE, UNKNOWN, Tower, keyed, seqs, without_entries
 
 
 # -- suspects -----------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def test_a_suspect_that_is_unknown_alone_comes_back_and_is_charged_at_the_third_
     run = tower.flight.send_alone(record, 0.0)
     tower.flight.ended([(record.key_hash, run)], "cut")
     settlement, _ = tower.settle()
-    assert settlement.failed == [FailedOutcome(record, 1, 7.0, "cut")]
+    assert without_entries(settlement.failed) == [FailedOutcome(record, 1, 7.0, "cut")]
     assert tower.flight.is_empty
 
 
@@ -259,7 +259,7 @@ async def test_an_attempt_that_was_counted_is_not_counted_twice():
     tower.settle()
     tower.flight.report(one, FAILED)
     settlement, _ = tower.settle()
-    assert settlement.failed == [FailedOutcome(one, 3, 7.0, "boom")]
+    assert without_entries(settlement.failed) == [FailedOutcome(one, 3, 7.0, "boom")]
     assert settlement.returned == []
 
 
@@ -279,7 +279,7 @@ async def test_a_suspect_keeps_the_attempt_that_made_it_one():
     assert settlement.starts == [record]
     tower.flight.ended([(record.key_hash, run)], "cut")
     settlement, _ = tower.settle()
-    assert settlement.failed == [FailedOutcome(record, 4, 7.0, "cut")]
+    assert without_entries(settlement.failed) == [FailedOutcome(record, 4, 7.0, "cut")]
 
 
 # -- lost lanes ---------------------------------------------------------------------------------

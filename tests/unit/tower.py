@@ -76,3 +76,8 @@ def keyed(*seqs, key="k", **facts):
 
 def seqs(records):
     return [record.seq for record in records]
+
+
+def without_entries(outcomes):
+    """Return failed or dead outcomes without their entries in the history, which have a time."""
+    return [outcome._replace(entry=None) for outcome in outcomes]

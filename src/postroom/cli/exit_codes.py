@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from postroom.errors import ConfigError, EventError, PostroomError, SchemaError, StoreError
-from postroom.telemetry.log import mask
+from postroom.model.secrets import mask
 
 
 class ExitCode(IntEnum):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,7 @@ from postroom.cli.exit_codes import one_line
 from postroom.cli.list_events import instant, summary
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
 from postroom.errors import NotFoundError
+from postroom.model import history
 from postroom.model.codec import JSON
 from postroom.model.url import Url
 from postroom.record import Record
@@ -28,7 +30,10 @@ _MOST_LEVELS = 100
 @store_option
 @json_option
 def show(event_id: str, store: Url, as_json: bool) -> None:
-    """Show one event in full: payload, attempts, last error, lease, timestamps.
+    """Show one event in full: payload, failed attempts, last error, lease, timestamps.
+
+    The timeline has the first 3 and the last 5 failed attempts and operators' commands; tracebacks
+    of handlers follow the payload.
 
     Of a payload that is not JSON, the first 4,096 bytes are shown in hexadecimal; --json prints all
     of it. A row that is not a valid event is shown as far as possible; `flaw` names the reason.
@@ -63,6 +68,7 @@ async def _lease(store: Store, record: Record) -> tuple[Lease | None, str]:
 def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -> dict[str, Any]:
     """Return an event as `show --json` prints it."""
     lease, relay = lane
+    told = history.read(details.history)
     held = lease is not None and lease.live
     return {
         **summary(record),
@@ -83,12 +89,16 @@ def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -
         "content_type": record.content_type,
         "payload": _payload(record),
         "timeline": timeline(record, details),
+        "history": told._asdict(),
     }
 
 
 def timeline(record: Record, details: Details) -> list[dict[str, str]]:
-    """Return past and planned steps of an event in chronological order."""
-    moments = [
+    """Return past and planned steps of an event in chronological order.
+
+    The times of attempts and commands are those of the processes that made them.
+    """
+    moments: list[tuple[Any, str]] = [
         (record.occurred_us, "occurred"),
         (record.created_us, "written to the outbox"),
         (details.available_us, "due"),
@@ -96,18 +106,37 @@ def timeline(record: Record, details: Details) -> list[dict[str, str]]:
     ]
     if details.settled_us is None:
         moments.append((record.next_attempt_us, "next attempt"))
+    moments += _told(history.read(details.history))
     known = sorted(((us, what) for us, what in moments if us is not None), key=_when)
     return [{"at": str(instant(us)), "what": what} for us, what in known]
 
 
-def _when(moment: tuple[Any, str]) -> tuple[bool, Any, str]:
-    us, what = moment
-    return (False, us, what) if isinstance(us, int) else (True, str(us), what)
+def _told(found: history.History) -> Iterator[tuple[int, str]]:
+    """Yield the entries of a history, and the number of those left out at their place."""
+    for place, entry in enumerate(found.entries):
+        if place == history.FIRST and found.dropped:
+            yield found.entries[place - 1]["at"], f"… {found.dropped:,} more, left out"
+        yield entry["at"], _entry_text(entry)
+
+
+def _entry_text(entry: dict[str, Any]) -> str:
+    by, number = entry.get("by"), entry.get("attempt")
+    if number is None:
+        said = f"{entry['what']} by {by}" if by else entry["what"]
+    else:
+        who = f" by {by}" if by else ""
+        said = f"attempt {number}{who}: {entry['what']}"
+    return f"{said}: {entry['error']}" if entry.get("error") else said
+
+
+def _when(moment: tuple[Any, str]) -> tuple[bool, Any]:
+    us, _ = moment
+    return (False, us) if isinstance(us, int) else (True, str(us))
 
 
 def render(facts: dict[str, Any]) -> list[str]:
     """Return the lines of the text output."""
-    hidden = {"payload", "timeline", "headers", "causation_path", "blocked_after"}
+    hidden = {"payload", "timeline", "headers", "causation_path", "blocked_after", "history"}
     width = max(len(name) for name in facts)
     told = {name: value for name, value in facts.items() if name not in hidden}
     if facts["blocked_after"] is not None:
@@ -123,8 +152,13 @@ def render(facts: dict[str, Any]) -> list[str]:
             lines += click.wrap_text(text, _COLUMNS, f"{name:<{width}}  ", rest).splitlines()
     lines += [f"header  {one_line(n)}: {one_line(v)}" for n, v in facts["headers"].items()]
     lines.append("")
-    lines += [f"{moment['at']:<28} {moment['what']}" for moment in facts["timeline"]]
-    return [*lines, "", *_shown(facts["payload"])]
+    lines += [f"{moment['at']:<28} {one_line(moment['what'])}" for moment in facts["timeline"]]
+    lines += ["", *_shown(facts["payload"])]
+    for entry in facts["history"]["entries"]:
+        if text := entry.get("traceback"):
+            frames = ["".join(map(_readable, line)) for line in text.split("\n")]
+            lines += ["", f"traceback of attempt {entry.get('attempt')}:", *frames]
+    return lines
 
 
 def _payload(record: Record) -> dict[str, Any]:

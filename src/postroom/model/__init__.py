@@ -8,6 +8,7 @@ envelope          the names of the headers; writes and reads them
 unreadable_rows   turns rows into records; a row that cannot be one becomes a `FlawedRecord`
 dead_letters      groups dead letters by cause
 controls          what operators set at run time: pauses
+history           failed attempts of an event, and operators' commands, as bounded text
 
 and these on its way in:
 
@@ -16,6 +17,6 @@ foreign_messages  CloudEvents and other foreign headers, translated to the names
 message_id        the id by which the inbox recognizes a message
 
 `text` (checks names), `clock`, `durations`, `pauses` (between failing attempts), `url`,
-`option_reader` (options from URLs), `suggest` ("did you mean …?") and `diagnostics` (the doctor's
-findings) serve all parts.
+`secrets` (masks passwords), `option_reader` (options from URLs), `suggest` ("did you mean …?") and
+`diagnostics` (the doctor's findings) serve all parts.
 """

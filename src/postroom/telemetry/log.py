@@ -12,6 +12,7 @@ from typing import assert_never
 
 from postroom.broker import Verdict
 from postroom.model.durations import Seconds, to_seconds
+from postroom.model.secrets import mask
 from postroom.observer import (
     Alarm,
     Attempt,
@@ -48,13 +49,6 @@ _EFFECTS_LOST = (
 )
 
 _BARE = re.compile(r"[^\s=\"'\\]+")
-_WORD = re.compile(r"\S+")
-_URL_PASSWORD = re.compile(r"(://[^\s/@:]*:)[^\s@]+(?=@)")
-_NAMED_SECRET = re.compile(
-    r"\b(\w*(?:password|passwd|passphrase|pwd|secret|token|api_?key)\s*[=:]\s*)"
-    r"(?:'[^']*'|\"[^\"]*\"|[^\s,;&]+)",
-    re.IGNORECASE,
-)
 
 
 class _Trouble:
@@ -259,24 +253,6 @@ def ranges(numbers: Sequence[int]) -> str:
         else:
             parts.append([number])
     return ",".join("-".join(str(end) for end in part) for part in parts)
-
-
-def mask(text: str) -> str:
-    """Return the text with passwords masked, in time linear in its length."""
-    if "@" in text and "://" in text:
-        text = _WORD.sub(_mask_url, text)
-    return _NAMED_SECRET.sub(r"\1***", text)
-
-
-def _mask_url(word: re.Match[str]) -> str:
-    """Mask the passwords of URLs in one word.
-
-    Only the part before the last @ is searched, so that every search for an @ succeeds: a word
-    made of `://:` would otherwise take quadratic time.
-    """
-    text = word[0]
-    end = text.rfind("@") + 1
-    return _URL_PASSWORD.sub(r"\1***", text[:end]) + text[end:]
 
 
 def _value(value: object) -> str:

@@ -113,8 +113,8 @@ class ConsumerContext:
         """Return the pauses of one call that is repeated while the store fails."""
         return Pauses(_FIRST_PAUSE, self.settings.max_outage_seconds)
 
-    async def bury(self, received: Received, reason: str) -> bool:
-        """Durably make a dead letter of a message.
+    async def bury(self, received: Received, reason: str, history: str | None = None) -> bool:
+        """Durably make a dead letter of a message, with the history of its attempts.
 
         False if the message belongs to another consumer now, the consumer stops, or no row can hold
         the message, which raises an alarm.
@@ -124,7 +124,7 @@ class ConsumerContext:
             try:
                 async with self.graves:
                     await self.durable_inbox.bury(
-                        received.delivery.message, received.record, reason
+                        received.delivery.message, received.record, reason, history
                     )
             except Exception as error:
                 if not is_passing(error):

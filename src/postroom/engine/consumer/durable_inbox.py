@@ -17,6 +17,7 @@ from postroom.engine.consumer.size_limit import BODY_BYTES
 from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import EventError
 from postroom.event import INBOX_STREAM_PREFIX
+from postroom.model.history import append, command
 from postroom.model.incoming import Incoming
 from postroom.record import Record
 from postroom.store import Store
@@ -64,7 +65,9 @@ class DurableInbox:
         notifier.kick((self.stream,))
         return new
 
-    async def bury(self, message: Incoming, record: Record, reason: str) -> None:
+    async def bury(
+        self, message: Incoming, record: Record, reason: str, history: str | None = None
+    ) -> None:
         """Make a dead letter of a message that was never stored; idempotent.
 
         Two steps, and safe between them: the row is scheduled for the far future, and the broker
@@ -73,7 +76,7 @@ class DurableInbox:
         """
         row = self._row(message, record)
         await self._insert([row._replace(available_us=_FAR_AWAY_US)])
-        await self.store.bury([row.id], reason)
+        await self.store.bury([row.id], reason, history=history or self._told(reason))
 
     async def _finish_burials(self, ids: Sequence[str]) -> None:
         """Take the second step of `bury` for messages whose consumer died before it."""
@@ -82,7 +85,10 @@ class DurableInbox:
         kept = [await self.store.get(event_id) for event_id in waiting]
         cut = [r.id for r in kept if r is not None and r.next_attempt_us == _FAR_AWAY_US]
         if cut:
-            await self.store.bury(cut, _CUT_SHORT)
+            await self.store.bury(cut, _CUT_SHORT, history=self._told(_CUT_SHORT))
+
+    def _told(self, reason: str) -> str:
+        return append(None, command(self.consumer, "bury", reason))
 
     def _row(self, message: Incoming, record: Record) -> Row:
         row = to_row(message, record, self.consumer, self.stream)

@@ -15,7 +15,8 @@ from postroom.engine.breaker import Breaker
 from postroom.engine.consumer.attempts import Attempts
 from postroom.engine.consumer.batches import Batches
 from postroom.engine.consumer.context import ConsumerContext, Received
-from postroom.engine.failure_policy import Action, FailurePolicy
+from postroom.engine.failure_policy import Action, Decision, FailurePolicy
+from postroom.model.history import Entry, append, attempt
 from postroom.observer import Alarm, Attempt, BreakerChanged, Handled
 from postroom.record import Record, short_error
 from postroom.source import Delivery
@@ -55,6 +56,7 @@ class MessageProcessor:
             return await self._bury(received, received.problem)
         record, waiting = self._attempts.recall(received.record)
         alone, together = False, context.settings.batch > 1
+        history: str | None = None
         waiting = await self._rest(received, waiting, record.attempts)
         while not delivery.is_lost and not context.stopping.is_set():
             if not await self._wait_for_database(delivery):
@@ -79,9 +81,12 @@ class MessageProcessor:
             # Strict handlers, which wait for every number, need durable mode.
             action = self._policy.decide(record._replace(kseq=None), outcome, alone=alone)
             record, alone = record._replace(attempts=action.attempts), False
+            if action.action in (Action.BURY, Action.RETRY):
+                history = append(history, self._entry(outcome, action))
             match action.action:
                 case Action.BURY:
-                    if await self._bury(received, _reason(action.attempts, action.error)):
+                    reason = _reason(action.attempts, action.error)
+                    if await self._bury(received, reason, history):
                         return True
                 case Action.ISOLATE:
                     alone = True
@@ -116,7 +121,11 @@ class MessageProcessor:
             detours.goes_on(key)
         return max(0.0, seconds)
 
-    async def _bury(self, received: Received, reason: str) -> bool:
+    def _entry(self, outcome: Outcome, decision: Decision) -> Entry:
+        name, verdict = self._context.durable_inbox.consumer, outcome.verdict.value
+        return attempt(name, verdict, decision.attempts, decision.error, outcome.traceback)
+
+    async def _bury(self, received: Received, reason: str, history: str | None = None) -> bool:
         """Make a dead letter of it, retrying until it succeeds; False: the consumer stops, or lost
         it.
 
@@ -124,7 +133,7 @@ class MessageProcessor:
         """
         context = self._context
         while not received.delivery.is_lost and not context.stopping.is_set():
-            if await context.bury(received, reason):
+            if await context.bury(received, reason, history):
                 received.delivery.ack()
                 return True
             await context.pause(context.settings.misconfigured_seconds)

@@ -44,6 +44,7 @@ from postroom.errors import (
     TransactionEndedError,
     TransactionError,
 )
+from postroom.model.history import last_frames
 from postroom.record import Record, short_error
 from postroom.transaction import Acceptance, AsyncTransaction, Proof
 from postroom.transactions import steps
@@ -62,6 +63,9 @@ _WORST_FIRST = (
     Verdict.FAILED,
     Verdict.REJECTED,
 )
+
+
+_WITH_TRACEBACK = (Verdict.FAILED, Verdict.REJECTED, Verdict.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +118,14 @@ class Run:
     def outcome(self, raised: BaseException | None = None) -> Outcome:
         """Derive the outcome from what happened first, and where."""
         error = self.failure or raised
+        outcome = self._outcome(error)
+        if error is None or outcome.verdict not in _WITH_TRACEBACK:
+            return outcome
+        if isinstance(error, (Retry, Reject)) and error.__cause__ is None:
+            return outcome  # raised on purpose
+        return outcome._replace(traceback=last_frames(error))
+
+    def _outcome(self, error: BaseException | None) -> Outcome:
         if error is None:
             return REPEAT if self.is_repeat else CONFIRMED
         if self.committed_itself and self.phase is Phase.COMMITTING:
@@ -177,7 +189,8 @@ def worst_of(outcomes: Sequence[tuple[Handler, Outcome]]) -> Outcome:
         if bad:
             error = short_error("; ".join(f"{h.name}: {o.error}" for h, o in bad))
             wishes = [o.after_seconds for _, o in bad if o.after_seconds is not None]
-            return Outcome(verdict, error, max(wishes) if wishes else None)
+            found = "\n\n".join(o.traceback for _, o in bad if o.traceback)
+            return Outcome(verdict, error, max(wishes) if wishes else None, traceback=found)
     return CONFIRMED
 
 

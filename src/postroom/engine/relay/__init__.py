@@ -10,7 +10,8 @@ worker        reads a batch, publishes it, and settles the outcomes. `lane_group
 in_flight     tracks each key between read and settle (`key_run`); decides what is settled
               and what is retried. `pending_settle` is one settle that is about to be written
 suspects      publishes events of unknown outcome one at a time
-settler       writes the outcomes; isolates a locked lane, or an event whose outcome is refused
+settler       writes the outcomes (`pending_settle`); isolates a locked lane, or an event whose
+              outcome is refused
 witnesses     earlier effects that a settle checks, to notice that the database has lost commits
 paused        what operators have paused; `held_events` makes events due when a topic is resumed
 

@@ -16,6 +16,7 @@ from postroom.engine.failure_policy import Action, FailurePolicy
 from postroom.engine.relay.key_run import KeyRun
 from postroom.engine.relay.paused import Paused
 from postroom.engine.relay.pending_settle import PendingSettle
+from postroom.model.history import attempt
 from postroom.record import UNREADABLE, Record, State
 from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
 from postroom.transaction import Claim
@@ -36,7 +37,9 @@ class InFlight:
         on_answer: Callable[[], None],
         on_attempt: Callable[[Record, Outcome, int], None],
         paused: Paused | None = None,
+        relay: str = "",
     ) -> None:
+        self._relay = relay  # its name, for histories
         self._policy = policy
         self._paused = paused
         self._on_stir = on_stir
@@ -185,7 +188,9 @@ class InFlight:
         run = self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
         decision = self._policy.orphan(record)
         if decision.action is Action.BURY:
-            self._dead.append(DeadOutcome(record, decision.attempts, decision.error))
+            _, attempts, _, error, _ = decision
+            entry = attempt(self._relay, Verdict.UNKNOWN.value, attempts, error)
+            self._dead.append(DeadOutcome(record, attempts, error, entry))
             self._close(record.key_hash, run)
         elif self._paused is not None and record.topic in self._paused.topics:
             self._hold(record, run)
@@ -321,11 +326,13 @@ class InFlight:
             _, attempts, delay, error, _ = decision
             if outcome.verdict is not Verdict.UNSENT:
                 self._on_attempt(record, outcome, attempts)
+            verdict = outcome.verdict.value
+            entry = attempt(self._relay, verdict, attempts, error, outcome.traceback)
             match decision.action:
                 case Action.RETRY:
-                    self._failed.append(FailedOutcome(record, attempts, delay, error))
+                    self._failed.append(FailedOutcome(record, attempts, delay, error, entry))
                 case Action.BURY:
-                    self._dead.append(DeadOutcome(record, attempts, error))
+                    self._dead.append(DeadOutcome(record, attempts, error, entry))
                 case Action.RELEASE:
                     if record.id in self._begun:
                         self._returned.append(record)

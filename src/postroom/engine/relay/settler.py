@@ -28,6 +28,7 @@ from postroom.engine.relay.in_flight import InFlight
 from postroom.engine.relay.pending_settle import PendingSettle
 from postroom.engine.service import end, wait_for
 from postroom.errors import StoreError, StoreLockedError, StoreRefusedError, StoreRetryableError
+from postroom.model.history import attempt
 from postroom.model.pauses import Pauses
 from postroom.observer import Alarm, Delivered, EffectsLost, Settled, Vanished
 from postroom.record import LANES, Record, short_error
@@ -233,7 +234,9 @@ class Settler:
         if record.kseq is not None:
             raise error
         reason = f"the store refused to write its outcome: {error}"
-        buried = DeadOutcome(record, record.attempts, reason)
+        name = self._context.settings.name or self._context.owner
+        entry = attempt(name, "refused", record.attempts, reason)
+        buried = DeadOutcome(record, record.attempts, reason, entry)
         held = await self._commit(single.instead(dead=[buried]))
         context = self._context
         context.tell(Alarm(context.stream, f"event {record.id} is a dead letter", reason))

@@ -63,6 +63,7 @@ class Worker(Service):
             on_answer=context.answered,
             on_attempt=self._tell_attempt,
             paused=context.paused,
+            relay=context.settings.name or context.owner,
         )
         self.settler = Settler(context, self.flight)
         self.confirm = self.flight.confirm

@@ -11,6 +11,7 @@ from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.controls import Control, check_control
 from postroom.model.dead_letters import DeadCause
+from postroom.model.history import append, command
 from postroom.record import Record, Stage, State, key_hash, lane_of, short_error
 from postroom.store import (
     MAX_CAUSES,
@@ -168,7 +169,10 @@ class Oversight:
         for stream, lane in {(s.row.stream, s.row.lane) for s in chosen}:
             self.data.lane_leases(stream)[lane].replayed_us = self.now_us()
         await self._note(by, "replay", [stored.row.id for stored in chosen])
+        entry = command(by, "replay")
         for stored in chosen:
+            if not new_id:
+                stored.history = append(stored.history, entry)
             if new_id:
                 row = stored.row._replace(id=make_id())
                 hashed = key_hash(row.aggregate_type, row.key, row.id)
@@ -192,11 +196,15 @@ class Oversight:
         self.changed()
         return len(chosen)
 
-    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+    async def bury(
+        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+    ) -> int:
         chosen = self._chosen(ids, over=False)
         self._depose(chosen)
         await self._note(by, "bury", [stored.row.id for stored in chosen], reason)
+        entry = command(by, "bury", reason)
         for stored in chosen:
+            stored.history = history or append(stored.history, entry)
             self._bury(stored, reason)
         self._repair_keys(chosen)
         return len(chosen)
@@ -221,7 +229,8 @@ class Oversight:
         number = None if original.kseq is None else 0
         grave = Stored(
             self.next_seq(), original._replace(kseq=number), stored.created_us,
-            attempts=stored.attempts, history=stored.history,
+            attempts=stored.attempts,
+            history=append(stored.history, command(by, "skip", reason)),
         )  # fmt: skip
         stored.state, stored.attempts = State.PENDING, 0
         stored.next_attempt_us = stored.last_error = stored.history = None

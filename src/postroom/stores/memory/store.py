@@ -15,7 +15,7 @@ from postroom.model.clock import host_microseconds
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.record import Record, Stage, State
-from postroom.settlement import Settlement
+from postroom.settlement import Settlement, new_history
 from postroom.store import (
     Capabilities,
     Lease,
@@ -226,12 +226,17 @@ class MemoryStore(ContextManager, Oversight):
                 tables.move(stored, Stage.OVER)
             else:
                 tables.drop(stored)
-        for record, attempts, error in settlement.dead:
+        for buried in settlement.dead:
+            for stored in rows([buried.record]):
+                stored.attempts = buried.attempts
+                stored.history = new_history(buried, {stored.seq: stored.history}) or stored.history
+                self._bury(stored, buried.error)
+        for failure in settlement.failed:
+            record, attempts, delay, error, _ = failure
             for stored in rows([record]):
-                stored.attempts = attempts
-                self._bury(stored, error)
-        for record, attempts, delay, error in settlement.failed:
-            for stored in rows([record]):
+                stored.history = (
+                    new_history(failure, {stored.seq: stored.history}) or stored.history
+                )
                 self._clear(stored, State.FAILED)
                 stored.attempts, stored.last_error = attempts, error
                 stored.next_attempt_us = self._end(delay)

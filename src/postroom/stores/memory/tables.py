@@ -160,7 +160,8 @@ class Tables:
         block = self.blocks.get((stored.row.stream, stored.row.key_hash))
         return Details(
             str(stored.stage), stored.row.available_us, stored.settled_us, stored.lease_owner,
-            stored.lease_until_us, None if block is None else block.barrier,
+            stored.lease_until_us, None if block is None else block.barrier, stored.history,
+            stored.receipt,
         )  # fmt: skip
 
     def dead_causes(self, stream: str | None) -> list[DeadCause]:

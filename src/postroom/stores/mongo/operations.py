@@ -8,13 +8,13 @@ from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 from bson.int64 import Int64
-from pymongo import ReturnDocument, UpdateMany, UpdateOne
+from pymongo import ReturnDocument, UpdateOne
 
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import JSON, encode_json
-from postroom.model.dead_letters import DeadCause
+from postroom.model.history import append, command
 from postroom.record import LANES, Record, State, key_hash, lane_of
 from postroom.store import Details, Filter, Standing, Stats, audit_entry
 from postroom.stores.mongo.audit import record_audit
@@ -214,40 +214,8 @@ async def details(db: Connection, event_id: str) -> Details | None:
         found["lease_owner"],
         _instant(found["lease_until"]),
         None if block is None else seq_of(block),
+        *(found.get(name) for name in ("history", "receipt")),
     )
-
-
-async def dead_causes(db: Connection, streams: list[str], limit: int) -> list[DeadCause]:
-    lanes = {"$in": list(range(LANES))}
-    where = {"stage": "over", "stream": {"$in": streams}, "lane": lanes, "awaits": DEAD}
-    group: Document = {
-        "_id": {
-            "type": _only("string", "event_type", ""),
-            "error": _only("string", "last_error", ""),
-        },
-        "count": {"$sum": 1},
-        "first": {"$min": _only("date", "settled_at", None)},
-        "last": {"$max": _only("date", "settled_at", None)},
-    }
-    with translated(harmless=True):
-        most: list[Document] = [{"$sort": {"count": -1}}, {"$limit": limit}]
-        cursor = await db.outbox.aggregate([{"$match": where}, {"$group": group}, *most])
-        found = await cursor.to_list()
-    return [
-        DeadCause(
-            one["_id"]["type"],
-            one["_id"]["error"],
-            one["count"],
-            _instant(one["first"]) or 0,
-            _instant(one["last"]) or 0,
-        )
-        for one in found
-    ]
-
-
-def _only(kind: str, field: str, otherwise: str | None) -> Document:
-    """Return an expression for a field; `otherwise` if it was edited to another type."""
-    return {"$cond": [{"$eq": [{"$type": f"${field}"}, kind]}, f"${field}", otherwise]}
 
 
 def _instant(date: DatetimeMS | None) -> int | None:
@@ -278,19 +246,21 @@ async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | 
             chosen = [event for event in chosen if FLAW not in event]
         ct, numbers = await db.places(len(chosen))
         changes: list[Any] = []
+        entry = command(by, "replay")
         for event, n in zip(chosen, numbers, strict=True):
             place = {"ct": ct, "n": n}
             if event["kseq"] is not None and (new_id or event["kseq"] == 0):
                 place["kseq"] = await _count_up(db, session, event)
             if new_id:
                 changes.append(_copy(event, make_id(), place))
-            elif event["kseq"] == 0:
-                changes.append(UpdateOne({"_id": event["_id"]}, [{"$set": {**_AGAIN, **place}}]))
-        in_place = [e["_id"] for e in chosen if not new_id and e["kseq"] != 0]
-        if in_place:
-            changes.append(
-                UpdateMany({"_id": {"$in": in_place}, "stage": "over"}, {"$set": _AGAIN})
-            )
+                continue
+            history = append(event.get("history"), entry)
+            if event["kseq"] == 0:
+                fields = {**_AGAIN, **place, "history": {"$literal": history}}
+                changes.append(UpdateOne({"_id": event["_id"]}, [{"$set": fields}]))
+            else:
+                over = {"_id": event["_id"], "stage": "over"}
+                changes.append(UpdateOne(over, {"$set": {**_AGAIN, "history": history}}))
         if changes:
             await db.outbox.bulk_write(changes, session=session)
         if by is not None:
@@ -302,13 +272,23 @@ async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | 
     return await db.transact(work, tries=_TRIES)
 
 
-async def bury(db: Connection, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+async def bury(
+    db: Connection, ids: Sequence[str], reason: str, *, by: str | None, history: str | None = None
+) -> int:
+    entry = command(by, "bury", reason)
+
     async def work(session: Session) -> int:
         chosen = await _choose(db, session, ids, over=False)
         names = [event["_id"] for event in chosen]
-        await db.outbox.update_many(
-            {"_id": {"$in": names}, **UNFINISHED}, dead(reason), session=session
-        )
+        changes = [
+            UpdateOne(
+                {"_id": event["_id"], **UNFINISHED},
+                dead(reason, history=history or append(event.get("history"), entry)),
+            )
+            for event in chosen
+        ]
+        if changes:
+            await db.outbox.bulk_write(changes, session=session)
         for stream in {event["stream"] for event in chosen}:
             keys = {event["key_hash"] for event in chosen if event["stream"] == stream}
             blocks = await load_blocks(db, session, stream, keys)
@@ -356,6 +336,7 @@ async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) ->
             "ct": ct,
             "n": n,
             "kseq": None if event["kseq"] is None else Int64(0),
+            "history": {"$literal": append(event.get("history"), command(by, "skip", reason))},
             **NO_LEASE,
         }
         blocks = await load_blocks(db, session, event["stream"], [event["key_hash"]])

@@ -43,6 +43,8 @@ _texts = itemgetter(
 _STATES = frozenset(state.value for state in State)
 _known_shapes: set[tuple[type, ...]] = set()
 
+_RECORD = ("history", "receipt")  # never checked: a damaged one stops nothing
+
 _fields = itemgetter(
     "_id",
     "stream",
@@ -84,6 +86,7 @@ def sound(document: Document) -> Document:
         return document
     fields = {name: _usable(document, name) for name in FIELDS}
     fields |= {name: document[name] for name in EXTRAS if name in document and name not in odd}
+    fields |= {name: document[name] for name in _RECORD if name in document}
     if _complaint(document, "lane") and isinstance(document.get("lane"), (float, Int64)):
         fields["lane"] = int(document["lane"])
     if seq_of(document) == 0:  # half a position counts as missing

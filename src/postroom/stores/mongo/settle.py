@@ -10,7 +10,7 @@ from bson.int64 import Int64
 from pymongo import DeleteMany, UpdateMany, UpdateOne
 
 from postroom.record import UNREADABLE, Record, short_error
-from postroom.settlement import Missing, Settlement
+from postroom.settlement import Missing, Settlement, new_history
 from postroom.stores.mongo.blocks import (
     Blocks,
     Change,
@@ -39,8 +39,12 @@ DONE: Document = {
 }
 
 
+Histories = dict[int | str, object]
+
+
 async def settle(db: Connection, settlement: Settlement) -> set[int]:
-    """Write outcomes behind the fence: three round trips, up to seven where keys are blocked.
+    """Write outcomes behind the fence: three round trips, four where events failed, up
+    to eight where keys are blocked.
 
     Every change leaves finished events alone and sets absolute counts, so that repeating the
     settlement under a new token changes nothing more (L5).
@@ -63,7 +67,9 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
         if failed and session is None:
             failed = await _unfinished(db, session, failed)
         blocks = await _blocks(db, session, s, lanes, failed)
-        met = await write(db, session, blocks, _changes(s, lanes, one_by_one=session is None))
+        histories = await _histories(db, session, s, lanes)
+        changes = _changes(s, lanes, histories, one_by_one=session is None)
+        met = await write(db, session, blocks, changes)
         if met < _expected(s, lanes, blocks):
             if failed and session is not None:
                 unfinished = await _unfinished(db, session, failed)
@@ -127,6 +133,15 @@ async def _unfinished(db: Connection, session: Session, records: Sequence[Record
     return [r for r in records if (r.id, r.seq, r.stream, r.lane) in there]
 
 
+async def _histories(db: Connection, session: Session, s: Settlement, lanes: set[int]) -> Histories:
+    """Return the histories of failed and dead events, by id."""
+    if not (told := s.told(lanes)):
+        return {}
+    wanted = {"_id": {"$in": [record.id for record in told]}}
+    found = db.outbox.find(wanted, {"history": 1}, session=session)
+    return {one["_id"]: one.get("history") async for one in found}
+
+
 async def _missing(
     db: Connection, session: Session, s: Settlement, lanes: set[int]
 ) -> list[Missing]:
@@ -166,7 +181,9 @@ async def _blocks(
     return blocks
 
 
-def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change]:
+def _changes(
+    s: Settlement, lanes: set[int], histories: Histories, *, one_by_one: bool
+) -> list[Change]:
     """Return the changes of events. One by one: each compares before it sets."""
     changes: list[Change] = []
     done = _held(s.done, lanes)
@@ -178,7 +195,9 @@ def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change
         changes.append(DeleteMany({**_these(s, done), **UNFINISHED}))
     for buried in s.dead:
         if buried.record.lane in lanes:
-            changes.append(UpdateOne(_same(buried.record), dead(buried.error, buried.attempts)))
+            told = new_history(buried, histories)
+            change = dead(buried.error, buried.attempts, told)
+            changes.append(UpdateOne(_same(buried.record), change))
     for failure in s.failed:
         if failure.record.lane in lanes:
             due = {"$add": ["$$NOW", Int64(milliseconds(failure.delay))]}
@@ -192,6 +211,8 @@ def _changes(s: Settlement, lanes: set[int], *, one_by_one: bool) -> list[Change
                 "lease_owner": None,
                 "lease_until": None,
             }
+            if (told := new_history(failure, histories)) is not None:
+                fields["history"] = {"$literal": told}
             same = _same(failure.record)
             if one_by_one:
                 same["attempts"] = {"$lte": failure.attempts}
@@ -224,7 +245,7 @@ def _starts(s: Settlement, lanes: set[int]) -> Iterable[Change]:
         yield UpdateMany({**_these(s, records), "stage": "ready"}, [{"$set": fields}])
 
 
-def dead(error: str, attempts: int | None = None) -> Document:
+def dead(error: str, attempts: int | None = None, history: str | None = None) -> Document:
     """Return the change that makes an event a dead letter."""
     fields: Document = {
         "status": "dead",
@@ -235,6 +256,8 @@ def dead(error: str, attempts: int | None = None) -> Document:
     }
     if attempts is not None:
         fields["attempts"] = attempts
+    if history is not None:
+        fields["history"] = history
     return {"$set": fields, "$currentDate": {"settled_at": True}}
 
 

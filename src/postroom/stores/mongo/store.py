@@ -266,7 +266,7 @@ class MongoStore(ContextManager):
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
         of = await operations.streams(self._opened) if stream is None else [stream]
-        return await operations.dead_causes(self._opened, of, limit)
+        return await audit.dead_causes(self._opened, of, limit)
 
     @faithful
     async def replay(
@@ -275,8 +275,10 @@ class MongoStore(ContextManager):
         return await operations.replay(self._opened, ids, new_id=new_id, by=by)
 
     @faithful
-    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
-        return await operations.bury(self._opened, ids, short_error(reason), by=by)
+    async def bury(
+        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+    ) -> int:
+        return await operations.bury(self._opened, ids, short_error(reason), by=by, history=history)
 
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:

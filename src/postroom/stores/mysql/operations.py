@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.dead_letters import DeadCause
+from postroom.model.history import append, command
 from postroom.model.unreadable_rows import decode, refuse_to_skip, to_record, to_records
 from postroom.record import LANES, Record, State, key_hash, lane_of
 from postroom.store import Details, Filter, Standing, Stats, audit_entry
@@ -35,6 +37,7 @@ class _Chosen(NamedTuple):
     key: str | None
     topic: str
     kseq: int | None
+    history: object
 
 
 async def get(session: Session, event_id: str) -> Record | None:
@@ -128,18 +131,19 @@ async def replay(session: Session, ids: Sequence[str], *, new_id: bool, by: str 
     lanes = await _lanes(session, ids, finished=True)
     async with session.change():
         chosen = await _choose(session, ids, lanes, finished=True)
-        in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
+        entry = command(by, "replay")
+        in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
         if in_place:
-            session.later("replay", seqs=tuple(in_place))
+            session.later("replay", events=json.dumps(list(in_place.items())))
         for event in chosen:
             if event.seq in in_place:
                 continue
             number = None if event.kseq is None else await _count_up(session, event)
             if new_id:
-                _copy(session, event, make_id(), number, is_new=True)
+                _copy(session, event, make_id(), number, None)
             else:
                 session.later("rename", id=f"\x00{event.seq}", seq=event.seq)
-                _copy(session, event, event.id, number, is_new=False)
+                _copy(session, event, event.id, number, append(event.history, entry))
                 session.later("replay_delete", seq=event.seq)
         if by is not None:
             await record_audit(
@@ -148,12 +152,21 @@ async def replay(session: Session, ids: Sequence[str], *, new_id: bool, by: str 
         return len(chosen)
 
 
-async def bury(session: Session, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+async def bury(
+    session: Session,
+    ids: Sequence[str],
+    reason: str,
+    *,
+    by: str | None,
+    history: str | None = None,
+) -> int:
     lanes = await _lanes(session, ids, finished=False)
     async with session.change():
         chosen = await _choose(session, ids, lanes, finished=False)
         if chosen:
-            session.later("bury", seqs=tuple(e.seq for e in chosen), reason=reason)
+            entry = command(by, "bury", reason)
+            events = [(e.seq, history or append(e.history, entry)) for e in chosen]
+            session.later("bury", events=json.dumps(events), reason=reason)
         for stream, hashed in sorted({(e.stream, e.key_hash) for e in chosen}):
             await advance(session, stream, hashed)
         if by is not None:
@@ -188,7 +201,8 @@ async def skip(session: Session, event_id: str, reason: str, *, by: str | None) 
         refuse_to_skip(event_id, (*decoded(row), None))
         payload = encode_json({"skipped": event.id, "reason": reason})
         session.later("rename", id=await _marker_id(session, event), seq=event.seq)
-        session.later("skip_copy", id=event.id, seq=event.seq, reason=reason)
+        history = append(event.history, command(by, "skip", reason))
+        session.later("skip_copy", id=event.id, seq=event.seq, reason=reason, history=history)
         session.later("skip", seq=event.seq, payload=payload.decode(), size=len(payload))
         await advance(session, event.stream, event.key_hash)
         if by is not None:
@@ -238,8 +252,9 @@ def _unique(ids: Sequence[str]) -> tuple[str, ...]:
 
 
 def _copy(
-    session: Session, event: _Chosen, event_id: str, number: int | None, *, is_new: bool
+    session: Session, event: _Chosen, event_id: str, number: int | None, history: str | None
 ) -> None:
+    """Append a copy; one with another id is as if it was added now, and has no history."""
     hashed = event.key_hash if event.key is not None else key_hash(None, None, event_id)
     session.later(
         "replay_copy",
@@ -248,7 +263,8 @@ def _copy(
         key_hash=hashed,
         lane=lane_of(hashed),
         kseq=number,
-        is_new=is_new,
+        is_new=event_id != event.id,
+        history=history,
     )
 
 

@@ -11,7 +11,7 @@ from postroom.errors import StoreError
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
-from postroom.settlement import Settlement
+from postroom.settlement import DeadOutcome, FailedOutcome, Settlement, new_history
 from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import fence
 from postroom.stores.mysql.session import Session
@@ -59,17 +59,33 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
             else:
                 session.later("settle_there", fetched=True, **done)
                 session.later("settle_delete", **done)
-        if dead := sorted(
-            (b.record.seq, name(b.record).hex(), b.attempts, short_error(b.error))
-            for b in s.dead
+        histories: dict[int | str, object] = {}
+        if told := tuple(record.seq for record in s.told(lanes)):
+            histories = dict(await session.rows("settle_history", seqs=told))
+        if dead := [
+            (
+                b.record.seq,
+                name(b.record).hex(),
+                b.attempts,
+                short_error(b.error),
+                new_history(b, histories),
+            )
+            for b in sorted(s.dead, key=_place)
             if b.record.lane in lanes
-        ):
+        ]:
             session.later("settle_dead", counted=True, dead=_json(dead), **where)
-        if failed := sorted(
-            (r.seq, name(r).hex(), attempts, short_error(error), span_microseconds(delay))
-            for r, attempts, delay, error in s.failed
-            if r.lane in lanes
-        ):
+        if failed := [
+            (
+                f.record.seq,
+                name(f.record).hex(),
+                f.attempts,
+                short_error(f.error),
+                span_microseconds(f.delay),
+                new_history(f, histories),
+            )
+            for f in sorted(s.failed, key=_place)
+            if f.record.lane in lanes
+        ]:
             session.later("settle_failed", counted=True, failed=_json(failed), **where)
             heads = named(f.record for f in s.failed)
             if any(f.record.seq < (f.record.barrier or 0) for f in s.failed):
@@ -133,6 +149,10 @@ async def _odd_ids(session: Session, s: Settlement) -> dict[tuple[int, str], byt
         return {}
     stored = await session.rows("settle_missing", seqs=flawed)
     return {(seq, str(decode(name))): name for seq, name in stored}
+
+
+def _place(outcome: FailedOutcome | DeadOutcome) -> int:
+    return outcome.record.seq
 
 
 def _json(rows: Sequence[object]) -> str:

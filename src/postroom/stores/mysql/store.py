@@ -235,9 +235,11 @@ class MysqlStore(ContextManager):
         async with self.session() as session:
             return await operations.replay(session, ids, new_id=new_id, by=by)
 
-    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+    async def bury(
+        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+    ) -> int:
         async with self.session() as session:
-            return await operations.bury(session, ids, short_error(reason), by=by)
+            return await operations.bury(session, ids, short_error(reason), by=by, history=history)
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:

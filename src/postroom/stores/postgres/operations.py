@@ -11,6 +11,7 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.dead_letters import DeadCause
+from postroom.model.history import append, command
 from postroom.model.unreadable_rows import refuse_to_skip, to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
 from postroom.store import Details, Filter, Standing, Stats, audit_entry
@@ -31,6 +32,7 @@ class _Chosen(NamedTuple):
     key: str | None
     topic: str
     kseq: int | None
+    history: object
 
 
 async def get(db: Database, event_id: str) -> Record | None:
@@ -96,18 +98,21 @@ async def dead_causes(db: Database, stream: str | None, limit: int) -> list[Dead
 async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     async with db.change() as session:
         chosen = await _choose(session, ids, over=True)
-        in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
-        await session.run("replay", seqs=numbers(in_place))
+        entry = command(by, "replay")
+        in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
+        histories = list(in_place.values())
+        await session.run("replay", seqs=numbers(in_place), histories=histories)
         for event in chosen:
             if event.seq in in_place:
                 continue
             number = None if event.kseq is None else await _count_up(session, event)
             if new_id:
-                await _copy(session, event, make_id(), number, fresh=True)
+                await _copy(session, event, make_id(), number, None)
             else:
                 # No event id begins with this: `add` refuses control characters.
                 await session.run("rename", id=f"\x01{event.seq}", seq=event.seq)
-                await _copy(session, event, event.id, number, fresh=False)
+                history = append(event.history, entry)
+                await _copy(session, event, event.id, number, history)
                 await session.run("replay_delete", seq=event.seq)
         if by is not None:
             await record_audit(
@@ -116,10 +121,15 @@ async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | No
         return len(chosen)
 
 
-async def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+async def bury(
+    db: Database, ids: Sequence[str], reason: str, *, by: str | None, history: str | None = None
+) -> int:
     async with db.change() as session:
         chosen = await _choose(session, ids, over=False)
-        await session.run("bury", seqs=numbers(e.seq for e in chosen), reason=reason)
+        entry = command(by, "bury", reason)
+        histories = [history or append(e.history, entry) for e in chosen]
+        seqs = numbers(e.seq for e in chosen)
+        await session.run("bury", seqs=seqs, histories=histories, reason=reason)
         for stream in {e.stream for e in chosen}:
             await advance(session, stream, {e.key_hash for e in chosen if e.stream == stream})
         if by is not None:
@@ -147,7 +157,8 @@ async def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> N
         refuse_to_skip(event_id, (*row, None))
         payload = encode_json({"skipped": event.id, "reason": reason})
         await session.run("rename", id=await _marker_id(session, event), seq=event.seq)
-        await session.run("skip_copy", id=event.id, seq=event.seq, reason=reason)
+        history = append(event.history, command(by, "skip", reason))
+        await session.run("skip_copy", id=event.id, seq=event.seq, reason=reason, history=history)
         await session.run("skip", seq=event.seq, payload=payload.decode(), size=len(payload))
         await advance(session, event.stream, {event.key_hash})
         if by is not None:
@@ -172,8 +183,9 @@ async def _choose(session: Session, ids: Sequence[str], *, over: bool) -> list[_
 
 
 async def _copy(
-    session: Session, event: _Chosen, event_id: str, number: int | None, *, fresh: bool
+    session: Session, event: _Chosen, event_id: str, number: int | None, history: str | None
 ) -> None:
+    """Append a copy; one with another id is as if it was added now, and has no history."""
     hashed = event.key_hash if event.key is not None else key_hash(None, None, event_id)
     await session.run(
         "replay_copy",
@@ -182,7 +194,8 @@ async def _copy(
         key_hash=hashed,
         lane=lane_of(hashed),
         kseq=number,
-        fresh=fresh,
+        fresh=event_id != event.id,
+        history=history,
     )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from postroom.errors import StoreError
 from postroom.record import Record, short_error
-from postroom.settlement import Settlement
+from postroom.settlement import Settlement, new_history
 from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.floors import Floors
@@ -128,12 +128,17 @@ async def _write(
         else:
             deleted = await session.rows("settle_delete", **name(done))
             changed += len(deleted)
+    histories: dict[int | str, object] = {}
+    if told := s.told(held):
+        seqs = numbers(record.seq for record in told)
+        histories = dict(await session.rows("settle_history", seqs=seqs))
     if dead := [buried for buried in s.dead if buried.record.lane in held]:
         changed += await change(
             "settle_dead",
             (buried.record for buried in dead),
             attempts=numbers(buried.attempts for buried in dead),
             errors=[short_error(buried.error) for buried in dead],
+            histories=[new_history(buried, histories) for buried in dead],
         )
     if failed := [failure for failure in s.failed if failure.record.lane in held]:
         heads = [failure.record for failure in failed]
@@ -143,6 +148,7 @@ async def _write(
             attempts=numbers(failure.attempts for failure in failed),
             delays=[float(failure.delay) for failure in failed],
             errors=[short_error(failure.error) for failure in failed],
+            histories=[new_history(failure, histories) for failure in failed],
         )
         if any(head.seq < (head.barrier or 0) for head in heads):
             await change("settle_behind", heads)

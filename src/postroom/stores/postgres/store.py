@@ -217,8 +217,12 @@ class PostgresStore(ContextManager):
     ) -> int:
         return await operations.replay(self.database, ids, new_id=new_id, by=by)
 
-    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
-        return await operations.bury(self.database, ids, short_error(reason), by=by)
+    async def bury(
+        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+    ) -> int:
+        return await operations.bury(
+            self.database, ids, short_error(reason), by=by, history=history
+        )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await operations.skip(self.database, event_id, short_error(reason), by=by)

@@ -12,6 +12,7 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.dead_letters import DeadCause
+from postroom.model.history import append, command
 from postroom.model.unreadable_rows import decode, refuse_to_skip, to_record, to_records
 from postroom.record import Record, State, key_hash, lane_of
 from postroom.store import Details, Filter, Standing, Stats, audit_entry
@@ -32,6 +33,7 @@ class _Chosen(NamedTuple):
     topic: str
     kseq: int | None
     created_at: int
+    history: object
 
 
 def get(db: Database, event_id: str) -> Record | None:
@@ -95,27 +97,33 @@ def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]
 def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     with db.change() as now:
         chosen = _choose(db, ids, over=True, now=now)
-        in_place = [e.seq for e in chosen if not new_id and e.kseq != 0]
-        db.run("replay", seqs=json.dumps(in_place))
+        entry = command(by, "replay")
+        in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
+        db.run("replay", events=json.dumps(list(in_place.items())))
         for event in chosen:
             if event.seq in in_place:
                 continue
             number = None if event.kseq is None else _count_up(db, event)
             if new_id:
-                _copy(db, event, make_id(), number, now)
+                _copy(db, event, make_id(), number, now, None)
             else:
                 db.run("rename", id=f"\x00{event.seq}", seq=event.seq)
-                _copy(db, event, event.id, number, event.created_at)
+                history = append(event.history, entry)
+                _copy(db, event, event.id, number, event.created_at, history)
                 db.run("replay_delete", seq=event.seq)
         if by is not None:
             note(db, audit_entry(by, "replay", len(chosen), [e.id for e in chosen]), now)
         return len(chosen)
 
 
-def bury(db: Database, ids: Sequence[str], reason: str, *, by: str | None) -> int:
+def bury(
+    db: Database, ids: Sequence[str], reason: str, *, by: str | None, history: str | None = None
+) -> int:
     with db.change() as now:
         chosen = _choose(db, ids, over=False, now=now)
-        db.run("bury", seqs=json.dumps([e.seq for e in chosen]), reason=reason, now=now)
+        entry = command(by, "bury", reason)
+        events = [(e.seq, history or append(e.history, entry)) for e in chosen]
+        db.run("bury", events=json.dumps(events), reason=reason, now=now)
         for stream, hashed in {(e.stream, e.key_hash) for e in chosen}:
             advance(db, stream, hashed)
         if by is not None:
@@ -140,7 +148,8 @@ def skip(db: Database, event_id: str, reason: str, *, by: str | None) -> None:
         refuse_to_skip(event_id, (*db.rows("get", id=event_id)[0], None))
         payload = encode_json({"skipped": event.id, "reason": reason})
         db.run("rename", id=_marker_id(db, event), seq=event.seq)
-        db.run("skip_copy", id=event.id, seq=event.seq, reason=reason, now=now)
+        history = append(event.history, command(by, "skip", reason))
+        db.run("skip_copy", id=event.id, seq=event.seq, reason=reason, history=history, now=now)
         db.run("skip", seq=event.seq, payload=payload.decode(), size=len(payload), now=now)
         advance(db, event.stream, event.key_hash)
         if by is not None:
@@ -161,7 +170,14 @@ def _choose(db: Database, ids: Sequence[str], *, over: bool, now: int) -> list[_
     return chosen
 
 
-def _copy(db: Database, event: _Chosen, event_id: str, number: int | None, created_at: int) -> None:
+def _copy(
+    db: Database,
+    event: _Chosen,
+    event_id: str,
+    number: int | None,
+    created_at: int,
+    history: str | None,
+) -> None:
     hashed = event.key_hash if event.key is not None else key_hash(None, None, event_id)
     db.run(
         "replay_copy",
@@ -171,6 +187,7 @@ def _copy(db: Database, event: _Chosen, event_id: str, number: int | None, creat
         lane=lane_of(hashed),
         kseq=number,
         created_at=created_at,
+        history=history,
     )
 
 

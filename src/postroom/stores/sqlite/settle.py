@@ -9,7 +9,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
-from postroom.settlement import Settlement
+from postroom.settlement import Settlement, new_history
 from postroom.stores.sqlite.blocks import advance
 from postroom.stores.sqlite.leases import held_lanes
 from postroom.stores.sqlite.thread import Database
@@ -25,6 +25,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
     s = settlement
     s.missing, s.lost, changed = [], [], 0
     deleted: list[tuple[int, str]] = []
+    histories: dict[int | str, object] = {}
     with db.change() as now:
         lanes = held_lanes(db, s.stream, s.owner, s.leases, now)
         if s.claims:
@@ -54,16 +55,32 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
         elif names := named(s.done):
             deleted = db.rows("settle_delete", names=names, **where)
             changed += len(deleted)
+        if told := s.told(lanes):
+            seqs = json.dumps([record.seq for record in told])
+            histories = dict(db.rows("settle_history", seqs=seqs))
         if dead := [
-            (b.record.seq, name(b.record), b.attempts, short_error(b.error))
+            (
+                b.record.seq,
+                name(b.record),
+                b.attempts,
+                short_error(b.error),
+                new_history(b, histories),
+            )
             for b in s.dead
             if b.record.lane in lanes
         ]:
             changed += db.run("settle_dead", dead=json.dumps(dead), now=now, **where).rowcount
         failed = [
-            (r.seq, name(r), attempts, short_error(error), now + span_microseconds(delay))
-            for r, attempts, delay, error in s.failed
-            if r.lane in lanes
+            (
+                f.record.seq,
+                name(f.record),
+                f.attempts,
+                short_error(f.error),
+                now + span_microseconds(f.delay),
+                new_history(f, histories),
+            )
+            for f in s.failed
+            if f.record.lane in lanes
         ]
         if failed:
             changed += db.run("settle_failed", failed=json.dumps(failed), **where).rowcount

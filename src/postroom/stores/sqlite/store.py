@@ -236,9 +236,11 @@ class SqliteStore(ContextManager):
     ) -> int:
         return await self._write.call(lambda db: operations.replay(db, ids, new_id=new_id, by=by))
 
-    async def bury(self, ids: Sequence[str], reason: str, *, by: str | None = None) -> int:
+    async def bury(
+        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+    ) -> int:
         return await self._write.call(
-            lambda db: operations.bury(db, ids, short_error(reason), by=by)
+            lambda db: operations.bury(db, ids, short_error(reason), by=by, history=history)
         )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:

@@ -5,6 +5,7 @@ write            events as they are written; read: which of them a read returns,
 port             what a store says of itself, and pruning of its inbox
 lanes            leases, members, clocks and the fence
 settle           outcomes; `set_back`: an event is its number and its id; `claims`: lost effects
+history          failed attempts and commands, recorded with the event
 blocks           failed events and their keys
 operations       what operators ask; `audit` the audit log and the causes of dead letters;
                  `controls` pauses, and waiting events that are made due

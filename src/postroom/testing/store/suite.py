@@ -37,6 +37,7 @@ from postroom.testing.store.audit import OversightContract
 from postroom.testing.store.blocks import BlockContract
 from postroom.testing.store.claims import ClaimContract
 from postroom.testing.store.controls import ControlContract, RetryNowContract
+from postroom.testing.store.history import HistoryContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
 from postroom.testing.store.operations import HandlerContract, LookingContract, OperatorContract
 from postroom.testing.store.port import PortContract
@@ -95,6 +96,7 @@ class StoreContract(
     ReadingContract,
     SchedulingContract,
     FairStagingContract,
+    HistoryContract,
     SettlingContract,
     ClaimContract,
     NamingContract,

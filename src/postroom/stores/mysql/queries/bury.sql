@@ -1,4 +1,6 @@
-UPDATE postroom_outbox FORCE INDEX (PRIMARY)
-SET state = 'dead', stage = 'over', settled_at = UTC_TIMESTAMP(6), last_error = :reason,
-    next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL
-WHERE seq IN :seqs AND stage <> 'over'
+UPDATE JSON_TABLE(:events, '$[*]' COLUMNS (
+    seq BIGINT PATH '$[0]', history TEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS n
+STRAIGHT_JOIN postroom_outbox AS o ON o.seq = n.seq
+SET o.state = 'dead', o.stage = 'over', o.settled_at = UTC_TIMESTAMP(6), o.last_error = :reason, o.history = n.history,
+    o.next_attempt_at = NULL, o.lease_owner = NULL, o.lease_until = NULL
+WHERE o.stage <> 'over'

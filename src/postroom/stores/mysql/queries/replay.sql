@@ -1,4 +1,6 @@
-UPDATE postroom_outbox FORCE INDEX (PRIMARY)
-SET state = 'pending', stage = 'ready', attempts = 0, settled_at = '9999-12-31', next_attempt_at = NULL,
-    expires_at = NULL, receipt = NULL
-WHERE seq IN :seqs AND stage = 'over'
+UPDATE JSON_TABLE(:events, '$[*]' COLUMNS (
+    seq BIGINT PATH '$[0]', history TEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS n
+STRAIGHT_JOIN postroom_outbox AS o ON o.seq = n.seq
+SET o.state = 'pending', o.stage = 'ready', o.attempts = 0, o.settled_at = '9999-12-31', o.next_attempt_at = NULL,
+    o.expires_at = NULL, o.receipt = NULL, o.history = n.history
+WHERE o.stage = 'over'

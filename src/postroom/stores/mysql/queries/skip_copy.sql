@@ -7,5 +7,5 @@ INSERT INTO postroom_outbox (
 SELECT :id, IF(kseq IS NULL, NULL, 0), 'dead', 'over', :reason, UTC_TIMESTAMP(6),
     stream, lane, key_hash, created_at, available_at, attempts,
     type, topic, `key`, aggregate_type, aggregate_id, payload, payload_bytes,
-    content_type, headers, correlation_id, causation_path, schema_version, size, occurred_at, causation_id, options, expires_at, history
+    content_type, headers, correlation_id, causation_path, schema_version, size, occurred_at, causation_id, options, expires_at, :history
 FROM postroom_outbox WHERE seq = :seq

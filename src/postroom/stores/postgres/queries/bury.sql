@@ -1,4 +1,5 @@
-UPDATE postroom_outbox
-SET state = 'dead', stage = 'over', settled_at = clock_timestamp(), last_error = :reason,
+UPDATE postroom_outbox AS o
+SET state = 'dead', stage = 'over', settled_at = clock_timestamp(), last_error = :reason, history = n.history,
     next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL
-WHERE seq = ANY (CAST(:seqs AS bigint[])) AND stage <> 'over'
+FROM unnest(CAST(:seqs AS bigint[]), CAST(:histories AS text[])) AS n (seq, history)
+WHERE o.seq = n.seq AND o.stage <> 'over'
