@@ -2,6 +2,7 @@
 
 from tests.mutants.mutant import Mutant
 
+PAUSED = "tests/unit/test_paused.py"
 ENDLESS = "tests/unit/test_endless_failures.py"
 LISTENING = "tests/unit/test_postgres_listening.py"
 ALLOTMENT = "tests/unit/test_lane_groups.py::"
@@ -102,6 +103,42 @@ def _new_group_reads_at_once():
     Starts.__contains__ = lambda self, place: False
 
 
+def _pauses_are_not_obeyed():
+    from postroom.engine.relay.paused import Paused
+
+    Paused.apply = lambda self, controls: []
+
+
+def _a_held_event_spends_an_attempt():
+    from postroom.engine.relay.paused import Paused
+
+    hold = Paused.hold
+
+    def charged(self, record):
+        return hold(self, record)._replace(attempts=record.attempts + 1)
+
+    Paused.hold = charged
+
+
+def _followers_of_a_held_event_go_on():
+    from postroom.engine.relay.in_flight import InFlight
+
+    def only_this_one(self, record, run):
+        self._failed.append(self._paused.hold(record)._replace(record=record._replace(key=None)))
+        self._closing.append((record.key_hash, run))
+
+    InFlight._hold = only_this_one
+
+
+def _held_events_wait_for_their_time():
+    from postroom.engine.relay.held_events import HeldEvents
+
+    async def nothing(self, topic):
+        pass
+
+    HeldEvents.free = nothing
+
+
 PAUSES_MUTANTS = {
     "new-group-reads-at-once": Mutant(
         "G2", "a new group reads before its start is committed", _new_group_reads_at_once,
@@ -137,5 +174,20 @@ PAUSES_MUTANTS = {
     "deep-lane-walked-all-the-time": Mutant(
         "P1", "the worker apart walks past a busy key without a rest", _walks_all_the_time,
         tests=(f"{ALLOTMENT}test_the_worker_apart_walks_past_a_busy_key_for_a_tenth_of_the_time",),
+    ),
+    "pauses-not-obeyed": Mutant(
+        "B6", "a relay sends during a pause", _pauses_are_not_obeyed, tests=(PAUSED,)
+    ),
+    "pauses-spend-attempts": Mutant(
+        "B6", "an event of a paused topic spends an attempt", _a_held_event_spends_an_attempt,
+        tests=(PAUSED,),
+    ),
+    "pauses-overtaken": Mutant(
+        "B5", "followers overtake an event of a paused topic", _followers_of_a_held_event_go_on,
+        tests=(PAUSED,),
+    ),
+    "pauses-end-late": Mutant(
+        "B6", "a resumed topic's events wait for their time", _held_events_wait_for_their_time,
+        tests=(PAUSED,),
     ),
 }  # fmt: skip

@@ -39,8 +39,8 @@ RELAY = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.postroom_meta TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE
-    ON {schema}.postroom_outbox, {schema}.postroom_lease, {schema}.postroom_member, {schema}.postroom_block
-    TO {role};
+    ON {schema}.postroom_outbox, {schema}.postroom_lease, {schema}.postroom_member, {schema}.postroom_block,
+    {schema}.postroom_control TO {role};
 GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_counter TO {role};
 GRANT SELECT ON SEQUENCE {schema}.postroom_outbox_seq_seq TO {role};
 """

@@ -1,0 +1,130 @@
+"""pause, resume and retry-now through the real command, beside a relay in another process."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from postroom.event import Event
+from postroom.store import Filter
+from tests.cli.command import PATIENCE_SECONDS, Running, call
+
+HANDLERS = """
+from pathlib import Path
+from postroom import Handlers
+
+handlers = Handlers(name="seen")
+
+@handlers.on("tested")
+async def see(event, tx):
+    with Path("seen.txt").open("a") as out:
+        out.write(event.id + "\\n")
+    if event.id.startswith("bad") and not Path("repaired").exists():
+        raise ValueError("not repaired yet")
+"""
+
+
+class Desk:
+    def __init__(self, place, folder):
+        self.place, self.folder = place, folder
+
+    def __call__(self, *arguments, code=0):
+        done = call(*arguments, cwd=self.folder, POSTROOM_STORE=self.place.url)
+        assert done.returncode == code, done.stderr
+        return done
+
+    def json(self, *arguments):
+        return json.loads(self(*arguments, "--json").stdout)
+
+    def seen(self):
+        path = self.folder / "seen.txt"
+        return path.read_text().split() if path.exists() else []
+
+    def until(self, look):
+        ends = time.monotonic() + PATIENCE_SECONDS
+        while not look():
+            assert time.monotonic() < ends, self.seen()
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def desk(sqlite_place, tmp_path):
+    sqlite_place.migrate()
+    (tmp_path / "app.py").write_text(HANDLERS)
+    return Desk(sqlite_place, tmp_path)
+
+
+def event(name, key=None, topic="t"):
+    return Event("tested", {}, id=name, key=key, topic=topic)
+
+
+def test_a_relay_in_another_process_obeys_pauses(desk):
+    with Running(
+        "run", "--broker", "handlers:app:handlers", cwd=desk.folder, POSTROOM_STORE=desk.place.url
+    ) as relay:
+        desk.place.add(event("1"))
+        desk.until(lambda: desk.seen() == ["1"])
+        done = desk("pause", "main", "--for", "1h", "--reason", "a test", "--by", "anna")
+        assert (
+            done.stdout == "paused stream main for 3600 s; resume it with: postroom resume main\n"
+        )
+        assert done.stderr == ""
+        relay.hear("paused stream=main")
+        desk("pause", "--topic", "held")
+        desk.place.add(event("2"), event("3", "k", "held"), event("4", "k"))
+        (main, held) = desk.json("status")["paused"]
+        assert (main["kind"], main["name"], main["who"]) == ("stream", "main", "anna")
+        assert (held["kind"], held["name"], held["until"]) == ("topic", "held", None)
+        shown = desk("status").stdout
+        assert "paused: stream main, until 20" in shown
+        assert "paused: topic held, until it is resumed, by " in shown
+        assert desk.json("health", "--store-only")["notes"] == [
+            "stream main is paused",
+            "topic held is paused",
+        ]
+        assert desk("resume", "main").stdout == "resumed stream main\n"
+        desk.until(lambda: desk.seen() == ["1", "2"])
+        assert desk.json("resume", "--topic", "held")["changed"] is True
+        desk.until(lambda: desk.seen() == ["1", "2", "3", "4"])
+        assert "is not paused" in desk("resume", "main").stderr
+    audit = [json.loads(line) for line in desk("audit", "--json").stdout.splitlines()]
+    assert [(one["what"], one["about"]) for one in audit] == [
+        ("resume", "topic held"),
+        ("resume", "stream main"),
+        ("pause", "topic held"),
+        ("pause", "stream main for 3600 s: a test"),
+    ]
+
+
+def test_a_name_that_nobody_knows_is_paused_with_a_warning(desk):
+    assert "no stream oders has run" in desk("pause", "oders").stderr
+    assert "no consumer mial has run" in desk("pause", "--consumer", "mial").stderr
+    assert desk("pause", "--topic", "any").stderr == ""
+    for wrong in ([], ["a", "--topic", "b"], ["a\nb"], ["a", "--for", "soon"]):
+        desk("pause", *wrong, code=2)
+
+
+def test_retry_now_beside_a_relay(desk):
+    with Running(
+        "run", "--broker", "handlers:app:handlers", cwd=desk.folder, POSTROOM_STORE=desk.place.url
+    ):
+        desk.place.add(event("bad-1", "k"), event("2", "k"), event("bad-3"))
+
+        def failed():
+            async def work(store):
+                found = await store.find(Filter())
+                return sum(r.state == "failed" and r.attempts >= 4 for r in found) == 2
+
+            return desk.place(work)
+
+        desk.until(failed)
+        (desk.folder / "repaired").touch()
+        done = desk("retry-now", "--error", "not repaired", "--by", "anna")
+        assert done.stdout.startswith("made due ")
+        desk.until(
+            lambda: "2" in desk.seen() and desk.json("status")["streams"][0]["counts"]["done"] == 3
+        )
+    desk("retry-now", code=2)
+    desk("retry-now", "unknown", code=1)
