@@ -58,6 +58,7 @@ class _Fields:
     content_type: str | None = None
     occurred_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     available_at: datetime | None = None
+    deliver_by: datetime | None = None
     tombstone: bool = False
     partition: int | None = None
     partition_key: str | None = None
@@ -77,6 +78,8 @@ class Event(_Fields):
                     `outbox_events`
     causation_id    id of the event that caused this one; set by a handler's context
     available_at    earliest delivery time; the event takes its place in the order when due
+    deliver_by      if it was not sent by then, it expires: it is never sent, and later events of
+                    its key go on
     tombstone       send no value: on Kafka, compaction then deletes the key. Needs a key
     partition       Kafka: the partition, instead of the one that the key chooses
     partition_key   Kafka: chooses the partition instead of the key, which stays the message key
@@ -101,6 +104,10 @@ class Event(_Fields):
         _check_instant("occurred_at", self.occurred_at)
         if self.available_at is not None:
             _check_instant("available_at", self.available_at)
+        if self.deliver_by is not None:
+            _check_instant("deliver_by", self.deliver_by)
+            if self.available_at is not None and self.deliver_by <= self.available_at:
+                raise EventError("deliver_by", "must be after available_at")
         # Copies: the caller may change the originals after validation.
         object.__setattr__(self, "headers", _check_headers(self.headers))
         if self.causation_path != ():

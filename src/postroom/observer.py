@@ -20,6 +20,7 @@ class Settled(NamedTuple):
     dead: int
     fenced: int  # outcomes discarded because their lane was lost: the events are sent again
     parked: int
+    expired: int = 0
 
 
 class Attempt(NamedTuple):

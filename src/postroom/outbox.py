@@ -81,6 +81,7 @@ def to_row(event: Event, topic: str) -> Row:
         len(body) + (len(headers.encode()) if headers else 0),
         event.causation_id,
         _options(event),
+        None if event.deliver_by is None else to_microseconds(event.deliver_by),
     )
 
 
@@ -244,6 +245,11 @@ def _check_strict(event: Event) -> None:
         raise EventError(
             "key", "is missing: strict order numbers the events of a key. Set a key, or use an "
             "outbox with ordering='keyed'",
+        )  # fmt: skip
+    if event.deliver_by is not None:
+        raise EventError(
+            "deliver_by", "is not supported with strict order: an expired event would leave a gap "
+            "in the numbers of its key. Omit it, or use an outbox with ordering='keyed'",
         )  # fmt: skip
     if event.available_at is not None:
         raise EventError(

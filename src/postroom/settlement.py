@@ -78,6 +78,9 @@ class Settlement:
                 found. In a settlement retried after a lost reply, with keep_done off, it includes
                 the events that the first attempt deleted
     lost        set by the store: claims of held lanes whose proof is missing
+    expired     events whose time to be sent is over by the relay's clock. The store decides, by its
+                own clock: a wrong clock of a relay's host loses no event
+    kept        set by the store: those of `expired` whose time is not over, to be sent
     """
 
     stream: str
@@ -94,12 +97,23 @@ class Settlement:
     claims: list[Claim] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     lost: list[Claim] = field(default_factory=list)
+    expired: list[Record] = field(default_factory=list)
+    kept: list[Record] = field(default_factory=list)
 
     def freed(self, lanes: Collection[int]) -> list[Record]:
         """Return the finished events in these lanes that unblock their key."""
-        ended = chain(self.done, (buried.record for buried in self.dead))
+        ended = chain(self.done, (buried.record for buried in self.dead), self.truly_expired(lanes))
         blocked = [record for record in ended if record.barrier is not None]
         return [r for r in blocked if r.seq >= (r.barrier or 0) and r.lane in lanes]
+
+    def truly_expired(self, lanes: Collection[int]) -> list[Record]:
+        """Return the expired events in these lanes, without those that the store keeps."""
+        kept = {record.id for record in self.kept}
+        return [r for r in self.expired if r.lane in lanes and r.id not in kept]
+
+    def keep(self, places: Collection[tuple[int, str]]) -> None:
+        """The store keeps the events at these places: their time is not over by its clock."""
+        self.kept = [record for record in self.expired if (record.seq, record.id) in places]
 
     def part(self, wanted: Callable[[Record], bool]) -> Settlement:
         """Return the part for the selected records."""
@@ -110,6 +124,7 @@ class Settlement:
             dead=[buried for buried in self.dead if wanted(buried.record)],
             returned=[record for record in self.returned if wanted(record)],
             parked=[record for record in self.parked if wanted(record)],
+            expired=[record for record in self.expired if wanted(record)],
         )
         lanes = {record.lane for record in part.records()}
         part.leases = {lane: token for lane, token in self.leases.items() if lane in lanes}
@@ -136,7 +151,7 @@ class Settlement:
 
     def named(self) -> Iterator[Record]:
         """Yield every record whose row must exist: all but the parked ones."""
-        for records in (self.starts, self.done, self.returned):
+        for records in (self.starts, self.done, self.returned, self.expired):
             yield from records
         for failure in self.failed:
             yield failure.record
@@ -175,5 +190,11 @@ class Settlement:
 
     def __bool__(self) -> bool:
         return bool(
-            self.starts or self.done or self.failed or self.dead or self.returned or self.parked
+            self.starts
+            or self.done
+            or self.failed
+            or self.dead
+            or self.returned
+            or self.parked
+            or self.expired
         )

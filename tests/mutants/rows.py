@@ -106,6 +106,12 @@ def _keys_without_an_index():
     )
 
 
+def _host_expires():
+    from postroom.settlement import Settlement
+
+    Settlement.keep = lambda self, places: None
+
+
 ROW_MUTANTS = {
     "sqlite-no-index-of-keys": Mutant(
         "D1", "the events of a key are looked for in all events, in SQLite",
@@ -144,6 +150,12 @@ ROW_MUTANTS = {
     "sqlite-early-clock": Mutant(
         "L2", "SQLite's clock is read before the write lock", _clock_before_the_lock,
         tests=("tests/unit/test_sqlite_clock.py",),
+    ),
+    "expiry-by-the-host": Mutant(
+        "G1", "the clock of a relay's host decides what has expired", _host_expires,
+        tests=(
+            "tests/scenario/test_expiry.py::test_a_host_whose_clock_is_ahead_loses_no_event",
+        ),
     ),
     "session-bind-unseen": Mutant(
         "W3", "a session's own bind beside its others is not looked at", _session_bind_unseen,

@@ -287,3 +287,13 @@ def test_a_wrong_partition_is_refused(number, said):
 
 def test_a_partition_and_a_partition_key_exclude_each_other():
     assert refused(partition=1, partition_key="k").field == "partition_key"
+
+
+def test_a_time_to_be_delivered_by():
+    later = datetime(2199, 1, 1, tzinfo=UTC)
+    assert make(deliver_by=later, available_at=later - timedelta(seconds=1)).deliver_by == later
+    assert str(refused(deliver_by=later, available_at=later)) == (
+        "event.deliver_by must be after available_at"
+    )
+    assert refused(deliver_by=later.replace(tzinfo=None)).field == "deliver_by"
+    assert refused(deliver_by=60).field == "deliver_by"

@@ -49,6 +49,54 @@ def test_what_cannot_be_read_is_never_sent_and_is_rejected_at_its_turn():
     assert tower.admit(three) == [three]
 
 
+def test_an_expired_event_is_proposed_at_its_turn_and_never_sent():
+    tower = Tower()
+    one, two, three = keyed(1, 2, 3)
+    over, other = two._replace(expires_us=1), make_record(4, key="other", expires_us=2**60)
+    assert tower.admit(one, over, three, other) == [one, other]
+    tower.flight.confirm([one, other])
+    settlement, _ = tower.settle()
+    assert (settlement.done, settlement.expired) == ([one, other], [])
+    assert tower.admit(over, three) == []
+    assert tower.flight.wants_settle
+    assert not tower.flight.is_idle(over.lane)
+    settlement, _ = tower.settle()
+    assert (settlement.expired, settlement.dead, tower.attempts) == ([over], [], [])
+    assert tower.flight.is_empty
+    assert tower.admit(three) == [three]
+
+
+def test_an_event_that_the_store_keeps_is_sent():
+    """The host's clock is wrong: the event is proposed once, not over and over."""
+    tower = Tower()
+    one, two = keyed(1, 2)
+    early = one._replace(expires_us=1)
+    assert tower.admit(early, two) == []
+    pending = tower.collect()
+    pending.settlement.kept = [early]
+    tower.flight.settled(pending, ALL, tower.may)
+    assert tower.admit(early, two) == [early, two]
+    tower.flight.confirm([early, two])
+    assert tower.settle()[0].done == [early, two]
+    assert tower.admit(early) == []  # its next delivery is decided anew
+
+
+def test_an_expired_event_of_a_lost_lane_is_forgotten():
+    tower = Tower()
+    over = make_record(1, key="k", expires_us=1)
+    assert tower.admit(over) == []
+    tower.flight.forget([over.lane])
+    assert tower.settle()[0].expired == []
+    assert tower.flight.is_empty
+
+
+def test_an_event_that_a_handler_has_begun_does_not_expire():
+    tower = Tower(counts_at_start=True)
+    begun = make_record(1, key="k", expires_us=1, state="processing", attempts=1)
+    assert tower.admit(begun) == []
+    assert tower.suspects == [begun]
+
+
 # T-B3
 def test_what_cannot_be_read_is_not_parked_behind_a_barrier():
     tower = Tower()

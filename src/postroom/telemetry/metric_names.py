@@ -28,6 +28,7 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         (*_PLACE, "topic", "verdict"),
     ),
     "postroom_events_dead": ("Events that this relay turned into dead letters.", _PLACE),
+    "postroom_events_expired": ("Events that were not sent before their `deliver_by`.", _PLACE),
     "postroom_events_repeated": (
         "Events confirmed to this relay but not settled, which are therefore sent again.",
         _PLACE,

@@ -15,8 +15,8 @@ settler       writes the outcomes (`pending_settle`); isolates a locked lane, or
 witnesses     earlier effects that a settle checks, to notice that the database has lost commits
 paused        what operators have paused; `held_events` makes events due when a topic is resumed
 
-Beside them, `block_repair` repairs blocked keys, `pruner` deletes done events, and `inbox_pruner`
-deletes inbox rows of handlers that are older than the deduplication window.
+Beside them, `block_repair` repairs blocked keys, `pruner` deletes old events that are over, and
+`inbox_pruner` deletes inbox rows of handlers that are older than the deduplication window.
 """
 
 from postroom.engine.relay.relay import Relay

@@ -33,6 +33,7 @@ class Counts:
     dead: int = 0
     fenced: int = 0  # outcomes discarded because the lane was lost
     vanished: int = 0  # the database lost them after they were read
+    expired: int = 0  # not sent before their `deliver_by`
     effects_lost: int = 0  # the database lost their handlers' commits
     repeated: int = 0  # confirmed but not settled: the destination will receive them again
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.failure_policy import Action, FailurePolicy
-from postroom.engine.relay.key_run import KeyRun
+from postroom.engine.relay.key_run import KeyRun, is_over
 from postroom.engine.relay.paused import Paused
 from postroom.engine.relay.pending_settle import PendingSettle
 from postroom.model.history import attempt
@@ -57,6 +57,8 @@ class InFlight:
         self._failed: list[FailedOutcome] = []
         self._dead: list[DeadOutcome] = []
         self._returned: list[Record] = []
+        self._expired: list[Record] = []
+        self._kept: set[str] = set()  # ids: expired by this host's clock, but not by the store's
         self._parked: list[Record] = []
         self._alarms: list[tuple[Record, str]] = []
         self.repeats = 0  # confirmed, but not settled: they will be sent again
@@ -153,10 +155,12 @@ class InFlight:
                     aside.append(record)
                 continue
             run = runs.get(key)
+            by = record.expires_us
+            over = by is not None and is_over(record) and record.id not in self._kept
             if run is not None:
                 if key in fresh and not run.alone:
-                    # Tried alone, rejected or held, at its turn.
-                    is_held = bool(held) and record.topic in held
+                    # Tried alone, rejected, expired or held, at its turn.
+                    is_held = over or (bool(held) and record.topic in held)
                     if record.state == _PROCESSING or record.flaw is not None or is_held:
                         fresh.discard(key)
                         continue
@@ -169,6 +173,9 @@ class InFlight:
                 continue
             if record.state == _PROCESSING:
                 self._admit_orphan(record, now)
+                continue
+            if over:
+                self._expire(record, now)
                 continue
             if held and record.topic in held:
                 self._hold(record, KeyRun.of_suspect(record, now))
@@ -183,6 +190,11 @@ class InFlight:
         self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
         self._open += 1
         self._note(record, Outcome(Verdict.REJECTED, flaw))
+
+    def _expire(self, record: Record, now: float) -> None:
+        run = self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
+        self._expired.append(record)
+        self._close(record.key_hash, run)
 
     def _admit_orphan(self, record: Record, now: float) -> None:
         run = self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
@@ -360,6 +372,7 @@ class InFlight:
     def _drop(self, key: bytes, run: KeyRun) -> None:
         if self._begun:
             self._begun.difference_update(record.id for record in run.records)
+        self._kept.difference_update([record.id for record in run.records] if self._kept else ())
         if self._runs.get(key) is run:
             del self._runs[key]
 
@@ -377,12 +390,13 @@ class InFlight:
         settlement = Settlement(
             stream, owner, lease_seconds, {}, keep_done,
             [record for record, _ in self._starts], self._done, self._failed, self._dead,
-            self._returned, self._parked,
+            self._returned, self._parked, expired=self._expired,
         )  # fmt: skip
         lanes = {record.lane for record in settlement.records()}
         settlement.leases, settlement.claims = tokens(lanes), self._claims
         pending = PendingSettle(settlement, lanes, self._closing, self._starts, self._alarms)
-        self._closing, self._starts, self._alarms, self._claims = [], [], [], []
+        self._closing, self._starts, self._alarms = [], [], []
+        self._claims, self._expired = [], []
         self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
         return pending
 
@@ -396,10 +410,12 @@ class InFlight:
             fenced = sum(record.lane not in lanes for record in settlement.done)
             self.repeats += fenced
             fenced += sum(failure.record.lane not in lanes for failure in settlement.failed)
-            fenced += sum(buried.record.lane not in lanes for buried in settlement.dead)
+            others = [*(buried.record for buried in settlement.dead), *settlement.expired]
+            fenced += sum(record.lane not in lanes for record in others)
         for key, run in pending.closing:
             self._drop(key, run)
             self._policy.forget(run.records)
+        self._kept.update(record.id for record in pending.settlement.kept)
         missing = {missing.record.id for missing in pending.settlement.missing}
         for record, granted in pending.starts:
             mine = self._runs.get(record.key_hash)
@@ -440,5 +456,6 @@ class InFlight:
         self._dead = [d for d in self._dead if d.record.lane not in lanes]
         self._returned = [r for r in self._returned if r.lane not in lanes]
         self._parked = [r for r in self._parked if r.lane not in lanes]
+        self._expired = [r for r in self._expired if r.lane not in lanes]
         self._closing = [(k, run) for k, run in self._closing if run.lane not in lanes]
         self._on_stir()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from postroom.broker import Outcome
-from postroom.record import Record
+from postroom.model.clock import host_microseconds
+from postroom.record import Record, State
 
 
 class KeyRun:
@@ -40,3 +41,12 @@ class KeyRun:
         run = cls(record, since)
         run.alone, run.sent = True, False
         return run
+
+
+def is_over(record: Record) -> bool:
+    """Return whether its time to be sent is over by this host's clock. The store decides.
+
+    A handler that has begun is not interrupted.
+    """
+    by = record.expires_us
+    return by is not None and by <= host_microseconds() and record.state != State.PROCESSING

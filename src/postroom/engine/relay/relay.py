@@ -251,8 +251,7 @@ class Relay(Lifecycle[RelayContext]):
             self._services.append(self._watch)
         if self.store.capabilities.notify:
             self._services.append(Watcher(context))
-        if settings.keep_done_seconds > 0:
-            self._services.append(Pruner(context))
+        self._services.append(Pruner(context))  # also where done events are deleted at once
         if broker.capabilities.keeps_inbox:
             self._services.append(InboxPruner(context, broker.forget_accepted))
 

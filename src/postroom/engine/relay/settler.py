@@ -333,9 +333,13 @@ class Settler:
         done = written(settlement.done)
         failed = len(written([failure.record for failure in settlement.failed]))
         dead = len(written([buried.record for buried in settlement.dead]))
+        expired = len(written(settlement.truly_expired(held)))
         self._context.count(len(done), failed, dead, fenced)
+        self._context.counts.expired += expired
         parked = len(settlement.parked)
-        self._context.tell(Settled(settlement.stream, len(done), failed, dead, fenced, parked))
+        self._context.tell(
+            Settled(settlement.stream, len(done), failed, dead, fenced, parked, expired)
+        )
         if done:
             self._context.tell(Delivered(settlement.stream, done, seconds))
 

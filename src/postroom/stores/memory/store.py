@@ -35,6 +35,8 @@ from postroom.transactions.acceptances import Acceptances, forget_old
 
 _SECOND = 1_000_000
 
+_PRUNED = (State.DONE, State.EXPIRED, State.CANCELLED)
+
 
 class MemoryStore(ContextManager, Oversight):
     """An outbox in memory. `now_us` is the store's clock."""
@@ -202,6 +204,11 @@ class MemoryStore(ContextManager, Oversight):
         there = [tables.rows[r.seq] for r in settlement.named() if r.seq in tables.rows]
         found = [(stored.seq, stored.row.id) for stored in there]
         settlement.missing = settlement.find_missing(lanes, found)
+        settlement.keep([
+            (r.seq, r.id) for r in settlement.expired
+            if (stored := tables.find(r)) is not None and stored.stage != Stage.OVER
+            and (stored.row.expires_us is None or stored.row.expires_us > now)
+        ])  # fmt: skip
 
         def rows(records: Iterable[Record]) -> Iterator[Stored]:
             for record in records:
@@ -226,6 +233,10 @@ class MemoryStore(ContextManager, Oversight):
                 tables.move(stored, Stage.OVER)
             else:
                 tables.drop(stored)
+        for stored in rows(settlement.truly_expired(lanes)):
+            self._clear(stored, State.EXPIRED)
+            stored.settled_us = now
+            tables.move(stored, Stage.OVER)
         for buried in settlement.dead:
             for stored in rows([buried.record]):
                 stored.attempts = buried.attempts
@@ -308,7 +319,7 @@ class MemoryStore(ContextManager, Oversight):
             (
                 s
                 for s in self.data.rows.values()
-                if s.state == State.DONE and (s.settled_us or 0) < before
+                if s.state in _PRUNED and (s.settled_us or 0) < before
             ),
             key=lambda s: s.settled_us or 0,
         )[:limit]

@@ -37,6 +37,10 @@ DONE: Document = {
     "$set": {"status": "done", "stage": "over", **NO_LEASE},
     "$currentDate": {"settled_at": True, "awaits": True},
 }
+EXPIRED: Document = {
+    "$set": {"status": "expired", "stage": "over", "awaits": "expired", **NO_LEASE},
+    "$currentDate": {"settled_at": True},
+}
 
 
 Histories = dict[int | str, object]
@@ -54,7 +58,7 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
 
     async def work(session: Session) -> set[int]:
         s = settlement
-        s.missing, s.lost = [], []
+        s.missing, s.lost, s.kept = [], [], []
         lanes = await fence(db, session, s.stream, s.owner, s.leases)
         if s.claims and lanes:
             lanes = s.weigh(lanes, await holds(db, session, s.proofs()))
@@ -62,6 +66,8 @@ async def settle(db: Connection, settlement: Settlement) -> set[int]:
             return lanes
         if look_first:
             s.missing = await _missing(db, session, s, lanes)
+        if s.expired:
+            await _keep(db, session, s)
         failed = [f.record for f in s.failed if f.record.lane in lanes and f.record.key is not None]
         failed = [record for record in failed if record.id not in over]
         if failed and session is None:
@@ -142,6 +148,19 @@ async def _histories(db: Connection, session: Session, s: Settlement, lanes: set
     return {one["_id"]: one.get("history") async for one in found}
 
 
+async def _keep(db: Connection, session: Session, s: Settlement) -> None:
+    """Find the events whose time is not over by the server's clock."""
+    wanted = {
+        "_id": {"$in": [record.id for record in s.expired]},
+        **UNFINISHED,
+        "$expr": {"$not": [{"$and": [
+            {"$eq": [{"$type": "$expires_at"}, "date"]}, {"$lte": ["$expires_at", "$$NOW"]},
+        ]}]},
+    }  # fmt: skip
+    found = db.outbox.find(wanted, {"ct": 1, "n": 1}, session=session)
+    s.keep({(seq_of(one), one["_id"]) async for one in found})
+
+
 async def _missing(
     db: Connection, session: Session, s: Settlement, lanes: set[int]
 ) -> list[Missing]:
@@ -158,6 +177,7 @@ def _expected(s: Settlement, lanes: set[int], blocks: Blocks) -> int:
         blocks.touched
         + sum(record.lane in lanes for record in s.records())
         - sum(record.lane in lanes for record in s.parked)
+        - len(s.kept)
     )
 
 
@@ -170,7 +190,7 @@ async def _blocks(
     if not keys:
         return Blocks(s.stream)
     blocks = await load_blocks(db, session, s.stream, keys)
-    ended = [*s.done, *(buried.record for buried in s.dead)]
+    ended = [*s.done, *(buried.record for buried in s.dead), *s.truly_expired(lanes)]
     blocks.end({record.id for record in _held(ended, lanes)})
     for record in sorted(failed, key=attrgetter("seq")):
         blocks.fail(record)
@@ -198,6 +218,7 @@ def _changes(
             told = new_history(buried, histories)
             change = dead(buried.error, buried.attempts, told)
             changes.append(UpdateOne(_same(buried.record), change))
+    changes += [UpdateOne(_same(record), EXPIRED) for record in s.truly_expired(lanes)]
     for failure in s.failed:
         if failure.record.lane in lanes:
             due = {"$add": ["$$NOW", Int64(milliseconds(failure.delay))]}

@@ -25,7 +25,7 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
     settlement under a new token changes nothing more (L5).
     """
     s = settlement
-    s.missing, s.lost = [], []
+    s.missing, s.lost, s.kept = [], [], []
     async with session.change():
         lanes = set(await fence(session, s.stream, s.owner, s.leases))
         if s.claims and lanes:
@@ -91,13 +91,18 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
             if any(f.record.seq < (f.record.barrier or 0) for f in s.failed):
                 session.later("settle_behind", **heads)
             session.later("settle_block", **heads)
+        if proposed := named(s.expired):
+            kept = await session.rows("settle_kept", **proposed)
+            s.keep([(seq, str(decode(name))) for seq, name in kept])
+            if expired := named(s.truly_expired(lanes)):
+                session.later("settle_expired", counted=True, **expired)
         if returned := named(s.returned):
             session.later("settle_returned", counted=True, **returned)
         if parked := named(s.parked):
             session.later("settle_parked", **parked)
         for record in s.freed(lanes):
             await advance(session, s.stream, record.key_hash)
-    changed = session.changed + len(session.fetched)
+    changed = session.changed + len(session.fetched) + len(s.kept)
     if changed < sum(record.lane in lanes for record in s.named()):
         deleted = session.fetched
         with suppress(StoreError):  # the settle itself is committed

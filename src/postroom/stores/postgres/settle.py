@@ -25,8 +25,8 @@ async def settle(db: Database, floors: Floors, settlement: Settlement) -> set[in
     its id, since a number may be assigned again after a failover.
     """
     s = settlement
-    s.missing, s.lost = [], []
-    plain = not (s.claims or s.starts or s.failed or s.dead or s.returned or s.parked)
+    s.missing, s.lost, s.kept = [], [], []
+    plain = not (s.claims or s.starts or s.failed or s.dead or s.returned or s.parked or s.expired)
     if plain and not any(record.barrier is not None for record in s.done):
         names = sorted([(record.seq, record.id) for record in s.done])
         seqs = [seq for seq, _ in names]
@@ -153,6 +153,11 @@ async def _write(
         if any(head.seq < (head.barrier or 0) for head in heads):
             await change("settle_behind", heads)
         await change("settle_block", heads)
+    if proposed := mine(s.expired):
+        s.keep(await session.rows("settle_kept", **name(proposed)))
+        changed += len(s.kept)
+        if expired := s.truly_expired(held):
+            changed += await change("settle_expired", expired)
     if returned := mine(s.returned):
         changed += await change("settle_returned", returned)
     if parked := mine(s.parked):

@@ -10,7 +10,8 @@ from postroom.stores.sqlite.thread import Database
 def prune(db: Database, older_than_seconds: float, limit: int) -> int:
     """Delete old done events; takes the write lock only if there are some."""
     before = host_microseconds() - span_microseconds(older_than_seconds)
-    if not db.rows("prune_any", before=before):
+    ((found,),) = db.rows("prune_any", before=before)
+    if not found:
         return 0
     with db.change():
         return db.run("prune", before=before, limit=limit).rowcount

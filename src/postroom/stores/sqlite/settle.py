@@ -23,7 +23,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
     settlement under a new token changes nothing more (L5).
     """
     s = settlement
-    s.missing, s.lost, changed = [], [], 0
+    s.missing, s.lost, s.kept, changed = [], [], [], 0
     deleted: list[tuple[int, str]] = []
     histories: dict[int | str, object] = {}
     with db.change() as now:
@@ -88,6 +88,9 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
             if any(head.seq < (head.barrier or 0) for head in heads):
                 change("settle_behind", heads)
             change("settle_block", heads, now=now)
+        if names := named(s.expired):
+            s.keep(db.rows("settle_kept", names=names, now=now))
+            changed += len(s.kept) + change("settle_expired", s.truly_expired(lanes), now=now)
         changed += change("settle_returned", s.returned)
         change("settle_parked", s.parked)
         for record in s.freed(lanes):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from postroom.record import State
@@ -13,6 +15,7 @@ from postroom.testing.store.tools import (
     Another,
     Hand,
     event,
+    names,
     until,
 )
 
@@ -172,3 +175,64 @@ class SettlingContract:
     async def test_an_empty_settlement_tells_the_held_lanes(self, store: Store) -> None:
         hand = await Hand(store).take([4, 5])
         assert await hand.settle() == {4, 5}
+
+    async def test_the_stores_clock_decides_what_has_expired(self, store: Store, add: Add) -> None:
+        now = datetime.now(UTC)
+        await add(
+            event("over", "a", deliver_by=now - timedelta(days=1)),
+            event("behind", "a"),
+            event("early", "b", deliver_by=now + timedelta(days=1)),
+            event("never", "c"),
+            event("alone", deliver_by=now - timedelta(days=1)),
+        )
+        hand = await Hand(store).take()
+        records = {record.id: record for record in await hand.read()}
+        assert records["over"].expires_at is not None
+        proposed = [records[name] for name in ("over", "early", "never", "alone")]
+        settlement = hand.settlement(expired=proposed)
+        assert await store.settle(settlement) == set(hand.held)
+        assert {record.id for record in settlement.kept} == {"early", "never"}
+        assert settlement.missing == []
+        assert sorted(names(await hand.read())) == ["behind", "early", "never"]
+        found = {name: await store.get(name) for name in records}
+        assert {name: (r.state, r.attempts) for name, r in found.items() if r is not None} == {
+            "over": ("expired", 0), "behind": ("pending", 0), "early": ("pending", 0),
+            "never": ("pending", 0), "alone": ("expired", 0),
+        }  # fmt: skip
+        again = hand.settlement(expired=[records["over"]])  # its reply was lost
+        await store.settle(again)
+        assert (again.kept, again.missing) == ([], [])
+        assert (await store.stats()).counts["expired"] == 2
+
+    async def test_an_event_expires_only_behind_the_fence(self, store: Store, add: Add) -> None:
+        await add(event("over", "a", deliver_by=datetime.now(UTC) - timedelta(days=1)))
+        hand = await Hand(store).take()
+        [record] = await hand.read()
+        late = hand.settlement(expired=[record])
+        late.leases = {lane: token - 1 for lane, token in late.leases.items()}
+        assert await store.settle(late) == set()
+        assert names(await hand.read()) == ["over"]
+
+    async def test_a_blocked_key_goes_on_when_its_head_expires(
+        self, store: Store, add: Add
+    ) -> None:
+        soon = datetime.now(UTC) - timedelta(seconds=1)
+        await add(event("head", "k", deliver_by=soon), event("next", "k"))
+        hand = await Hand(store).take()
+        await hand.fail(await hand.only("head"), delay=0.0)
+        await hand.work(failing=["head"])
+        await until(hand.stage)
+        head = await hand.only("head")
+        await hand.settle(expired=[head])
+        assert names(await hand.read()) == ["next"]
+
+    async def test_expired_events_are_pruned_and_kept_ones_are_not(
+        self, store: Store, add: Add
+    ) -> None:
+        await add(event("over", "a", deliver_by=datetime.now(UTC) - timedelta(days=1)), event("b"))
+        hand = await Hand(store).take()
+        await hand.settle(expired=[await hand.only("over")])
+        assert await store.prune(FAR, 100) == 0
+        assert await store.prune(-FAR, 100) == 1
+        assert await store.get("over") is None
+        assert names(await hand.read()) == ["b"]

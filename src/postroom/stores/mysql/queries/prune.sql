@@ -1,2 +1,2 @@
 DELETE FROM postroom_outbox
-WHERE seq IN :seqs AND state = 'done' AND settled_at < UTC_TIMESTAMP(6) - INTERVAL :older MICROSECOND
+WHERE seq IN :seqs AND state IN ('done', 'expired', 'cancelled') AND settled_at < UTC_TIMESTAMP(6) - INTERVAL :older MICROSECOND
