@@ -42,7 +42,7 @@ def _audit(db: Connection) -> Collection:
     return db.database[db.name("audit")]
 
 
-async def dead_causes(db: Connection, streams: list[str], limit: int) -> list[DeadCause]:
+async def find_causes(db: Connection, streams: list[str], limit: int) -> list[DeadCause]:
     lanes = {"$in": list(range(LANES))}
     where = {"stage": "over", "stream": {"$in": streams}, "lane": lanes, "awaits": DEAD}
     group: Document = {

@@ -14,10 +14,11 @@ from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import JSON, encode_json
+from postroom.model.dead_letters import DeadCause
 from postroom.model.history import append, command
 from postroom.record import LANES, Record, State, key_hash, lane_of
 from postroom.store import Details, Filter, Standing, Stats, audit_entry
-from postroom.stores.mongo.audit import record_audit
+from postroom.stores.mongo.audit import find_causes, record_audit
 from postroom.stores.mongo.blocks import load_blocks, write
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.errors import translated
@@ -216,6 +217,10 @@ async def details(db: Connection, event_id: str) -> Details | None:
         None if block is None else seq_of(block),
         *(found.get(name) for name in ("history", "receipt")),
     )
+
+
+async def dead_causes(db: Connection, streams: list[str], limit: int) -> list[DeadCause]:
+    return await find_causes(db, streams, limit)
 
 
 def _instant(date: DatetimeMS | None) -> int | None:

@@ -266,7 +266,7 @@ class MongoStore(ContextManager):
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
         of = await operations.streams(self._opened) if stream is None else [stream]
-        return await audit.dead_causes(self._opened, of, limit)
+        return await operations.dead_causes(self._opened, of, limit)
 
     @faithful
     async def replay(
