@@ -42,8 +42,9 @@ def test_without_a_command_it_helps_and_fails(tmp_path):
 
 def test_each_command_has_an_example():
     assert set(cli.commands) == {
-        "audit", "bury", "config", "dead", "demo", "doctor", "health", "list", "migrate", "prune",
-        "reconcile", "replay", "run", "show", "skip", "status", "version",
+        "audit", "bury", "config", "dead", "demo", "doctor", "health", "list", "migrate", "pause",
+        "prune", "reconcile", "replay", "resume", "retry-now", "run", "show", "skip", "status",
+        "version",
     }  # fmt: skip
     for name, command in cli.commands.items():
         text = command.get_help(click.Context(command, info_name=f"postroom {name}"))
@@ -151,7 +152,9 @@ def test_the_shell_completes_commands_and_options(tmp_path):
         )
         return done.stdout.split()
 
-    assert completed("postroom re") == ["plain,reconcile", "plain,replay"]
+    assert completed("postroom re") == [
+        "plain,reconcile", "plain,replay", "plain,resume", "plain,retry-now",
+    ]  # fmt: skip
     assert completed("postroom replay --new") == ["plain,--new-id"]
     script = call(cwd=tmp_path, _POSTROOM_COMPLETE="bash_source")
     assert (script.returncode, "complete " in script.stdout) == (0, True)
@@ -165,7 +168,7 @@ def test_tables_of_a_newer_postroom_are_exit_code_3(tmp_path):
     for verb in (["list"], ["replay", "--all"], ["dead"], ["run", "--broker", "null:"]):
         done = call(*verb, "--store", "sqlite:///x.db", cwd=tmp_path)
         assert done.returncode == 3
-        assert "created by a newer postroom; this one knows 1. Upgrade postroom here" in done.stderr
+        assert "created by a newer postroom; this one knows 2. Upgrade postroom here" in done.stderr
         assert len(done.stderr.splitlines()) <= 2  # `run` has said that it starts
     assert call("doctor", "--store", "sqlite:///x.db", cwd=tmp_path).returncode == 1
 

@@ -14,6 +14,7 @@ from postroom.broker import Outcome, Verdict
 from postroom.brokers.kafka import verdicts
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import writer
+from postroom.brokers.kafka.partitions import Partitions
 from postroom.brokers.kafka.publish_call import PublishCall
 from postroom.brokers.kafka.session import Session
 from postroom.brokers.kafka.sessions import IDLE_SECONDS, Sessions
@@ -25,6 +26,10 @@ from postroom.testing.broker_tools import RecordingReporter, make_record
 
 SETTINGS = KafkaSettings(servers="h:1", topic="t", publish_seconds=0.01)
 PURGED = Loss(KafkaError._PURGE_INFLIGHT, "purged in flight", partition=2)
+
+
+def written(settings):
+    return writer(settings, Partitions(settings, lambda _: 1))
 
 
 class Cluster:
@@ -65,7 +70,7 @@ class Hanging:
 async def alone(unavailable_partitions):
     """Send an event alone that is never confirmed; returns what is said of it."""
     sessions = Sessions(
-        SETTINGS, Cluster(unavailable_partitions), writer(SETTINGS), LogLines(SETTINGS)
+        SETTINGS, Cluster(unavailable_partitions), written(SETTINGS), LogLines(SETTINGS)
     )
     record, reporter = make_record(1, key="k"), RecordingReporter()
     call = PublishCall([record], reporter)
@@ -98,7 +103,7 @@ async def test_what_never_had_a_partition_never_left():
         settings = KafkaSettings(servers=address, topic="t")
         lines = LogLines(settings)
         config = settings.producer() | settings.batching(1_000_000, one_by_one=True)
-        session = Session(config, writer(settings), lines, lambda _: None)
+        session = Session(config, written(settings), lines, lambda _: None)
         record, reporter = make_record(1, key="k"), RecordingReporter()
         call = PublishCall([record], reporter)
         session.post(call, [0])
@@ -127,7 +132,7 @@ class Resting:
 async def test_a_session_for_one_topic_goes_when_it_is_idle_and_the_common_one_stays(monkeypatch):
     cluster = Cluster({})
     cluster.answered_at = monotonic()
-    sessions = Sessions(SETTINGS, cluster, writer(SETTINGS), LogLines(SETTINGS))
+    sessions = Sessions(SETTINGS, cluster, written(SETTINGS), LogLines(SETTINGS))
     monkeypatch.setattr(sessions, "_new", lambda size: Resting())
     common = await sessions.ready("batch", SETTINGS.batch_bytes)
     small, lately = await sessions.ready("batch", 1_024), await sessions.ready("batch", 4_096)
@@ -147,7 +152,7 @@ async def test_a_session_for_one_topic_goes_when_it_is_idle_and_the_common_one_s
 async def test_a_key_goes_by_one_session_whatever_its_topics_take():
     settings = KafkaSettings(servers="h:1")
     limits = SimpleNamespace(batch_bytes={"small": 1_000, "large": settings.batch_bytes}.get)
-    sessions = Sessions(settings, limits, writer(settings), LogLines(settings))
+    sessions = Sessions(settings, limits, written(settings), LogLines(settings))
     both = [make_record(n, key="both", topic=t) for n, t in enumerate(["large", "small", "large"])]
     other = make_record(9, key="other", topic="large")
     for batch in ([*both, other], [other, *both]):
@@ -162,7 +167,7 @@ async def test_a_session_that_is_given_up_ends_after_its_time_of_grace_whoever_s
     with socket.create_server(("127.0.0.1", 0)) as frozen:
         settings = KafkaSettings(servers=f"127.0.0.1:{frozen.getsockname()[1]}", topic="t")
         config = settings.producer() | settings.batching(1_000_000, one_by_one=False)
-        session = Session(config, writer(settings), LogLines(settings), lambda _: None)
+        session = Session(config, written(settings), LogLines(settings), lambda _: None)
         call = PublishCall([make_record(1, key="k")], RecordingReporter())
         session.post(call, [0])
         session.retire(0.01)
