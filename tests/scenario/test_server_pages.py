@@ -114,4 +114,6 @@ async def test_the_columns_on_mariadb_are_those_of_the_page(mariadb_url):
     expected = documented()
     more = rows_of(ROOT / "docs/reference/tables.md", "On MySQL")
     expected["postroom_outbox"] += [row[0].strip("`") for row in more]
+    for there in (found, expected):  # columns of later versions come after the computed ones
+        there["postroom_outbox"].sort()
     assert found == expected
