@@ -18,7 +18,7 @@ SUMMARY = {
 DETAILS = SUMMARY | {
     "stage", "lane", "lane_owner", "lane_relay", "blocked_after", "lease_owner", "lease_until",
     "kseq", "correlation_id", "causation_path", "causation_id", "schema_version", "headers",
-    "content_type", "options", "payload", "timeline",
+    "content_type", "options", "payload", "timeline", "history",
 }  # fmt: skip
 STREAM = {"stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays"}
 RELAY = {"owner", "name", "state", "lanes"}
@@ -196,6 +196,7 @@ def test_a_night_on_call(reporter):
     # Health, for a probe.
     assert reporter.json("health", "--store-only") == {
         "healthy": True, "problems": [], "warnings": ["stream main has 3 dead letters"],
+        "notes": [],
     }  # fmt: skip
     if reporter.full:
         unhealthy = reporter("health", code=1).stdout
@@ -208,7 +209,7 @@ def test_a_night_on_call(reporter):
         relay.hear("settled stream=main done=1")
         assert reporter.json("health")["healthy"] is True
         told = reporter.json("status")
-        assert set(told) == {"store", "at", "streams"}
+        assert set(told) == {"store", "at", "streams", "paused"}
         (seen,) = told["streams"]
         assert (set(seen), set(seen["relays"][0])) == (STREAM, RELAY)
         assert seen["counts"] == {
