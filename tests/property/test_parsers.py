@@ -211,7 +211,8 @@ def test_headers_come_back_as_they_were_written(
     found = read_headers(dict(write_headers(record, "the-outbox")))
     assert found == (
         event_id, event_type, key, kind, None, correlation, tuple(path), 3, "application/json",
-        1_700_000_000_000_001, kseq, None if kseq is None else "the-outbox", cause, user,
+        1_700_000_000_000_001, kseq, None if kseq is None else "the-outbox", cause,
+        False, user,
     )  # fmt: skip
     sent = to_record(to_message(record, "the-outbox"))
     assert (sent.id, sent.type, sent.key, sent.key_hash) == (
