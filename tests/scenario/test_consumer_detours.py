@@ -181,6 +181,7 @@ async def test_a_key_that_is_kept_while_the_consumer_looks_is_not_passed():
     bench = SimpleNamespace(
         settings=ConsumerSettings(), stream="inbox.payments", stopping=asyncio.Event(),
         durable_inbox=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+        recovered=lambda doing: None,
         pauses=lambda: Pauses(0.1, 1.0),
     )  # fmt: skip
     detours = Detours(bench, 100, lambda key: 0)
@@ -200,6 +201,7 @@ async def test_that_the_backlog_is_full_is_told_once_each_time():
     bench = SimpleNamespace(
         settings=ConsumerSettings(max_stored=3), stream="inbox.payments", stopping=asyncio.Event(),
         durable_inbox=SimpleNamespace(store=SimpleNamespace(open_keys=open_keys)),
+        recovered=lambda doing: None,
         pauses=lambda: Pauses(0.1, 1.0),
         tell=told.append, pause=pause,
     )  # fmt: skip
