@@ -24,7 +24,7 @@ from tests.scenario.test_postgres_roles import RELAY
 
 CHANGE = "SELECT, INSERT, UPDATE, DELETE"
 MYSQL_RELAY = {
-    "outbox": CHANGE, "lease": CHANGE, "member": CHANGE, "block": CHANGE,
+    "outbox": CHANGE, "lease": CHANGE, "member": CHANGE, "block": CHANGE, "control": CHANGE,
     "counter": "SELECT, INSERT, UPDATE", "audit": "SELECT, INSERT", "meta": "SELECT",
 }  # fmt: skip
 

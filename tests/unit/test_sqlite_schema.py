@@ -18,6 +18,7 @@ from postroom.stores.sqlite import (
     SqliteStore,
     audit,
     blocks,
+    controls,
     leases,
     operations,
     prune,
@@ -190,7 +191,7 @@ def test_a_script_is_cut_into_whole_statements():
 
 
 def test_each_query_is_one_statement_and_is_used():
-    parts = (audit, blocks, leases, operations, prune, read, settle, stage)
+    parts = (audit, blocks, controls, leases, operations, prune, read, settle, stage)
     code = "".join(inspect.getsource(module) for module in parts)
     for name, sql in load_queries("postroom_").items():
         assert f'"{name}"' in code, f"{name}.sql is not used"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from postroom.model.unreadable_rows import FlawedRecord, decode, to_record
-from postroom.settlement import DeadOutcome
 from postroom.testing.broker_tools import make_record
 from tests.unit.tower import Tower
 
@@ -62,7 +61,7 @@ def test_a_flawed_row_is_buried_at_its_turn_and_its_key_goes_on():
     tower.settle()
     assert tower.admit(bad, four) == []
     settlement, _ = tower.settle()
-    assert settlement.dead == [DeadOutcome(bad, 1, bad.flaw)]
+    assert [buried[:3] for buried in settlement.dead] == [(bad, 1, bad.flaw)]
     assert tower.admit(four) == [four]
 
 
@@ -71,8 +70,7 @@ def test_a_flawed_row_blocks_its_key_where_nothing_may_be_buried():
     bad, behind, other = flawed(1), make_record(2, key="k"), make_record(3, key="o")
     assert tower.admit(bad, behind, other) == [other]
     settlement, _ = tower.settle()
-    ((record, attempts, delay, error),) = settlement.failed
-    assert (record, attempts, delay, error) == (bad, 1, 7, bad.flaw)
+    assert [failure[:4] for failure in settlement.failed] == [(bad, 1, 7, bad.flaw)]
     assert settlement.dead == []
 
 
@@ -88,6 +86,6 @@ def test_a_flawed_row_that_a_relay_had_begun_is_not_tried_again():
     bad = flawed(1, state="processing", headers_json="no")
     assert tower.admit(bad) == []
     settlement, _ = tower.settle()
-    assert settlement.dead == [DeadOutcome(bad, 1, bad.flaw)]
+    assert [buried[:3] for buried in settlement.dead] == [(bad, 1, bad.flaw)]
     assert tower.suspects == []
     assert tower.attempts == [(1, 1)]
