@@ -69,7 +69,7 @@ def settings_of(url):
 async def test_a_relay_works_and_leaves_no_setting_behind(postgres_url, pgbouncer_url, schema, url):
     (before,) = settings_of(pgbouncer_url)
     store = PostgresStore(url)
-    assert await store.migrate() == 2
+    assert await store.migrate() == 3
     await add(postgres_url, schema, *(event(f"e{n}", f"k{n % 7}") for n in range(500)))
     broker, notes = MemoryBroker(), Notes()
     relays = [Relay(url, broker, **QUICK, observers=[notes]) for _ in range(2)]
@@ -107,7 +107,7 @@ async def test_every_call_of_the_store_works(postgres_url, schema, url):
         )
         assert (await store.stats()).blocked_keys == 0
         await store.leave("main", "anna")
-        assert await store.schema() == (2, 2)
+        assert await store.schema() == (3, 3)
         with store.sync_transaction() as tx:
             tx.execute("SELECT 1")
 
