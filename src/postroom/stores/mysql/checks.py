@@ -42,6 +42,8 @@ INDEXES = {
     "counter": {"PRIMARY": "topic,key_hash"},
     "inbox": {"PRIMARY": "consumer,id", "inbox_processed": "consumer,state,processed_at"},
     "audit": {"PRIMARY": "n"},
+    "control": {"PRIMARY": "kind,name"},
+    "operation": {"PRIMARY": "id", "operation_created": "created_at"},
 }
 
 
