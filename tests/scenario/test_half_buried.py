@@ -54,8 +54,12 @@ async def test_a_burial_that_was_cut_short_is_finished(stores, mode):
     queue.send(message("next"))
     async with Consumer(MemorySource(queue), make(), handlers, retry=RETRY, mode=mode):
         await until(lambda: queue.is_empty and handled)
+
+        async def all_is_over():
+            return await store.open_keys("inbox.payments", 9) == []
+
+        await until(all_is_over)
     assert handled == ["next"]
     (dead,) = await store.find(Filter(stream="inbox.payments", state="dead"))
     assert dead.id == "inbox/payments/bad"
     assert "died while it wrote this dead letter" in dead.last_error
-    assert await store.open_keys("inbox.payments", 9) == []
