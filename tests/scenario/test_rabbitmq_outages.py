@@ -210,6 +210,7 @@ async def test_connections_that_are_cut_again_and_again(server, place, notes, pr
 
 @pytest.mark.req("S5.3")
 @pytest.mark.promise("G2", "G4", "Q4", "P2")
+@pytest.mark.nightly
 async def test_a_memory_alarm_blocks_the_connection(server, place, notes):
     name, broker = destination(server.url, CALM)  # that nothing else opens the breaker
     try:

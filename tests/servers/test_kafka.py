@@ -89,6 +89,7 @@ def test_three_brokers_keep_three_copies(kafka_cluster_url: str) -> None:
     assert len(topics.topics[topic].partitions[0].isrs) == 3
 
 
+@pytest.mark.nightly
 def test_a_restart_after_a_kill_keeps_what_was_confirmed(own_server: Any) -> None:
     server = own_server("kafka")
     topic = make_topic(server.url, copies=1)

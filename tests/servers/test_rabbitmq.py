@@ -51,6 +51,7 @@ async def test_a_message_without_a_queue_comes_back(rabbitmq_url: str) -> None:
             await channel.default_exchange.publish(Message(b"x"), "no-such-queue", mandatory=True)
 
 
+@pytest.mark.nightly
 def test_a_restart_after_a_kill_keeps_what_was_confirmed(own_server: Any) -> None:
     server = own_server("rabbitmq")
     asyncio.run(publish(server.url, "kept", b"kept"))
