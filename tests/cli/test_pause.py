@@ -115,7 +115,7 @@ def test_retry_now_beside_a_relay(desk):
         def failed():
             async def work(store):
                 found = await store.find(Filter())
-                return sum(r.state == "failed" and r.attempts >= 4 for r in found) == 2
+                return sum(r.state == "failed" and r.attempts >= 2 for r in found) == 2
 
             return desk.place(work)
 
