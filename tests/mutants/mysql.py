@@ -91,7 +91,7 @@ def _operator_looks_first():
         return [operations._Chosen._make(row) for row in rows]
 
     operations._choose = hasty
-    _rewrite("bury", " AND stage <> 'over'", "")
+    _rewrite("bury", "WHERE o.stage <> 'over'", "")
 
 
 def _block_in_memory():
