@@ -178,7 +178,7 @@ def _adopt_beside_relays():
 
 
 def _prune_by_the_look():
-    _rewrite("prune", " AND state = 'done'", "")
+    _rewrite("prune", " AND state IN ('done', 'expired', 'cancelled')", "")
 
 
 def _prune_whatever_is_done():

@@ -99,11 +99,11 @@ def _any_conflict_is_a_duplicate():
     from postroom import outbox
     from postroom.errors import DuplicateEventError
 
-    def refuse(tx, ids):
+    def refuse(tx, ids, on_duplicate="raise"):
         raise DuplicateEventError(ids)
         yield
 
-    outbox._refuse = refuse
+    outbox.refuse = refuse
 
 
 def _sequence_unseen():
