@@ -40,6 +40,7 @@ from postroom.errors import (
 )
 from postroom.event import Event
 from postroom.inbox import Inbox, SyncInbox
+from postroom.lookup import Filter
 from postroom.model.envelope import read_headers
 from postroom.model.url import Url
 from postroom.outbox import Outbox, SyncOutbox
@@ -49,7 +50,7 @@ from postroom.retry import Constant, Exponential, Linear, RetryPolicy
 from postroom.routes import Routes
 from postroom.settings import ConsumerSettings, RelaySettings
 from postroom.source import Source
-from postroom.store import Filter, Store
+from postroom.store import Store
 from postroom.transactions.conflicts import is_conflict
 
 if TYPE_CHECKING:

@@ -16,14 +16,12 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
-from postroom.model.controls import Control
-from postroom.model.dead_letters import DeadCause
+from postroom.commands import Commands
+from postroom.lookup import Lookup
 from postroom.model.diagnostics import Finding
-from postroom.record import Record, State, short_error
+from postroom.record import Record
 from postroom.settlement import Settlement
 from postroom.transaction import Proof
-
-MAX_WHO_CHARS = 255
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,14 +118,6 @@ class Staged(NamedTuple):
     ready: bool
 
 
-class Stats(NamedTuple):
-    """Counts by state, the age in seconds of the oldest event due, and the blocked keys."""
-
-    counts: Mapping[str, int]
-    lag_seconds: float
-    blocked_keys: int
-
-
 class Schema(NamedTuple):
     """The version of the tables (0: no tables), and the newest version that this code knows."""
 
@@ -135,71 +125,8 @@ class Schema(NamedTuple):
     newest: int
 
 
-class Filter(NamedTuple):
-    """A filter of records; None matches everything."""
-
-    stream: str | None = None
-    state: State | None = None
-    type: str | None = None
-    topic: str | None = None
-    key: str | None = None
-    after_seq: int = 0
-    limit: int = 100
-    error: str | None = None  # a literal substring of the last error
-    from_us: int | None = None  # created at or after
-    before_us: int | None = None  # created before
-
-
-class Standing(NamedTuple):
-    """The stream and state of an event."""
-
-    stream: str
-    state: str
-
-
-class Details(NamedTuple):
-    """Stage, lease and timestamps of one event.
-
-    barrier     set if the key is blocked: events of the key after this `seq` wait
-    history     its failed attempts and operators' commands, as `postroom.model.history` reads it
-    receipt     JSON: where its destination put it
-    """
-
-    stage: str
-    available_us: int | None
-    settled_us: int | None
-    lease_owner: str | None
-    lease_until_us: int | None
-    barrier: int | None
-    history: str | None = None
-    receipt: str | None = None
-
-
-MAX_CAUSES = 10_000
-
-
-class AuditEntry(NamedTuple):
-    """An operator's change to the outbox: `what` is replay, bury, skip, prune, retry-now, pause
-    or resume.
-    """
-
-    who: str
-    what: str
-    how_many: int
-    about: str
-    at_us: int = 0
-
-
-def audit_entry(
-    by: str, what: str, how_many: int, ids: Sequence[str], reason: str = ""
-) -> AuditEntry:
-    """Return an audit entry for these events, truncated to the limits of the table."""
-    about = ", ".join(ids) + (f": {reason}" if reason else "")
-    return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
-
-
-class Store(Protocol):
-    """A database that holds an outbox."""
+class Store(Lookup, Commands, Protocol):
+    """A database that holds an outbox; `Lookup` and `Commands` are the parts for operators."""
 
     @property
     def capabilities(self) -> Capabilities: ...
@@ -282,6 +209,9 @@ class Store(Protocol):
         wait for them. Raises StoreLockedError if some are still locked then.
         """
 
+    async def leases(self, stream: str) -> Membership:
+        """Return members and lanes without changing anything."""
+
     # -- events (R, B, P) ---------------------------------------------------------------------
     async def read(self, request: ReadRequest) -> list[Record]:
         """Return events that are due, from the lowest `seq` of each lane, in one snapshot.
@@ -314,92 +244,6 @@ class Store(Protocol):
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         """Delete done events older than that, oldest first; returns how many."""
-
-    # -- operators (L7, B6) -------------------------------------------------------------------
-    async def get(self, event_id: str) -> Record | None: ...
-
-    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        """Return stream and state of the events with these ids; unknown ids are left out."""
-
-    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        """Return the key hash of each unfinished event of a stream, at one point in time."""
-
-    async def find(self, wanted: Filter) -> list[Record]:
-        """Return records in `seq` order."""
-
-    async def stats(self, stream: str | None = None) -> Stats: ...
-
-    async def leases(self, stream: str) -> Membership:
-        """Return members and lanes without changing anything."""
-
-    async def streams(self) -> list[str]:
-        """Return the streams that have events or leases."""
-
-    async def details(self, event_id: str) -> Details | None:
-        """Return stage, lease and timestamps, which `get` omits."""
-
-    async def dead_causes(
-        self, stream: str | None = None, limit: int = MAX_CAUSES
-    ) -> list[DeadCause]:
-        """Return the causes of dead letters, most frequent first, at most `limit`; no payloads."""
-
-    async def replay(
-        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
-    ) -> int:
-        """Send dead or done events again, starting at attempt 0; returns how many.
-
-        With `new_id`, sends copies with new ids, which are unknown to every inbox. Finished events
-        are not in flight: unlike `bury` and `skip` (L7), a replay leaves the lanes to their owners
-        and records in their leases that an event was replayed. `by` is the operator: an audit entry
-        is written in the same transaction.
-        """
-
-    async def bury(
-        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
-    ) -> int:
-        """Turn unfinished events into dead letters; returns how many.
-
-        Their histories get an entry, as with `replay` and `skip`; `history` replaces them instead.
-        """
-
-    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        """Make failed events that wait for their next attempt due now; returns how many.
-
-        Events in any other state are left alone. Nothing of them is in flight: no lane changes its
-        owner, and their attempts stay counted.
-        """
-
-    async def controls(self) -> list[Control]:
-        """Return all controls; by the store's clock a pause may be over. One cheap query."""
-
-    async def set_control(
-        self,
-        kind: str,
-        name: str,
-        *,
-        pause: bool,
-        seconds: float | None = None,
-        reason: str = "",
-        by: str,
-    ) -> bool:
-        """Pause a stream, a topic or a consumer, for this long, or resume it.
-
-        Returns whether anything changed, and writes an audit entry then, in the same transaction. A
-        second pause replaces the first. Raises ConfigError for a name that cannot be stored.
-        """
-
-    async def record_audit(self, entry: AuditEntry) -> None:
-        """Write an audit entry in its own transaction, with the store's time."""
-
-    async def audit_log(self, limit: int) -> list[AuditEntry]:
-        """Return audit entries, newest first."""
-
-    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        """Bury an event and insert a `postroom.skipped` marker in its place.
-
-        The marker takes the number of a strict event: the dead letter has `kseq` 0, and a replay
-        appends it with a new number.
-        """
 
     def complaints(self) -> Sequence[tuple[str, str]]:
         """Return the items that the store set aside since the last call, each with its reason.

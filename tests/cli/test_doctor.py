@@ -14,10 +14,11 @@ from postroom.cli.app import cli
 from postroom.cli.doctor import judge_poll, judge_stream
 from postroom.cli.doctor_brokers import check_broker, judge_memory
 from postroom.event import Event
+from postroom.lookup import Stats
 from postroom.model.url import Url
 from postroom.record import LANES
 from postroom.settings import RelaySettings
-from postroom.store import Lease, Member, Membership, Stats
+from postroom.store import Lease, Member, Membership
 from postroom.stores.sqlite import checks
 from tests.cli.command import Running, call
 

@@ -13,10 +13,10 @@ from postroom.cli.dead import _facts, _lines
 from postroom.cli.list_events import instant, summary
 from postroom.cli.show import describe, render
 from postroom.event import Event
+from postroom.lookup import Details
 from postroom.model.dead_letters import DeadCause, group
 from postroom.model.unreadable_rows import to_record
 from postroom.outbox import SyncOutbox
-from postroom.store import Details
 from postroom.testing.broker_tools import make_record
 
 INFINITY = 2**63 - 1

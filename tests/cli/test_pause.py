@@ -8,7 +8,7 @@ import time
 import pytest
 
 from postroom.event import Event
-from postroom.store import Filter
+from postroom.lookup import Filter
 from tests.cli.command import PATIENCE_SECONDS, Running, call
 
 HANDLERS = """

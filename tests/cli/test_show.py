@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from postroom.cli.show import describe, render
+from postroom.lookup import Details
 from postroom.model.history import Entry, append
-from postroom.store import Details, Lease
+from postroom.store import Lease
 from postroom.testing.broker_tools import make_record
 
 DETAILS = Details("over", None, 1_700_000_000_000_000, None, None, None)

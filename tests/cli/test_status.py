@@ -7,7 +7,8 @@ import json
 import pytest
 
 from postroom.cli.status import RelaySeen, StreamSeen, duration, render, summarise
-from postroom.store import Lease, Member, Membership, Stats
+from postroom.lookup import Stats
+from postroom.store import Lease, Member, Membership
 from tests.cli.command import call
 
 SEEN = StreamSeen(

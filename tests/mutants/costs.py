@@ -10,41 +10,41 @@ OF_ALL = "test_the_counts_of_all_streams_cost_what_those_of_one_do"
 
 
 def _sqlite_counts_each():
-    from postroom.stores.sqlite import operations
+    from postroom.stores.sqlite import lookup
 
-    stats = operations.stats
+    stats = lookup.stats
 
     def each(db, stream):
-        for name in operations.streams(db) if stream is None else []:
+        for name in lookup.streams(db) if stream is None else []:
             stats(db, name)
         return stats(db, stream)
 
-    operations.stats = each
+    lookup.stats = each
 
 
 def _postgres_counts_each():
-    from postroom.stores.postgres import operations
+    from postroom.stores.postgres import lookup
 
-    stats = operations.stats
+    stats = lookup.stats
 
     async def each(db, stream):
-        for name in await operations.streams(db) if stream is None else []:
+        for name in await lookup.streams(db) if stream is None else []:
             await stats(db, name)
         return await stats(db, stream)
 
-    operations.stats = each
+    lookup.stats = each
 
 
 def _mysql_counts_each():
-    from postroom.stores.mysql import operations
+    from postroom.stores.mysql import lookup
 
-    operations._FEW_STREAMS = 1_000_000
+    lookup._FEW_STREAMS = 1_000_000
 
 
 def _mongo_counts_each():
-    from postroom.stores.mongo import operations
+    from postroom.stores.mongo import lookup
 
-    operations._FEW_STREAMS = 1_000_000
+    lookup._FEW_STREAMS = 1_000_000
 
 
 def _cut_by_the_reader(records, size):

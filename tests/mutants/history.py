@@ -23,10 +23,10 @@ def _recorded_twice():
 
 
 def _lost_at_bury():
-    from postroom.stores.sqlite import operations
+    from postroom.stores.sqlite import commands
 
-    append = operations.append
-    operations.append = lambda history, entry: append(None, entry)
+    append = commands.append
+    commands.append = lambda history, entry: append(None, entry)
 
 
 def _lost_at_settle():

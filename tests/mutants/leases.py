@@ -121,22 +121,22 @@ def _refused_without_a_pause():
 def _replay_takes_lanes():
     import json
 
-    from postroom.stores.sqlite import operations
+    from postroom.stores.sqlite import commands
 
-    choose = operations._choose
+    choose = commands._choose
 
     def careless(db, ids, *, over, now):
         chosen = choose(db, ids, over=over, now=now)
         db.run("fence_lanes", seqs=json.dumps([event.seq for event in chosen]))
         return chosen
 
-    operations._choose = careless
+    commands._choose = careless
 
 
 def _replay_takes_lanes_mongo():
-    from postroom.stores.mongo import operations
+    from postroom.stores.mongo import commands
 
-    operations.tell_replayed = operations.depose
+    commands.tell_replayed = commands.depose
 
 
 def _replay_untold():

@@ -28,14 +28,14 @@ def _plant_fence(fence):
 
 
 def _keys_in_passing():
-    from postroom.stores.mongo import operations
+    from postroom.stores.mongo import lookup
 
     async def open_keys(db, stream, limit):
-        where = {"stage": {"$in": list(operations._OPEN)}, "stream": stream}
+        where = {"stage": {"$in": list(lookup._OPEN)}, "stream": stream}
         found = db.outbox.find(where, {"key_hash": 1}).limit(limit)
         return [bytes(one["key_hash"]) async for one in found]
 
-    operations.open_keys = open_keys
+    lookup.open_keys = open_keys
 
 
 def _no_fence():
@@ -244,9 +244,9 @@ def _host_clock():
 
 
 def _believes_documents():
-    from postroom.stores.mongo import operations, read
+    from postroom.stores.mongo import lookup, read
 
-    read.sound = operations.sound = lambda document: document
+    read.sound = lookup.sound = lambda document: document
 
 
 def _lanes_made_once():

@@ -82,15 +82,15 @@ def _no_rollback():
 
 
 def _operator_looks_first():
-    from postroom.stores.mysql import operations
+    from postroom.stores.mysql import commands
 
     async def hasty(session, ids, lanes, *, finished):
         rows = await session.rows("chosen", ids=tuple(ids), finished=finished) if lanes else ()
         for stream in lanes:
             await session.run("fence_lanes", stream=stream, lanes=tuple(lanes[stream]))
-        return [operations._Chosen._make(row) for row in rows]
+        return [commands._Chosen._make(row) for row in rows]
 
-    operations._choose = hasty
+    commands._choose = hasty
     _rewrite("bury", "WHERE o.stage <> 'over'", "")
 
 

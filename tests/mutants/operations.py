@@ -19,18 +19,16 @@ TRACING = "tests/unit/test_tracing.py"
 
 
 def _audit_forgotten():
-    from postroom.stores.sqlite import operations
+    from postroom.stores.sqlite import commands
 
-    operations.note = lambda db, done, now: None
+    commands.note = lambda db, done, now: None
 
 
 def _audit_without_effect():
-    from postroom.stores.sqlite import operations
+    from postroom.stores.sqlite import commands
 
-    note = operations.note
-    operations.note = lambda db, done, now: note(
-        db, done._replace(how_many=done.how_many or 1), now
-    )
+    note = commands.note
+    commands.note = lambda db, done, now: note(db, done._replace(how_many=done.how_many or 1), now)
 
 
 def _numbers_count():

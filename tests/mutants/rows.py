@@ -79,9 +79,9 @@ def _any_lane_is_one():
 
 
 def _any_row_is_skipped():
-    from postroom.stores.sqlite import operations
+    from postroom.stores.sqlite import commands
 
-    operations.refuse_to_skip = lambda event_id, row: None
+    commands.refuse_to_skip = lambda event_id, row: None
 
 
 def _refusals_pass():

@@ -27,10 +27,11 @@ from pymongo import AsyncMongoClient, MongoClient, monitoring
 
 from postroom.event import Event
 from postroom.inbox import Inbox
+from postroom.lookup import Filter
 from postroom.outbox import Outbox, to_row
 from postroom.record import Record
 from postroom.settlement import FailedOutcome
-from postroom.store import Filter, Member
+from postroom.store import Member
 from postroom.stores.mongo import MongoStore
 from postroom.stores.mysql import MysqlStore
 from postroom.stores.postgres import PostgresStore

@@ -19,7 +19,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from postroom.event import Event
-from postroom.store import Filter
+from postroom.lookup import Filter
 from postroom.testing.broker_tools import make_record
 from tests.servers.kafka import Kafka
 from tests.servers.process import wait_until

@@ -10,9 +10,10 @@ from sqlite3 import connect
 import aiosqlite
 
 from postroom.engine.relay.relay import Relay
+from postroom.lookup import Filter
 from postroom.outbox import Outbox, to_row
 from postroom.retry import Constant, RetryPolicy
-from postroom.store import Capabilities, Filter
+from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
 

@@ -7,8 +7,8 @@ from uuid import uuid4
 
 import aio_pika
 
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter
 from postroom.testing.broker_tools import Arrival
 from tests.scenario.place import SqlitePlace
 

@@ -16,7 +16,7 @@ import pytest
 
 from postroom import Bus, Constant, Event, RetryPolicy, SyncOutbox
 from postroom.errors import ConfigError, SchemaError, StoreError
-from postroom.store import Filter
+from postroom.lookup import Filter
 from postroom.stores.sqlite import SqliteStore
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema

@@ -9,6 +9,7 @@ import pytest
 
 from postroom import Consumer, Handlers, Retry
 from postroom.engine.consumer.detours import Detours
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, KEY, TYPE
 from postroom.model.incoming import Incoming
 from postroom.model.pauses import Pauses
@@ -18,7 +19,6 @@ from postroom.settings import ConsumerSettings
 from postroom.source import SourceCapabilities
 from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.sources.rabbitmq.source import RabbitSource
-from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.place import until

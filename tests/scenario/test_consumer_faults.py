@@ -12,12 +12,12 @@ from postroom import Handlers, Retry
 from postroom.engine.consumer import Consumer
 from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.errors import ConfigError, SchemaError, StoreError, StoreUnknownError
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, KEY, TYPE
 from postroom.model.incoming import Incoming
 from postroom.observer import Alarm, BreakerChanged
 from postroom.retry import Constant, RetryPolicy
 from postroom.sources.memory import MemoryQueue, MemorySource
-from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
 from tests.scenario.place import until

@@ -7,11 +7,11 @@ from uuid import uuid4
 import pytest
 
 from postroom import Consumer, Event, Handlers
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, KEY, TYPE
 from postroom.model.incoming import Incoming
 from postroom.retry import Constant, RetryPolicy
 from postroom.sources.memory import MemoryQueue, MemorySource
-from postroom.store import Filter
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.place import until
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from postroom import Consumer, Handlers
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, KEY, TYPE
 from postroom.model.incoming import Incoming
 from postroom.retry import Constant, RetryPolicy
 from postroom.sources.memory import MemoryQueue, MemorySource
-from postroom.store import Filter
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.place import until
 

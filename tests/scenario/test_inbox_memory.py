@@ -11,13 +11,13 @@ from postroom import Consumer, Handlers, Inbox, Reject, Relay, transactions
 from postroom.cli import prune
 from postroom.engine.consumer.dedup_window import warn_of_a_short_memory
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, TYPE
 from postroom.model.incoming import Incoming
 from postroom.model.url import Url
 from postroom.outbox import Outbox
 from postroom.sources.kafka.source import KafkaSource
 from postroom.sources.memory import MemoryQueue, MemorySource
-from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from postroom.transaction import Acceptance
 from postroom.transactions import acceptances

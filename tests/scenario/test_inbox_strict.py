@@ -8,10 +8,10 @@ import pytest
 
 from postroom import Consumer, Event, Handlers
 from postroom.errors import ConfigError, Reject
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, KEY, KSEQ, OUTBOX, TYPE
 from postroom.model.incoming import Incoming
 from postroom.sources.memory import MemoryQueue, MemorySource
-from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.scenario.every_store import STORES, open_store
 from tests.scenario.place import until

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from postroom.event import Event
-from postroom.store import Filter
+from postroom.lookup import Filter
 from tests.scenario.kafka_place import copies, first_seen_by_key, make_topic, tap
 from tests.scenario.place import until
 from tests.scenario.postgres_place import PostgresPlace, own_schema

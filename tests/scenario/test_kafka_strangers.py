@@ -16,9 +16,9 @@ from confluent_kafka.admin import AdminClient
 from postroom import Event, Handlers
 from postroom.brokers.kafka import KafkaBroker
 from postroom.engine.consumer import Consumer
+from postroom.lookup import Filter
 from postroom.sources.kafka import cluster
 from postroom.sources.kafka.source import KafkaSource
-from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.contract.test_consumer_kafka import QUICK, KafkaWire
 from tests.scenario.kafka_corpus import CORPUS, TYPE

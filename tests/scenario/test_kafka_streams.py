@@ -9,8 +9,8 @@ import pytest
 from postroom.brokers.kafka import KafkaBroker
 from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.observer import BreakerChanged, Settled
-from postroom.store import Filter
 from tests.scenario.kafka_place import copies, first_seen_by_key, make_topic, tap
 from tests.scenario.place import until
 from tests.scenario.postgres_place import PostgresPlace, own_schema

@@ -12,9 +12,10 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreUnknownError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
-from postroom.store import Filter, Member
+from postroom.store import Member
 from postroom.stores.mongo import MongoStore, connection, leases
 from postroom.stores.mongo.change_stream import ChangeStream
 from postroom.testing.store.tools import ALL, FAR, Hand, event, names

@@ -14,9 +14,9 @@ from pymongo.errors import WriteError
 from postroom.brokers.memory import MemoryBroker
 from postroom.errors import NotFoundError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.observer import Attempt
 from postroom.retry import Constant, RetryPolicy
-from postroom.store import Filter
 from postroom.stores.mongo.checks import examine
 from tests.scenario.mongo_place import MongoPlace, StandalonePlace
 from tests.scenario.place import ids, until

@@ -8,8 +8,8 @@ from pymongo.errors import AutoReconnect
 from postroom.errors import StoreUnknownError
 from postroom.event import Event
 from postroom.inbox import Inbox
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter
 from postroom.stores.mongo import prune
 from postroom.testing.store.tools import Hand, names
 from postroom.transactions.mongo.sessions import AsyncBareWrites

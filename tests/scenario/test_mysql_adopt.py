@@ -12,9 +12,9 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError, StoreError, StoreRetryableError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
-from postroom.store import Filter
 from postroom.stores.mysql.adopt import Adopted, adopt, adoption_sql
 from postroom.testing.broker_tools import HOSTILE
 from tests.cli.command import call

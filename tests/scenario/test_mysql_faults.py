@@ -12,9 +12,10 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import SchemaError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
-from postroom.store import Filter, Schema
+from postroom.store import Schema
 from postroom.stores.mysql import MysqlStore, session, settle
 from postroom.testing.store.tools import ALL, Hand, event
 from tests.contract.mysql_database import own_database

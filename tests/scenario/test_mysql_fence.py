@@ -12,10 +12,11 @@ from collections import defaultdict
 import pytest
 
 from postroom.errors import StoreRetryableError
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import LANES
 from postroom.settlement import Settlement
-from postroom.store import Filter, ReadRequest
+from postroom.store import ReadRequest
 from postroom.stores.mysql import settle
 from postroom.stores.mysql.session import Session
 from postroom.testing.store.tools import ALL, FAR, Hand, event, keys_of_lane, until

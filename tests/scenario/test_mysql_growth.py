@@ -13,9 +13,10 @@ import asyncio
 import pytest
 
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
-from postroom.store import Filter, ReadRequest, State
+from postroom.store import ReadRequest, State
 from postroom.stores.mysql import MysqlStore
 from postroom.testing.store.tools import ALL, FAR, Hand
 from tests.contract.mysql_database import own_database
@@ -142,7 +143,7 @@ async def test_a_look_of_an_idle_relay_touches_a_few_rows_for_each_lane(database
 
 
 async def test_a_settle_touches_what_it_settles(database):
-    from postroom.stores.mysql.operations import replay
+    from postroom.stores.mysql.commands import replay
     from postroom.stores.mysql.settle import settle
 
     async with database.store() as store:
@@ -179,7 +180,7 @@ async def test_prune_touches_what_it_deletes(database):
 
 
 async def test_people_find_the_few_among_the_many(database):
-    from postroom.stores.mysql.operations import find, streams
+    from postroom.stores.mysql.lookup import find, streams
 
     async with database.store() as store, store.session() as session:
         found, rows = await touched(session, find(session, Filter(state=State.FAILED)))

@@ -15,8 +15,8 @@ from postroom.errors import (
     StoreUnknownError,
     TransactionError,
 )
+from postroom.lookup import Filter
 from postroom.outbox import Outbox, SyncOutbox
-from postroom.store import Filter
 from postroom.testing.store.tools import event
 from tests.contract.mysql_database import own_database
 from tests.scenario.place import until

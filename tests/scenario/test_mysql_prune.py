@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter
 from postroom.stores.mysql.session import Session
 from postroom.testing.store.tools import Hand, event
 from tests.contract.mysql_database import own_database

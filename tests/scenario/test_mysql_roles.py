@@ -10,8 +10,8 @@ import asyncmy
 import pymysql
 import pytest
 
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter
 from postroom.stores.mysql import checks
 from postroom.testing.store.tools import event, names
 from tests.contract.mysql_database import own_database

@@ -12,8 +12,9 @@ import pytest
 
 from postroom.errors import SchemaError, StoreRetryableError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter, Schema
+from postroom.store import Schema
 from postroom.stores.mysql import MysqlStore, schema
 from postroom.stores.mysql.statements import cut
 from postroom.testing.broker_tools import HOSTILE

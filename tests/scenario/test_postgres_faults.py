@@ -14,9 +14,10 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import SchemaError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.observer import StoreTrouble
 from postroom.outbox import Outbox
-from postroom.store import Filter, Member, Schema
+from postroom.store import Member, Schema
 from postroom.stores.postgres import PostgresStore, database, settle
 from postroom.testing.store.tools import ALL, FAR, Hand, event, names
 from tests.scenario.place import QUICK, Notes, Stop, first_seen, until

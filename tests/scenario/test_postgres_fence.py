@@ -12,9 +12,10 @@ import psycopg
 import pytest
 
 from postroom.errors import NotFoundError
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import LANES
-from postroom.store import Filter, Member
+from postroom.store import Member
 from postroom.stores.postgres import leases
 from postroom.stores.postgres.statements import numbers, texts
 from postroom.testing.store.tools import ALL, FAR, Hand, event, keys_of_lane, names, patience, until

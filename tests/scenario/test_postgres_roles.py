@@ -13,8 +13,9 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreError
 from postroom.inbox import Inbox
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter, ReadRequest
+from postroom.store import ReadRequest
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.floors import Floors
 from postroom.testing.store.tools import ALL, Hand, event, keys_of_lane, names

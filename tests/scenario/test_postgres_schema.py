@@ -10,8 +10,9 @@ import psycopg
 import pytest
 
 from postroom.errors import ConfigError, SchemaError, StoreError
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter, Schema
+from postroom.store import Schema
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.statements import load_migrations
 from postroom.testing.store.tools import FAR, Hand, event, names

@@ -10,9 +10,9 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.observer import StoreTrouble
 from postroom.outbox import SyncOutbox
-from postroom.store import Filter
 from postroom.stores.sqlite import SqliteStore
 from tests.scenario.place import QUICK, Notes, ids, until
 

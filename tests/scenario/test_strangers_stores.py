@@ -11,7 +11,7 @@ import pytest
 
 from postroom import Handlers
 from postroom.engine.consumer import Consumer
-from postroom.store import Filter
+from postroom.lookup import Filter
 from postroom.testing.consumer.tools import Sent
 from tests.contract.test_consumer_rabbitmq import RabbitWire, Sender
 from tests.hostile_amqp import HOSTILE

@@ -12,12 +12,12 @@ from pymongo import MongoClient
 from postroom import Consumer, Event, Handlers, transactions
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, KEY, KSEQ, OUTBOX, TYPE
 from postroom.model.incoming import Incoming
 from postroom.registry import load_store
 from postroom.retry import Constant, RetryPolicy
 from postroom.sources.memory import MemoryQueue, MemorySource
-from postroom.store import Filter
 from postroom.transaction import Acceptance
 from tests.contract.mongo_database import url_of
 from tests.contract.mysql_database import own_database

@@ -10,8 +10,8 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import SchemaError
 from postroom.inbox import Inbox
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter
 from postroom.testing.transaction_tools import Note
 from tests.released.load import TABLES, VERSIONS, loaded
 from tests.released.make import as_json, event

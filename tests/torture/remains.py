@@ -6,9 +6,9 @@ import json
 from contextlib import asynccontextmanager
 
 from postroom.engine.consumer.messages import restore
+from postroom.lookup import Filter
 from postroom.record import State
 from postroom.registry import load_store
-from postroom.store import Filter
 from tests.torture.marks import is_marked, mark_in
 from tests.torture.worlds import size_of
 

@@ -10,9 +10,9 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreRetryableError, StoreUnknownError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import State
-from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.sim.loop import SimClock, virtual_time
 

@@ -12,9 +12,10 @@ import pytest
 from postroom.brokers import MemoryBroker
 from postroom.cli import health as command
 from postroom.engine.relay.relay import Relay
+from postroom.lookup import Stats
 from postroom.model.url import Url
 from postroom.source import SourceConnection
-from postroom.store import Member, Stats
+from postroom.store import Member
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.health import Health, Pulse
 from postroom.telemetry.sampler import Sample, Sampler

@@ -15,13 +15,13 @@ from postroom.brokers import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreError, StoreUnknownError
 from postroom.event import Event
+from postroom.lookup import Stats
 from postroom.model import add_hooks
 from postroom.model.clock import host_microseconds
 from postroom.observer import Attempt, Delivered, Sent, Settled
 from postroom.outbox import Outbox
 from postroom.record import short_error
 from postroom.retry import Constant, RetryPolicy
-from postroom.store import Stats
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry import sampler as sampler_module
 from postroom.telemetry.metrics import RelayMetrics, Tally

@@ -9,10 +9,10 @@ import pytest
 from bson.int64 import Int64
 
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import key_hash, lane_of
 from postroom.settlement import FailedOutcome
-from postroom.store import Filter
 from postroom.stores.mongo import MongoStore, blocks, read_past_keys
 from postroom.testing.store.tools import Hand, event, keys_of_lane, names
 from postroom.transactions.mongo import without_transaction

@@ -18,9 +18,10 @@ from pymongo.monitoring import CommandListener
 from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.event import Event
 from postroom.inbox import Inbox
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.settlement import DeadOutcome, FailedOutcome
-from postroom.store import Filter, ReadRequest
+from postroom.store import ReadRequest
 from postroom.stores.mongo import MongoStore, read, work_index
 from postroom.testing.store.tools import ALL, FAR, Hand, event
 from postroom.transaction import Acceptance

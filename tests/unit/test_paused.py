@@ -13,13 +13,13 @@ from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import PausedError, StoreUnknownError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.model.envelope import ID, TYPE
 from postroom.model.incoming import Incoming
 from postroom.observer import ControlChanged
 from postroom.outbox import Outbox
 from postroom.record import State
 from postroom.sources.memory import MemoryQueue, MemorySource
-from postroom.store import Filter
 from postroom.stores.memory import MemoryStore
 from tests.sim.loop import SimClock, virtual_time
 

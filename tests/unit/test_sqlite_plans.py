@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import State
 from postroom.settlement import FailedOutcome, Settlement
-from postroom.store import Filter, ReadRequest
+from postroom.store import ReadRequest
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store.tools import Hand, event
 

@@ -12,8 +12,9 @@ import pytest
 
 from postroom.errors import SchemaError, StoreError, StoreRetryableError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Filter, ReadRequest
+from postroom.store import ReadRequest
 from postroom.stores.sqlite import (
     SqliteStore,
     audit,

@@ -12,9 +12,10 @@ import pytest
 
 from postroom.errors import ConfigError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
 from postroom.record import State
-from postroom.store import Filter, Member
+from postroom.store import Member
 from postroom.stores.sqlite import SqliteStore
 from postroom.testing.store.tools import ALL, Hand, event, names
 

@@ -58,10 +58,10 @@ SHARED = {
     "blocks": {"repair_blocks"},
     "prune": {"prune"},
     "leases": {"heartbeat", "take", "retake", "release", "leave", "leases"},
-    "operations": {
+    "lookup": {
         "get", "look_up", "open_keys", "find", "stats", "streams", "details", "dead_causes",
-        "replay", "bury", "skip",
     },
+    "commands": {"replay", "bury", "skip", "retry_now"},
     "audit": {"record_audit", "audit_log"},
 }  # fmt: skip
 

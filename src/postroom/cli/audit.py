@@ -8,8 +8,8 @@ import click
 
 from postroom.cli.list_events import cut, instant
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
+from postroom.commands import AuditEntry
 from postroom.model.url import Url
-from postroom.store import AuditEntry
 
 
 @click.command(short_help="List audit entries of operators.")

@@ -8,10 +8,10 @@ import click
 
 from postroom.cli.list_events import cut, instant
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
+from postroom.lookup import MAX_CAUSES
 from postroom.model.dead_letters import Group, group
 from postroom.model.url import Url
 from postroom.record import State
-from postroom.store import MAX_CAUSES
 
 
 @click.command()

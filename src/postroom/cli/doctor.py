@@ -21,11 +21,12 @@ from postroom.cli.options import (
     shared_store,
     store_option,
 )
+from postroom.lookup import Filter, Stats
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.record import LANES, State
 from postroom.settings import RelaySettings
-from postroom.store import Filter, Membership, Stats, Store
+from postroom.store import Membership, Store
 
 _SIGNS = {"error": "ERROR  ", "warning": "warning", "info": "info   "}
 _LONG_POLL_SECONDS = 10.0

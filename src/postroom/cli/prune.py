@@ -20,10 +20,10 @@ from postroom.cli.options import (
     whoami,
 )
 from postroom.cli.progress import gently, progress
+from postroom.commands import AuditEntry
 from postroom.event import INBOX_STREAM_PREFIX
 from postroom.model.url import Url
 from postroom.record import State
-from postroom.store import AuditEntry
 
 STEP = 1_000
 

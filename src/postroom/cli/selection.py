@@ -11,10 +11,11 @@ import click
 from postroom.cli.options import instant, reader
 from postroom.errors import ConfigError, NotFoundError
 from postroom.event import MAX_STREAM_BYTES
+from postroom.lookup import Filter
 from postroom.model.dead_letters import fingerprint
 from postroom.model.text import check_setting
 from postroom.record import Record, State
-from postroom.store import Filter, Store
+from postroom.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -14,11 +14,12 @@ from postroom.cli.exit_codes import one_line
 from postroom.cli.list_events import instant, summary
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
 from postroom.errors import NotFoundError
+from postroom.lookup import Details
 from postroom.model import history
 from postroom.model.codec import JSON
 from postroom.model.url import Url
 from postroom.record import Record
-from postroom.store import Details, Lease, Store
+from postroom.store import Lease, Store
 
 _HEX_BYTES = 4_096
 _COLUMNS = 80

@@ -23,11 +23,12 @@ from postroom.cli.options import (
 from postroom.cli.pause import until
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES
+from postroom.lookup import Stats
 from postroom.model.controls import Control
 from postroom.model.text import check_setting
 from postroom.model.url import Url
 from postroom.record import LANES, State
-from postroom.store import Membership, Stats, Store
+from postroom.store import Membership, Store
 
 _SHORTEST_WATCH = 0.1
 _NAME_COLUMNS = 28

@@ -11,7 +11,8 @@ stage                 makes events readable once they are due
 settle                writes outcomes behind the fence
 blocks                keys blocked by a failed head: lets them go on, repairs their blocks
 prune                 deletes old done events
-operations            what the command line asks: list, count, replay, bury, skip
+lookup                operators' questions: get, find, count
+commands              operators' commands: replay, bury, skip, retry now
 audit                 the log of commands that changed events by hand
 controls              pauses of streams, topics and consumers
 handler_transactions  transactions for handlers, which handlers cannot commit themselves

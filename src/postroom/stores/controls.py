@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.store import AuditEntry, audit_entry
+from postroom.commands import AuditEntry, audit_entry
 
 
 def control_entry(

@@ -18,9 +18,9 @@ from typing import NamedTuple
 from postroom.engine.consumer import Consumer
 from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Service, is_cancelled
+from postroom.lookup import Stats
 from postroom.model.pauses import Pauses
 from postroom.record import short_error
-from postroom.store import Stats
 
 SAMPLE_SECONDS = 10.0
 _REST = 100

@@ -14,8 +14,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Protocol, cast
 
+from postroom.lookup import Standing
 from postroom.record import State, row_id
-from postroom.store import Standing
 from postroom.transaction import Acceptance
 from postroom.transactions.adapters import resolve, resolve_sync
 

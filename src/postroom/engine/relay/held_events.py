@@ -8,9 +8,9 @@ from postroom.engine.relay.context import RelayContext
 from postroom.engine.relay.paused import held_error
 from postroom.engine.service import Service, is_cancelled
 from postroom.errors import StoreError
+from postroom.lookup import Filter
 from postroom.model.pauses import Pauses
 from postroom.record import State
-from postroom.store import Filter
 
 _STEP = 100  # records include payloads, which may be large
 _AGAIN_SECONDS = 1.0  # events that were just being held are found by a second search

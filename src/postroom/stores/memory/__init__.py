@@ -3,7 +3,8 @@
 store         the port; each call is one atomic step
 tables        the rows, and their moves between stages
 transaction   the caller's transaction; also its own write-side adapter
-operations    list, count, replay, bury, skip
+lookup        get, find, count
+commands      replay, bury, skip, retry now
 
 It models what is hard about a real database: a transaction takes its sequence numbers when it
 writes, but its rows become visible at its commit, so that a lower number may appear after a higher

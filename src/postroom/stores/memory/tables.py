@@ -6,10 +6,11 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from postroom.commands import AuditEntry
+from postroom.lookup import Details
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, Stage, State
-from postroom.store import AuditEntry, Details
 from postroom.transaction import Row
 
 ADVANCE_STEP = 500

@@ -11,7 +11,8 @@ settle          writes outcomes behind the fence
 blocks          decides what becomes of blocked keys, repairs blocks
 prune           deletes old done events
 change_stream   wakes relays after commits
-operations      list, count, replay, bury, skip; `audit` logs these commands, `controls` keeps
+lookup          get, find, count
+commands        replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
                 pauses
 handler_transactions   sessions for handlers; deferred writes where there are no transactions
 reconciler      adds events that a writer without transactions failed to add; `reconciler_rules`

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bson.datetime_ms import DatetimeMS
 
+from postroom.commands import AuditEntry
 from postroom.event import new_id as make_id
 from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES
-from postroom.store import AuditEntry
 from postroom.stores.mongo.connection import Collection, Connection, Session
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.records import date_microseconds

@@ -6,9 +6,9 @@ from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 
+from postroom.commands import MAX_WHO_CHARS
 from postroom.model.controls import Control, check_control
 from postroom.record import short_error
-from postroom.store import MAX_WHO_CHARS
 from postroom.stores.controls import control_entry
 from postroom.stores.mongo.audit import record_audit
 from postroom.stores.mongo.connection import Collection, Connection, Session

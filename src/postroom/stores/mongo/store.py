@@ -10,7 +10,9 @@ from typing import Any, Unpack
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
+from postroom.commands import AuditEntry
 from postroom.errors import ConfigError, StoreError, TransactionError
+from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -18,27 +20,14 @@ from postroom.model.url import Url
 from postroom.options import MongoOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
-from postroom.store import (
-    MAX_CAUSES,
-    AuditEntry,
-    Capabilities,
-    Details,
-    Filter,
-    Member,
-    Membership,
-    ReadRequest,
-    Schema,
-    Staged,
-    Standing,
-    Stats,
-    Tables,
-)
+from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
 from postroom.stores.mongo import (
     audit,
     blocks,
+    commands,
     controls,
     leases,
-    operations,
+    lookup,
     prune,
     read,
     schema,
@@ -223,13 +212,13 @@ class MongoStore(ContextManager):
 
     @faithful
     async def prune(self, older_than_seconds: float, limit: int) -> int:
-        streams = await operations.streams(self._opened)
+        streams = await lookup.streams(self._opened)
         return await prune.prune(self._opened, streams, older_than_seconds, limit)
 
     # -- operators ----------------------------------------------------------------------------
     @faithful
     async def get(self, event_id: str) -> Record | None:
-        return await operations.get(self._opened, event_id)
+        return await lookup.get(self._opened, event_id)
 
     @faithful
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
@@ -238,55 +227,55 @@ class MongoStore(ContextManager):
 
     @faithful
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        return await operations.look_up(self._opened, ids)
+        return await lookup.look_up(self._opened, ids)
 
     @faithful
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        return await operations.open_keys(self._opened, stream, limit)
+        return await lookup.open_keys(self._opened, stream, limit)
 
     @faithful
     async def find(self, wanted: Filter) -> list[Record]:
-        return await operations.find(self._opened, wanted)
+        return await lookup.find(self._opened, wanted)
 
     @faithful
     async def stats(self, stream: str | None = None) -> Stats:
-        stats = await operations.stats(self._opened, stream)
+        stats = await lookup.stats(self._opened, stream)
         return await with_embedded(self._opened, self.embedded, stats, stream)
 
     @faithful
     async def streams(self) -> list[str]:
-        return await operations.streams(self._opened)
+        return await lookup.streams(self._opened)
 
     @faithful
     async def details(self, event_id: str) -> Details | None:
-        return await operations.details(self._opened, event_id)
+        return await lookup.details(self._opened, event_id)
 
     @faithful
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
-        of = await operations.streams(self._opened) if stream is None else [stream]
-        return await operations.dead_causes(self._opened, of, limit)
+        of = await lookup.streams(self._opened) if stream is None else [stream]
+        return await lookup.dead_causes(self._opened, of, limit)
 
     @faithful
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
-        return await operations.replay(self._opened, ids, new_id=new_id, by=by)
+        return await commands.replay(self._opened, ids, new_id=new_id, by=by)
 
     @faithful
     async def bury(
         self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
     ) -> int:
-        return await operations.bury(self._opened, ids, short_error(reason), by=by, history=history)
+        return await commands.bury(self._opened, ids, short_error(reason), by=by, history=history)
 
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await operations.skip(self._opened, event_id, short_error(reason), by=by)
+        await commands.skip(self._opened, event_id, short_error(reason), by=by)
 
     @faithful
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        return await operations.retry_now(self._opened, ids, by=by)
+        return await commands.retry_now(self._opened, ids, by=by)
 
     @faithful
     async def controls(self) -> list[Control]:

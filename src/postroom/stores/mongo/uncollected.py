@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from postroom.lookup import Stats
 from postroom.record import State
-from postroom.store import Stats
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.embedded import field_of
 from postroom.stores.mongo.errors import translated

@@ -10,7 +10,8 @@ stage       makes due events readable
 settle      writes outcomes behind the fence
 blocks      lets blocked keys go on, repairs blocks
 prune       deletes old done events, stream by stream
-operations  list, count, replay, bury, skip; `audit` logs these commands, `controls` keeps
+lookup      get, find, count
+commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
 handler_transactions   connections for handlers, one transaction at a time
 adopt       moves the rows of an outbox table of another program into postroom's

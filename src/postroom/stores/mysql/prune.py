@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from postroom.model.durations import span_microseconds
-from postroom.stores.mysql.operations import stored_streams
+from postroom.stores.mysql.lookup import stored_streams
 from postroom.stores.mysql.session import Session
 
 _PRUNED = ("done", "expired", "cancelled")

@@ -7,7 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
+from postroom.commands import AuditEntry
 from postroom.errors import StoreError
+from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -16,27 +18,22 @@ from postroom.options import MysqlOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
 from postroom.store import (
-    MAX_CAUSES,
     Adopted,
-    AuditEntry,
     Capabilities,
-    Details,
-    Filter,
     Member,
     Membership,
     ReadRequest,
     Schema,
     Staged,
-    Standing,
-    Stats,
     Tables,
 )
 from postroom.stores.mysql import (
     audit,
     blocks,
+    commands,
     controls,
     leases,
-    operations,
+    lookup,
     prune,
     read,
     schema,
@@ -123,7 +120,7 @@ class MysqlStore(ContextManager):
 
     async def identity(self) -> str:
         async with self.session() as session:
-            return await operations.identity(session)
+            return await lookup.identity(session)
 
     async def max_packet_bytes(self) -> int:
         """Return the server's maximum statement size: no event can be larger."""
@@ -193,7 +190,7 @@ class MysqlStore(ContextManager):
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         async with self.session() as session:
-            return await operations.get(session, event_id)
+            return await lookup.get(session, event_id)
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         async with self.session() as session:
@@ -201,53 +198,53 @@ class MysqlStore(ContextManager):
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         async with self.session() as session:
-            return await operations.look_up(session, ids)
+            return await lookup.look_up(session, ids)
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
         async with self.session() as session:
-            return await operations.open_keys(session, stream, limit)
+            return await lookup.open_keys(session, stream, limit)
 
     async def find(self, wanted: Filter) -> list[Record]:
         async with self.session() as session:
-            return await operations.find(session, wanted)
+            return await lookup.find(session, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
         async with self.session() as session:
-            return await operations.stats(session, stream)
+            return await lookup.stats(session, stream)
 
     async def streams(self) -> list[str]:
         async with self.session() as session:
-            return await operations.streams(session)
+            return await lookup.streams(session)
 
     async def details(self, event_id: str) -> Details | None:
         async with self.session() as session:
-            return await operations.details(session, event_id)
+            return await lookup.details(session, event_id)
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
         async with self.session() as session:
-            return await operations.dead_causes(session, stream, limit)
+            return await lookup.dead_causes(session, stream, limit)
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
         async with self.session() as session:
-            return await operations.replay(session, ids, new_id=new_id, by=by)
+            return await commands.replay(session, ids, new_id=new_id, by=by)
 
     async def bury(
         self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
     ) -> int:
         async with self.session() as session:
-            return await operations.bury(session, ids, short_error(reason), by=by, history=history)
+            return await commands.bury(session, ids, short_error(reason), by=by, history=history)
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:
-            await operations.skip(session, event_id, short_error(reason), by=by)
+            await commands.skip(session, event_id, short_error(reason), by=by)
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         async with self.session() as session:
-            return await operations.retry_now(session, ids, by=by)
+            return await commands.retry_now(session, ids, by=by)
 
     async def controls(self) -> list[Control]:
         async with self.session() as session:

@@ -10,7 +10,8 @@ blocks      lets blocked keys go on, repairs blocks
 prune       deletes old done events
 floors      proves below which number a read finds nothing, so that reads skip dead index entries
 listener    LISTEN: wakes relays after commits; `notifier` sends NOTIFY from the writer's process
-operations  list, count, replay, bury, skip; `audit` logs these commands, `controls` keeps
+lookup      get, find, count
+commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
 handler_transactions   connections for handlers, one transaction at a time
 errors      what an SQLSTATE means to the port

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from postroom.store import AuditEntry
+from postroom.commands import AuditEntry
 from postroom.stores.postgres.database import Database, Session
 
 

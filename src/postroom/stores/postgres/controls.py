@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from postroom.commands import MAX_WHO_CHARS
 from postroom.model.controls import Control, check_control
 from postroom.record import short_error
-from postroom.store import MAX_WHO_CHARS
 from postroom.stores.controls import control_entry
 from postroom.stores.postgres.audit import record_audit
 from postroom.stores.postgres.database import Database

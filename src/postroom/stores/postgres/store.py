@@ -10,7 +10,9 @@ from typing import Any, Unpack
 import psycopg
 from psycopg import AsyncConnection, Connection
 
+from postroom.commands import AuditEntry
 from postroom.errors import StoreError
+from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -18,28 +20,15 @@ from postroom.model.url import Url
 from postroom.options import PostgresOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
-from postroom.store import (
-    MAX_CAUSES,
-    AuditEntry,
-    Capabilities,
-    Details,
-    Filter,
-    Member,
-    Membership,
-    ReadRequest,
-    Schema,
-    Staged,
-    Standing,
-    Stats,
-    Tables,
-)
+from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
 from postroom.stores.opening import ContextManager
 from postroom.stores.postgres import (
     audit,
     blocks,
+    commands,
     controls,
     leases,
-    operations,
+    lookup,
     prune,
     read,
     schema,
@@ -126,7 +115,7 @@ class PostgresStore(ContextManager):
         return migration_sql(self.settings.prefix, self.settings.schema, after)
 
     async def identity(self) -> str:
-        return await operations.identity(self.database)
+        return await lookup.identity(self.database)
 
     # -- lanes --------------------------------------------------------------------------------
     async def heartbeat(
@@ -184,51 +173,49 @@ class PostgresStore(ContextManager):
 
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
-        return await operations.get(self.database, event_id)
+        return await lookup.get(self.database, event_id)
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         return await settle.holds(self.database, proofs)
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        return await operations.look_up(self.database, ids)
+        return await lookup.look_up(self.database, ids)
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        return await operations.open_keys(self.database, stream, limit)
+        return await lookup.open_keys(self.database, stream, limit)
 
     async def find(self, wanted: Filter) -> list[Record]:
-        return await operations.find(self.database, wanted)
+        return await lookup.find(self.database, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
-        return await operations.stats(self.database, stream)
+        return await lookup.stats(self.database, stream)
 
     async def streams(self) -> list[str]:
-        return await operations.streams(self.database)
+        return await lookup.streams(self.database)
 
     async def details(self, event_id: str) -> Details | None:
-        return await operations.details(self.database, event_id)
+        return await lookup.details(self.database, event_id)
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
-        return await operations.dead_causes(self.database, stream, limit)
+        return await lookup.dead_causes(self.database, stream, limit)
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
-        return await operations.replay(self.database, ids, new_id=new_id, by=by)
+        return await commands.replay(self.database, ids, new_id=new_id, by=by)
 
     async def bury(
         self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
     ) -> int:
-        return await operations.bury(
-            self.database, ids, short_error(reason), by=by, history=history
-        )
+        return await commands.bury(self.database, ids, short_error(reason), by=by, history=history)
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await operations.skip(self.database, event_id, short_error(reason), by=by)
+        await commands.skip(self.database, event_id, short_error(reason), by=by)
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        return await operations.retry_now(self.database, ids, by=by)
+        return await commands.retry_now(self.database, ids, by=by)
 
     async def controls(self) -> list[Control]:
         return await controls.controls(self.database)

@@ -9,7 +9,8 @@ read          what may be sent now; `stage` makes due events readable
 settle        writes outcomes (under BEGIN IMMEDIATE: the file's write lock is the fence)
 blocks        lets blocked keys go on, repairs blocks
 prune         deletes old done events
-operations    list, count, replay, bury, skip; `audit` logs these commands, `controls` keeps
+lookup        get, find, count
+commands      replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
 handler_transactions   connections for handlers, one transaction at a time
 statements    loads `queries/` and `migrations/`

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from postroom.commands import MAX_WHO_CHARS
 from postroom.model.clock import host_microseconds
 from postroom.model.controls import Control, check_control
 from postroom.record import short_error
-from postroom.store import MAX_WHO_CHARS
 from postroom.stores.controls import control_entry
 from postroom.stores.sqlite.audit import note
 from postroom.stores.sqlite.thread import Database

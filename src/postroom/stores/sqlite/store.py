@@ -10,7 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from postroom.commands import AuditEntry
 from postroom.errors import SchemaError, StoreError
+from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -18,29 +20,16 @@ from postroom.model.url import Url
 from postroom.options import SqliteOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
-from postroom.store import (
-    MAX_CAUSES,
-    AuditEntry,
-    Capabilities,
-    Details,
-    Filter,
-    Member,
-    Membership,
-    ReadRequest,
-    Schema,
-    Staged,
-    Standing,
-    Stats,
-    Tables,
-)
+from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
 from postroom.stores.opening import ContextManager
 from postroom.stores.sql_files import script_after
 from postroom.stores.sqlite import (
     audit,
     blocks,
+    commands,
     controls,
     leases,
-    operations,
+    lookup,
     prune,
     read,
     schema,
@@ -143,7 +132,7 @@ class SqliteStore(ContextManager):
         return script_after(__package__, self.prefix, after)
 
     async def identity(self) -> str:
-        return await self._look.call(operations.identity)
+        return await self._look.call(lookup.identity)
 
     # -- lanes --------------------------------------------------------------------------------
     async def heartbeat(
@@ -203,51 +192,51 @@ class SqliteStore(ContextManager):
 
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
-        return await self._look.call(lambda db: operations.get(db, event_id))
+        return await self._look.call(lambda db: lookup.get(db, event_id))
 
     async def holds(self, proofs: Sequence[Proof]) -> set[int]:
         return await self._look.call(lambda db: settle.holds(db, proofs))
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
-        return await self._look.call(lambda db: operations.look_up(db, ids))
+        return await self._look.call(lambda db: lookup.look_up(db, ids))
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
-        return await self._look.call(lambda db: operations.open_keys(db, stream, limit))
+        return await self._look.call(lambda db: lookup.open_keys(db, stream, limit))
 
     async def find(self, wanted: Filter) -> list[Record]:
-        return await self._look.call(lambda db: operations.find(db, wanted))
+        return await self._look.call(lambda db: lookup.find(db, wanted))
 
     async def stats(self, stream: str | None = None) -> Stats:
-        return await self._look.call(lambda db: operations.stats(db, stream))
+        return await self._look.call(lambda db: lookup.stats(db, stream))
 
     async def streams(self) -> list[str]:
-        return await self._look.call(operations.streams)
+        return await self._look.call(lookup.streams)
 
     async def details(self, event_id: str) -> Details | None:
-        return await self._look.call(lambda db: operations.details(db, event_id))
+        return await self._look.call(lambda db: lookup.details(db, event_id))
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
-        return await self._look.call(lambda db: operations.dead_causes(db, stream, limit))
+        return await self._look.call(lambda db: lookup.dead_causes(db, stream, limit))
 
     async def replay(
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
-        return await self._write.call(lambda db: operations.replay(db, ids, new_id=new_id, by=by))
+        return await self._write.call(lambda db: commands.replay(db, ids, new_id=new_id, by=by))
 
     async def bury(
         self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
     ) -> int:
         return await self._write.call(
-            lambda db: operations.bury(db, ids, short_error(reason), by=by, history=history)
+            lambda db: commands.bury(db, ids, short_error(reason), by=by, history=history)
         )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await self._write.call(lambda db: operations.skip(db, event_id, short_error(reason), by=by))
+        await self._write.call(lambda db: commands.skip(db, event_id, short_error(reason), by=by))
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        return await self._write.call(lambda db: operations.retry_now(db, ids, by=by))
+        return await self._write.call(lambda db: commands.retry_now(db, ids, by=by))
 
     async def controls(self) -> list[Control]:
         return await self._look.call(controls.controls)

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from postroom.engine.consumer import Consumer
 from postroom.engine.handlers.handlers import Handlers
+from postroom.lookup import Filter
 from postroom.record import State
 from postroom.retry import Constant, RetryPolicy
 from postroom.source import Source
-from postroom.store import Filter
 from postroom.stores.sqlite import SqliteStore
 
 PATIENCE_SECONDS = 30.0

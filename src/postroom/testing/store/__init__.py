@@ -7,8 +7,9 @@ lanes            leases, members, clocks and the fence
 settle           outcomes; `set_back`: an event is its number and its id; `claims`: lost effects
 history          failed attempts and commands, recorded with the event
 blocks           failed events and their keys
-operations       what operators ask; `audit` the audit log and the causes of dead letters;
-                 `controls` pauses, and waiting events that are made due
+lookup           what operators ask; `audit` the audit log and the causes of dead letters
+commands         what operators change; `controls` pauses, and waiting events that are made due
+handlers         waking, and transactions of handlers
 unreadable_rows, strays    rows that others have written or damaged cost one event each
 tools            events, and a relay reduced to its calls of the store
 """

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from postroom.commands import AuditEntry
 from postroom.errors import NotFoundError
+from postroom.lookup import Details, Filter
 from postroom.model.clock import host_microseconds
 from postroom.record import State
-from postroom.store import AuditEntry, Details, Filter, Store
+from postroom.store import Store
 from postroom.testing.store.tools import FAR, Add, Hand, event, names, until
 
 _MINUTE = 60_000_000

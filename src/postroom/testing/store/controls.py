@@ -7,10 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from postroom.commands import AuditEntry
 from postroom.errors import ConfigError
+from postroom.lookup import Filter
 from postroom.model.clock import host_microseconds
 from postroom.record import State
-from postroom.store import AuditEntry, Filter, Store
+from postroom.store import Store
 from postroom.testing.store.tools import FAR, Add, Another, Hand, event, until
 
 _MINUTE = 60_000_000

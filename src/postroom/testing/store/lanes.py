@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from postroom.lookup import Filter
 from postroom.settlement import DeadOutcome, FailedOutcome
-from postroom.store import Filter, Lease, Member, Store
+from postroom.store import Lease, Member, Store
 from postroom.testing.store.tools import (
     ALL,
     FAR,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from postroom.lookup import Filter
 from postroom.model.diagnostics import Finding
 from postroom.outbox import Outbox
 from postroom.record import LANES
-from postroom.store import Filter, Store, Tables
+from postroom.store import Store, Tables
 from postroom.testing.store.tools import Add, event, names
 from postroom.transaction import Acceptance
 from postroom.transactions import resolve

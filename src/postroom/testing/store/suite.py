@@ -31,15 +31,18 @@ from typing import Any, ClassVar
 import pytest
 
 from postroom.event import Event
+from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.store import Capabilities, Filter, Store
+from postroom.store import Capabilities, Store
 from postroom.testing.store.audit import OversightContract
 from postroom.testing.store.blocks import BlockContract
 from postroom.testing.store.claims import ClaimContract
+from postroom.testing.store.commands import CommandContract
 from postroom.testing.store.controls import ControlContract, RetryNowContract
+from postroom.testing.store.handlers import HandlerContract
 from postroom.testing.store.history import HistoryContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
-from postroom.testing.store.operations import HandlerContract, LookingContract, OperatorContract
+from postroom.testing.store.lookup import LookupContract
 from postroom.testing.store.port import PortContract
 from postroom.testing.store.read import (
     FairStagingContract,
@@ -101,8 +104,8 @@ class StoreContract(
     ClaimContract,
     NamingContract,
     BlockContract,
-    LookingContract,
-    OperatorContract,
+    LookupContract,
+    CommandContract,
     OversightContract,
     ControlContract,
     RetryNowContract,

@@ -11,10 +11,11 @@ import pytest
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import NotFoundError
+from postroom.lookup import Filter
 from postroom.record import State
 from postroom.retry import Constant, RetryPolicy
 from postroom.settlement import DeadOutcome, FailedOutcome
-from postroom.store import Filter, Store
+from postroom.store import Store
 from postroom.testing.store.tools import Add, Hand, event, until
 
 Spoil = Callable[[str, Any], Awaitable[None]]

@@ -1,26 +1,22 @@
-"""Operator commands: list, count, replay, bury, skip (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from postroom.commands import audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
-from postroom.model.dead_letters import DeadCause
 from postroom.model.history import append, command
-from postroom.model.unreadable_rows import decode, refuse_to_skip, to_record, to_records
-from postroom.record import Record, State, key_hash, lane_of
-from postroom.store import Details, Filter, Standing, Stats, audit_entry
+from postroom.model.unreadable_rows import refuse_to_skip
+from postroom.record import key_hash, lane_of
 from postroom.stores.sqlite.audit import note
 from postroom.stores.sqlite.blocks import advance
 from postroom.stores.sqlite.thread import Database
-
-_OTHER = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
 
 
 class _Chosen(NamedTuple):
@@ -34,64 +30,6 @@ class _Chosen(NamedTuple):
     kseq: int | None
     created_at: int
     history: object
-
-
-def get(db: Database, event_id: str) -> Record | None:
-    rows = db.rows("get", id=event_id)
-    return to_record((*rows[0], None)) if rows else None
-
-
-def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
-    rows = db.rows("look_up", ids=json.dumps(list(ids)))
-    return {event_id: Standing(stream, state) for event_id, stream, state in rows}
-
-
-def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
-    return [bytes(found) for (found,) in db.rows("open_keys", stream=stream, limit=limit)]
-
-
-def find(db: Database, wanted: Filter) -> list[Record]:
-    statement = "find_other" if wanted.state in _OTHER else "find"
-    if wanted.key is not None:
-        statement = "find_key"
-    values = wanted._asdict()
-    values["state"] = None if wanted.state is None else str(wanted.state)
-    return to_records((*row, None) for row in db.rows(statement, **values))
-
-
-def stats(db: Database, stream: str | None) -> Stats:
-    of = {"first": "", "last": b""} if stream is None else {"first": stream, "last": stream}
-    with db.snapshot() as now:
-        seen = Counter[str]()
-        for name, number in db.rows("stats", **of):
-            seen[name] += number
-        ((oldest,),) = db.rows("stats_oldest", **of)
-        ((done,),) = db.rows("stats_done", stream=stream)
-    counts = dict.fromkeys((str(state) for state in State), 0)
-    counts |= {str(state): seen[state] for state in _OTHER} | {str(State.DONE): done}
-    unfinished = seen["ready"] + seen["waiting"] + seen["parked"]
-    counts[State.PENDING] = unfinished - seen[State.PROCESSING] - seen[State.FAILED]
-    lag = 0.0 if oldest is None else max(0.0, (now - oldest) / 1_000_000)
-    return Stats(counts, lag, seen["blocked"])
-
-
-def streams(db: Database) -> list[str]:
-    found = [name for (name,) in db.rows("streams")]
-    return [decode(name) if isinstance(name, bytes) else str(name) for name in found]
-
-
-def identity(db: Database) -> str:
-    ((name,),) = db.rows("identity")
-    return str(name)
-
-
-def details(db: Database, event_id: str) -> Details | None:
-    rows = db.rows("details", id=event_id)
-    return Details._make(rows[0]) if rows else None
-
-
-def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:
-    return [DeadCause._make(row) for row in db.rows("dead_causes", stream=stream, limit=limit)]
 
 
 def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:

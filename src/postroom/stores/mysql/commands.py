@@ -1,4 +1,4 @@
-"""Operator commands: list, count, replay, bury, skip (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,19 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from postroom.commands import audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
-from postroom.model.dead_letters import DeadCause
 from postroom.model.history import append, command
-from postroom.model.unreadable_rows import decode, refuse_to_skip, to_record, to_records
-from postroom.record import LANES, Record, State, key_hash, lane_of
-from postroom.store import Details, Filter, Standing, Stats, audit_entry
+from postroom.model.unreadable_rows import refuse_to_skip
+from postroom.record import key_hash, lane_of
 from postroom.stores.mysql.audit import record_audit
 from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import make_lanes
-from postroom.stores.mysql.read import lanes_of
 from postroom.stores.mysql.records import decoded
 from postroom.stores.mysql.session import Session
-
-_OPEN = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
-_LOOKED_AT = 16  # rows per lane that are sampled for the age of the rest
-_FEW_STREAMS = 20  # more lanes are queried together, one row of each
 
 
 class _Chosen(NamedTuple):
@@ -38,93 +32,6 @@ class _Chosen(NamedTuple):
     topic: str
     kseq: int | None
     history: object
-
-
-async def get(session: Session, event_id: str) -> Record | None:
-    rows = await session.rows("get", id=event_id)
-    return to_record((*decoded(rows[0]), None)) if rows else None
-
-
-async def look_up(session: Session, ids: Sequence[str]) -> dict[str, Standing]:
-    rows = await session.rows("look_up", ids=_unique(ids)) if ids else ()
-    return {row[0].decode(): Standing(row[1].decode(), row[2]) for row in rows}
-
-
-async def open_keys(session: Session, stream: str, limit: int) -> list[bytes]:
-    rows = await session.rows("open_keys", stream=stream, limit=limit)
-    return [bytes(found) for (found,) in rows]
-
-
-async def find(session: Session, wanted: Filter) -> list[Record]:
-    statement = "find_open" if wanted.state in _OPEN else "find"
-    if wanted.key is not None:
-        statement = "find_key"
-    values = wanted._asdict()
-    values["state"] = None if wanted.state is None else str(wanted.state)
-    return to_records((*decoded(row), None) for row in await session.rows(statement, **values))
-
-
-async def stats(session: Session, stream: str | None) -> Stats:
-    seen = defaultdict[str, int](int, await session.rows("stats", stream=stream))
-    processing, failed = seen[State.PROCESSING], seen[State.FAILED]
-    counts = {
-        State.PENDING: seen["ready"] + seen["waiting"] + seen["parked"] - processing - failed,
-        State.PROCESSING: processing,
-        State.DONE: seen[State.DONE],
-        State.FAILED: failed,
-        State.DEAD: seen[State.DEAD],
-        State.EXPIRED: seen[State.EXPIRED],
-        State.CANCELLED: seen[State.CANCELLED],
-    }
-    ages = [0]
-    names = await streams(session, _FEW_STREAMS + 1) if stream is None else [stream]
-    if len(names) > _FEW_STREAMS:  # one statement per event would take minutes with 10,000
-        names = []
-        ((age,),) = await session.rows("stats_oldest_all")
-        ages.append(age or 0)
-    for name in names:
-        ((age,),) = await session.rows(
-            "stats_oldest",
-            parts={"lanes": lanes_of(session.sql, range(LANES))},
-            stream=name,
-            per_lane=_LOOKED_AT,
-        )
-        ages.append(age or 0)
-    return Stats({str(k): n for k, n in counts.items()}, max(ages) / 1_000_000, seen["blocked"])
-
-
-async def streams(session: Session, limit: int | None = None) -> list[str]:
-    """Return the names in use, up to this many."""
-    return [decode(name) for name in await stored_streams(session, limit)]
-
-
-async def stored_streams(session: Session, limit: int | None = None) -> list[bytes]:
-    """Walk from name to name along the index."""
-    found: list[bytes] = []
-    while True:
-        if len(found) == limit:
-            return found
-        ((name,),) = await session.rows("streams_next", after=found[-1] if found else b"")
-        if name is None:
-            return found
-        found.append(bytes(name))
-
-
-async def identity(session: Session) -> str:
-    ((name,),) = await session.rows("identity")
-    return str(name)
-
-
-async def details(session: Session, event_id: str) -> Details | None:
-    rows = await session.rows("details", id=event_id)
-    return Details._make(rows[0]) if rows else None
-
-
-async def dead_causes(session: Session, stream: str | None, limit: int) -> list[DeadCause]:
-    return [
-        DeadCause._make(row)
-        for row in await session.rows("dead_causes", stream=stream, limit=limit)
-    ]
 
 
 async def replay(session: Session, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:

@@ -1,0 +1,86 @@
+"""Commands: an operator's changes to the events of a store, and their audit entries (L7, B6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from postroom.record import short_error
+
+MAX_WHO_CHARS = 255
+
+
+class AuditEntry(NamedTuple):
+    """An operator's change to the outbox: `what` is replay, bury, skip, prune, retry-now, pause
+    or resume.
+    """
+
+    who: str
+    what: str
+    how_many: int
+    about: str
+    at_us: int = 0
+
+
+def audit_entry(
+    by: str, what: str, how_many: int, ids: Sequence[str], reason: str = ""
+) -> AuditEntry:
+    """Return an audit entry for these events, truncated to the limits of the table."""
+    about = ", ".join(ids) + (f": {reason}" if reason else "")
+    return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
+
+
+class Commands(Protocol):
+    """The part of a store that carries out operators' commands."""
+
+    async def replay(
+        self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
+    ) -> int:
+        """Send dead or done events again, starting at attempt 0; returns how many.
+
+        With `new_id`, sends copies with new ids, which are unknown to every inbox. Finished events
+        are not in flight: unlike `bury` and `skip` (L7), a replay leaves the lanes to their owners
+        and records in their leases that an event was replayed. `by` is the operator: an audit entry
+        is written in the same transaction.
+        """
+
+    async def bury(
+        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+    ) -> int:
+        """Turn unfinished events into dead letters; returns how many.
+
+        Their histories get an entry, as with `replay` and `skip`; `history` replaces them instead.
+        """
+
+    async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        """Make failed events that wait for their next attempt due now; returns how many.
+
+        Events in any other state are left alone. Nothing of them is in flight: no lane changes its
+        owner, and their attempts stay counted.
+        """
+
+    async def set_control(
+        self,
+        kind: str,
+        name: str,
+        *,
+        pause: bool,
+        seconds: float | None = None,
+        reason: str = "",
+        by: str,
+    ) -> bool:
+        """Pause a stream, a topic or a consumer, for this long, or resume it.
+
+        Returns whether anything changed, and writes an audit entry then, in the same transaction. A
+        second pause replaces the first. Raises ConfigError for a name that cannot be stored.
+        """
+
+    async def record_audit(self, entry: AuditEntry) -> None:
+        """Write an audit entry in its own transaction, with the store's time."""
+
+    async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
+        """Bury an event and insert a `postroom.skipped` marker in its place.
+
+        The marker takes the number of a strict event: the dead letter has `kseq` 0, and a replay
+        appends it with a new number.
+        """

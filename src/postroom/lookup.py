@@ -1,0 +1,95 @@
+"""Lookup: the operators' questions to a store. Nothing is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from postroom.commands import AuditEntry
+from postroom.model.controls import Control
+from postroom.model.dead_letters import DeadCause
+from postroom.record import Record, State
+
+MAX_CAUSES = 10_000
+
+
+class Filter(NamedTuple):
+    """A filter of records; None matches everything."""
+
+    stream: str | None = None
+    state: State | None = None
+    type: str | None = None
+    topic: str | None = None
+    key: str | None = None
+    after_seq: int = 0
+    limit: int = 100
+    error: str | None = None  # a literal substring of the last error
+    from_us: int | None = None  # created at or after
+    before_us: int | None = None  # created before
+
+
+class Standing(NamedTuple):
+    """The stream and state of an event."""
+
+    stream: str
+    state: str
+
+
+class Details(NamedTuple):
+    """Stage, lease and timestamps of one event.
+
+    barrier     set if the key is blocked: events of the key after this `seq` wait
+    history     its failed attempts and operators' commands, as `postroom.model.history` reads it
+    receipt     JSON: where its destination put it
+    """
+
+    stage: str
+    available_us: int | None
+    settled_us: int | None
+    lease_owner: str | None
+    lease_until_us: int | None
+    barrier: int | None
+    history: str | None = None
+    receipt: str | None = None
+
+
+class Stats(NamedTuple):
+    """Counts by state, the age in seconds of the oldest event due, and the blocked keys."""
+
+    counts: Mapping[str, int]
+    lag_seconds: float
+    blocked_keys: int
+
+
+class Lookup(Protocol):
+    """The part of a store that answers operators."""
+
+    async def get(self, event_id: str) -> Record | None: ...
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        """Return stream and state of the events with these ids; unknown ids are left out."""
+
+    async def open_keys(self, stream: str, limit: int) -> list[bytes]:
+        """Return the key hash of each unfinished event of a stream, at one point in time."""
+
+    async def find(self, wanted: Filter) -> list[Record]:
+        """Return records in `seq` order."""
+
+    async def stats(self, stream: str | None = None) -> Stats: ...
+
+    async def streams(self) -> list[str]:
+        """Return the streams that have events or leases."""
+
+    async def details(self, event_id: str) -> Details | None:
+        """Return stage, lease and timestamps, which `get` omits."""
+
+    async def dead_causes(
+        self, stream: str | None = None, limit: int = MAX_CAUSES
+    ) -> list[DeadCause]:
+        """Return the causes of dead letters, most frequent first, at most `limit`; no payloads."""
+
+    async def controls(self) -> list[Control]:
+        """Return all controls; by the store's clock a pause may be over. One cheap query."""
+
+    async def audit_log(self, limit: int) -> list[AuditEntry]:
+        """Return audit entries, newest first."""

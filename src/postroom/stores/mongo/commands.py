@@ -1,0 +1,235 @@
+"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from bson.int64 import Int64
+from pymongo import ReturnDocument, UpdateOne
+
+from postroom.commands import audit_entry
+from postroom.errors import NotFoundError
+from postroom.event import MAX_ID_BYTES
+from postroom.event import new_id as make_id
+from postroom.model.codec import JSON, encode_json
+from postroom.model.history import append, command
+from postroom.record import key_hash, lane_of
+from postroom.stores.mongo.audit import record_audit
+from postroom.stores.mongo.blocks import load_blocks, write
+from postroom.stores.mongo.connection import Connection, Session
+from postroom.stores.mongo.leases import depose, tell_replayed
+from postroom.stores.mongo.records import FLAW, sound
+from postroom.stores.mongo.settle import NO_LEASE, UNFINISHED, dead
+from postroom.transactions.mongo.documents import (
+    DEAD,
+    NEVER,
+    Document,
+    counter_id,
+    lane_id,
+    seq_of,
+)
+
+_TRIES = 50  # a busy relay writes the same leases all the time
+_AGAIN: Document = {
+    "status": "pending",
+    "stage": "ready",
+    "awaits": NEVER,
+    "attempts": 0,
+    "settled_at": None,
+    "expires_at": None,
+    "receipt": None,
+    **NO_LEASE,
+}
+
+
+async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
+    async def work(session: Session) -> int:
+        chosen = await _choose(db, session, ids, over=True)
+        if new_id:  # a copy of an unreadable event would be sent with placeholders in it
+            chosen = [event for event in chosen if FLAW not in event]
+        ct, numbers = await db.places(len(chosen))
+        changes: list[Any] = []
+        entry = command(by, "replay")
+        for event, n in zip(chosen, numbers, strict=True):
+            place = {"ct": ct, "n": n}
+            if event["kseq"] is not None and (new_id or event["kseq"] == 0):
+                place["kseq"] = await _count_up(db, session, event)
+            if new_id:
+                changes.append(_copy(event, make_id(), place))
+                continue
+            history = append(event.get("history"), entry)
+            if event["kseq"] == 0:
+                fields = {**_AGAIN, **place, "history": {"$literal": history}}
+                changes.append(UpdateOne({"_id": event["_id"]}, [{"$set": fields}]))
+            else:
+                over = {"_id": event["_id"], "stage": "over"}
+                changes.append(UpdateOne(over, {"$set": {**_AGAIN, "history": history}}))
+        if changes:
+            await db.outbox.bulk_write(changes, session=session)
+        if by is not None:
+            await record_audit(
+                db, session, audit_entry(by, "replay", len(chosen), [e["_id"] for e in chosen])
+            )
+        return len(chosen)
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def bury(
+    db: Connection, ids: Sequence[str], reason: str, *, by: str | None, history: str | None = None
+) -> int:
+    entry = command(by, "bury", reason)
+
+    async def work(session: Session) -> int:
+        chosen = await _choose(db, session, ids, over=False)
+        names = [event["_id"] for event in chosen]
+        changes = [
+            UpdateOne(
+                {"_id": event["_id"], **UNFINISHED},
+                dead(reason, history=history or append(event.get("history"), entry)),
+            )
+            for event in chosen
+        ]
+        if changes:
+            await db.outbox.bulk_write(changes, session=session)
+        for stream in {event["stream"] for event in chosen}:
+            keys = {event["key_hash"] for event in chosen if event["stream"] == stream}
+            blocks = await load_blocks(db, session, stream, keys)
+            for hashed in keys:
+                blocks.advance(hashed)
+            await write(db, session, blocks)
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "bury", len(chosen), names, reason))
+        return len(chosen)
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def retry_now(db: Connection, ids: Sequence[str], *, by: str | None) -> int:
+    async def work(session: Session) -> int:
+        waits: Document = {"stage": "waiting", "status": "failed", "awaits": {"$type": "date"}}
+        where = {"_id": {"$in": list(ids)}, **waits}
+        found = [one["_id"] async for one in db.outbox.find(where, {"_id": 1}, session=session)]
+        change = [{"$set": {"next_attempt_at": "$$NOW", "awaits": "$$NOW"}}]
+        still = {"_id": {"$in": found}, **waits}
+        changed = (await db.outbox.update_many(still, change, session=session)).matched_count
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "retry-now", changed, found))
+        return changed
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) -> None:
+    async def work(session: Session) -> None:
+        chosen = await _choose(db, session, [event_id], over=False)
+        if not chosen:
+            raise NotFoundError(f"cannot skip: there is no unfinished event with id {event_id!r}")
+        (event,) = chosen
+        if FLAW in event:
+            raise NotFoundError(f"cannot skip event {event_id!r}: {event[FLAW]}")
+        marker = await _marker_id(db, session, event)
+        ct, (n,) = await db.places(1)
+        grave: Document = {
+            "status": "dead",
+            "stage": "over",
+            "awaits": DEAD,
+            "last_error": {"$literal": reason},
+            "settled_at": "$$NOW",
+            "ct": ct,
+            "n": n,
+            "kseq": None if event["kseq"] is None else Int64(0),
+            "history": {"$literal": append(event.get("history"), command(by, "skip", reason))},
+            **NO_LEASE,
+        }
+        blocks = await load_blocks(db, session, event["stream"], [event["key_hash"]])
+        blocks.rename(event["key_hash"], event["_id"], marker)
+        changes = [
+            _marker(event, marker, reason),
+            UpdateOne({"_id": event["_id"], **UNFINISHED}, [{"$set": grave}]),
+        ]
+        blocks.advance(event["key_hash"])
+        await write(db, session, blocks, changes)
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "skip", 1, [event_id], reason))
+
+    await db.transact(work, tries=_TRIES)
+
+
+async def _choose(
+    db: Connection, session: Session, ids: Sequence[str], *, over: bool
+) -> list[Document]:
+    """Return the named events: unfinished ones, whose lanes are taken from their owners, or
+    finished ones, whose owners are notified.
+    """
+    stage: Any = "over" if over else {"$ne": "over"}
+    cursor = db.outbox.find({"_id": {"$in": list(ids)}, "stage": stage}, session=session)
+    chosen = sorted(map(sound, await cursor.to_list()), key=seq_of)
+    if chosen:
+        lanes = {(event["stream"], event["lane"]) for event in chosen}
+        leases = [lane_id(stream, lane) for stream, lane in sorted(lanes)]
+        await (tell_replayed if over else depose)(db, session, leases)
+    return chosen
+
+
+def _copy(event: Document, event_id: str, place: Document) -> UpdateOne:
+    """Return the write of a copy under another id, at the end of the order."""
+    fresh = {**event, **_AGAIN, "_id": event_id, "last_error": None, "history": None}
+    fresh.pop("replaced_by", None)
+    if event["key"] is None:
+        fresh["key_hash"] = key_hash(None, None, event_id)
+        fresh["lane"] = lane_of(fresh["key_hash"])
+    return _write_new(fresh, {**place, "created_at": "$$NOW"})
+
+
+def _marker(event: Document, marker_id: str, reason: str) -> UpdateOne:
+    """Return the write of the marker that replaces a skipped event."""
+    payload = encode_json({"skipped": event["_id"], "reason": reason}).decode()
+    fresh = {
+        **event,
+        **_AGAIN,
+        "_id": marker_id,
+        "event_type": "postroom.skipped",
+        "payload": payload,
+        "size": len(payload.encode()) + len((event["headers"] or "").encode()),
+        "content_type": JSON,
+        "schema_version": 1,
+        "last_error": None,
+        "available_at": None,
+        "occurred_us": 0,
+        "options": None,
+        "history": None,
+    }
+    return _write_new(fresh, {"occurred_at": "$$NOW"})
+
+
+def _write_new(fresh: Document, decided: Document) -> UpdateOne:
+    new = {"$mergeObjects": [{"$literal": fresh}, decided]}
+    return UpdateOne({"_id": fresh["_id"]}, [{"$replaceWith": new}], upsert=True)
+
+
+async def _count_up(db: Connection, session: Session, event: Document) -> Int64:
+    found = await db.counter.find_one_and_update(
+        {"_id": counter_id(event["topic"], event["key_hash"])},
+        {"$inc": {"last": Int64(1)}},
+        upsert=True,
+        return_document=ReturnDocument.AFTER,
+        session=session,
+    )
+    assert found is not None
+    return Int64(found["last"])
+
+
+async def _marker_id(db: Connection, session: Session, event: Document) -> str:
+    """`skip:` and the event's id, plus its number if that is taken or too long."""
+    for name in (f"skip:{event['_id']}", f"skip:{event['kseq']}:{event['_id']}"):
+        if len(name.encode()) <= MAX_ID_BYTES and not await _is_taken(db, session, name):
+            return name
+    name = f"skip:{seq_of(event):x}:{event['_id']}"
+    return name.encode()[:MAX_ID_BYTES].decode(errors="ignore")
+
+
+async def _is_taken(db: Connection, session: Session, event_id: str) -> bool:
+    found = await db.outbox.find_one({"_id": event_id}, {"_id": 1}, session=session)
+    return found is not None
