@@ -21,6 +21,7 @@ BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 TITLES = {
     "add": "What `add` costs",
     "relay": "A relay beside the bare driver",
+    "handlers": "Handlers in a relay beside bare connections",
     "consume": "A consumer beside loops without an inbox",
     "latency": "From commit to destination",
     "growth": "What grows, and what does not",

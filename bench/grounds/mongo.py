@@ -37,7 +37,7 @@ class MongoGround:
         self.url = url
         asyncio.run(MongoStore(url).migrate())
         self._client = pymongo.MongoClient(url)
-        self._db = self._client.get_default_database()
+        self.database = self._client.get_default_database()
         self.version = f"MongoDB {self._client.server_info()['version']}"
         self.peers = [("a claim for each event (findOneAndUpdate)", self._claims, self._claiming)]
 
@@ -55,10 +55,10 @@ class MongoGround:
         from postroom.transactions.mongo import without_transaction
 
         for collection in ("outbox", "block"):
-            self._db[f"postroom_{collection}"].delete_many({})
+            self.database[f"postroom_{collection}"].delete_many({})
         if crowd:
             self._crowd(crowd, number)
-        prepared, bare = iter(rows(events, keys, hot)), without_transaction(self._db)
+        prepared, bare = iter(rows(events, keys, hot)), without_transaction(self.database)
         while step := list(islice(prepared, STEP)):
             bare.insert(step)
         for collection in ("outbox", "block"):
@@ -71,7 +71,7 @@ class MongoGround:
 
     def _copy(self, source, target):
         """`$out` keeps the indexes of what it replaces."""
-        self._db[source].aggregate([{"$out": target}])
+        self.database[source].aggregate([{"$out": target}])
 
     def bare(self, batch, send=None):
         """The limit: read in order, send all if told to, delete in one command."""
@@ -97,7 +97,7 @@ class MongoGround:
 
     def _claims(self):
         """The outbox of a worker that claims events one by one."""
-        outbox = self._db["bench_claims"]
+        outbox = self.database["bench_claims"]
         outbox.drop()
         outbox.create_index({"status": 1, "next_retry_at": 1, "created_at": 1})
         outbox.insert_many(
@@ -170,11 +170,11 @@ class MongoGround:
             place = {"_id": f"{kind}-{number}", "ct": Timestamp(1000 + number, 1), "n": Int64(n)}
             return {**template, **own, **place}
 
-        outbox = self._db["postroom_outbox"]
+        outbox = self.database["postroom_outbox"]
         if kind == "followers":
             head = {**made(0), "_id": "head", "ct": Timestamp(1, 1), "stage": "waiting"}
             outbox.insert_one({**head, "status": "failed", "awaits": tomorrow})
-            self._db["postroom_block"].insert_one(
+            self.database["postroom_block"].insert_one(
                 {
                     "_id": {"stream": "main", "key_hash": BLOCKED}, "stream": "main",
                     "lane": BLOCKED_LANE, "key_hash": BLOCKED, "key": "blocked", "head": "head",

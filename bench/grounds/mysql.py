@@ -34,9 +34,9 @@ class MysqlGround:
         self.url = url
         asyncio.run(MysqlStore(url).migrate())
         self._connection = connect(url)
-        self.version = self._run("SELECT VERSION()")[0][0]
+        self.version = self.run("SELECT VERSION()")[0][0]
 
-    def _run(self, sql, values=None):
+    def run(self, sql, values=None):
         with self._connection.cursor() as cursor:
             cursor.execute(sql, values)
             return cursor.fetchall()
@@ -55,29 +55,29 @@ class MysqlGround:
         from postroom.transactions import resolve_sync
 
         for table in ("outbox", "block"):
-            self._run(f"TRUNCATE TABLE postroom_{table}")
+            self.run(f"TRUNCATE TABLE postroom_{table}")
         if crowd:
             self._crowd(crowd, number)
         self._connection.begin()
         resolve_sync(self._connection, "postroom_").insert(list(rows(events, keys, hot)))
         self._connection.commit()
         for table in ("outbox", "block"):
-            self._run(f"DROP TABLE IF EXISTS bench_{name}_{table}")
-            self._run(f"CREATE TABLE bench_{name}_{table} AS SELECT * FROM postroom_{table}")
+            self.run(f"DROP TABLE IF EXISTS bench_{name}_{table}")
+            self.run(f"CREATE TABLE bench_{name}_{table} AS SELECT * FROM postroom_{table}")
 
     def reset(self, name):
         for table in ("outbox", "block"):
-            self._run(f"TRUNCATE TABLE postroom_{table}")
+            self.run(f"TRUNCATE TABLE postroom_{table}")
             columns = self._columns(table)
-            self._run(
+            self.run(
                 f"INSERT INTO postroom_{table} ({columns}) SELECT {columns} "
                 f"FROM bench_{name}_{table}"
             )
-        self._run("ANALYZE TABLE postroom_outbox")
+        self.run("ANALYZE TABLE postroom_outbox")
 
     def _columns(self, table):
         """All but those that the server computes."""
-        found = self._run(
+        found = self.run(
             "SELECT column_name FROM information_schema.columns WHERE table_schema = DATABASE() "
             f"AND table_name = 'postroom_{table}' AND COALESCE(generation_expression, '') = ''"
         )
@@ -131,16 +131,16 @@ class MysqlGround:
         lane = f"ASCII({hashed}) % 64"
         if kind == "followers":
             lane, hashed, key = str(BLOCKED_LANE), f"UNHEX('{BLOCKED.hex()}')", "'blocked'"
-            self._run(
+            self.run(
                 f"INSERT INTO postroom_outbox ({columns}) VALUES ('head', 'main', {lane}, {hashed},"
                 f" 'b', 't', 'blocked', '{{}}', 'application/json', 2, {now}, {now}, 'failed', "
                 f"'waiting', {later}, '9999-12-31')"
             )
-            self._run(
+            self.run(
                 "INSERT INTO postroom_block (stream, key_hash, lane, barrier, `key`, since) SELECT "
                 f"'main', key_hash, lane, seq, `key`, {now} FROM postroom_outbox WHERE id = 'head'"
             )
-        self._run(
+        self.run(
             f"INSERT INTO postroom_outbox ({columns}) SELECT CONCAT('{kind}-', n), 'main', {lane}, "
             f"{hashed}, 'b', 't', {key}, '{PAYLOAD_TEXT}', 'application/json', "
             f"{len(PAYLOAD_TEXT)}, "

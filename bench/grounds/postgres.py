@@ -26,6 +26,9 @@ class PostgresGround:
         number = self._connection.info.server_version
         self.version = f"PostgreSQL {number // 10000}.{number % 10000}"
 
+    def run(self, sql):
+        return self._connection.execute(sql)
+
     def close(self):
         self._connection.close()
         if self.server:

@@ -5,7 +5,7 @@ A part is given the yard and returns results. It is the smallest thing that is r
 
 from importlib import import_module
 
-SUITES = ("add", "relay", "consume", "latency", "growth", "peers", "limits")
+SUITES = ("add", "relay", "handlers", "consume", "latency", "growth", "peers", "limits")
 
 
 def parts(suite):

@@ -172,7 +172,7 @@ def test_resuming_needs_a_file(parts):
 def test_an_unknown_suite_is_refused(capsys):
     with pytest.raises(SystemExit):
         front.main(["speed"])
-    assert "no suite speed; some of: add, relay, consume" in capsys.readouterr().err
+    assert "no suite speed; some of: add, relay, handlers, consume" in capsys.readouterr().err
 
 
 def test_every_suite_has_parts(capsys):

@@ -7,6 +7,7 @@ separately.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -25,6 +26,7 @@ from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.errors import is_fatal, translate
 
 _IDLE_SECONDS = 60.0
+_CLOSE_SECONDS = 2.0  # for the pool's own threads, which end at once unless one connects
 _ENDED = (
     "the handler ended its own transaction. Let postroom commit or roll it back; otherwise the "
     "effects and the inbox row can be committed separately"
@@ -113,7 +115,7 @@ class HandlerTransactions:
         if pool is not None:
             await pool.close()
         if sync_pool is not None:
-            sync_pool.close(timeout=0)
+            await asyncio.to_thread(sync_pool.close, timeout=_CLOSE_SECONDS)
 
     async def _begin(self) -> tuple[AsyncConnectionPool[Any], AsyncConnection[Any]]:
         """Open a transaction on the first idle connection that is still alive."""
