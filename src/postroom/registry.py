@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from postroom.broker import Broker
@@ -97,7 +98,7 @@ def _load(
 ) -> object:
     entry = table.get(url.scheme)
     if entry is None:
-        return _build(_plugin(url.scheme, table, group, what), url, options)
+        return _build(_plugin(url, table, group, what), url, options)
     try:
         maker = getattr(importlib.import_module(entry.module), entry.name)
         return _build(maker, url, options)
@@ -118,17 +119,48 @@ def _build(maker: Any, url: Url, options: Mapping[str, Any]) -> object:
     return make(url, **options)
 
 
-def _plugin(scheme: str, table: Mapping[str, Entry], group: str, what: str) -> Any:
+def _plugin(url: Url, table: Mapping[str, Entry], group: str, what: str) -> Any:
+    scheme = url.scheme
     plugins = {point.name: point for point in entry_points(group=group)}
     point = plugins.get(scheme)
     if point is None:
-        raise ConfigError(unknown(f"{what} scheme", scheme, {*table, *plugins}))
+        known = {*table, *plugins}
+        raise ConfigError(unknown(f"{what} scheme", scheme, known, meant=_meant(url, known)))
     try:
         return point.load()
     except (ImportError, AttributeError) as error:
         raise ConfigError(
             f"the plug-in for {scheme!r} ({point.value}) cannot be loaded: {error}"
         ) from error
+
+
+# Names that people write for schemes, and the servers' usual ports.
+_SYNONYMS = {
+    "rabbitmq": "amqp", "rabbit": "amqp", "rabbitmqs": "amqps", "redpanda": "kafka",
+    "confluent": "kafka", "psql": "postgresql", "pgsql": "postgresql", "pg": "postgresql",
+    "maria": "mariadb", "mongo": "mongodb", "file": "sqlite",
+}  # fmt: skip
+_PORTS = {
+    "9092": "kafka://{}", "9093": "kafka://{}", "9094": "kafka://{}", "19092": "kafka://{}",
+    "5672": "amqp://{}", "5671": "amqps://{}", "5432": "postgresql://{}/database",
+    "3306": "mysql://{}/database", "27017": "mongodb://{}/database",
+}  # fmt: skip
+_HOST_AND_PORT = re.compile(r"([0-9]{2,5})(?:,[a-z0-9.-]+:[0-9]{2,5})*(?=/|$)")
+
+
+def _meant(url: Url, known: Collection[str]) -> str | None:
+    """Return the URL or scheme that was probably meant; never one with a user or an option."""
+    synonym = _SYNONYMS.get(url.scheme)
+    if synonym in known:
+        return f"{synonym}:{'//' if url.hosts else ''}"
+    if url.hosts or url.query or url.driver:
+        return None
+    if port := _HOST_AND_PORT.match(url.path):  # the host was taken for the scheme
+        guess = _PORTS.get(port[1], "kafka://{}")
+        return guess.format(f"{url.scheme}:{port[0]}") if guess.partition(":")[0] in known else None
+    if "handlers" in known and url.path.isidentifier():  # `package.module:attribute`
+        return f"handlers:{url.reveal()}"
+    return None
 
 
 def entry_points(*, group: str) -> Iterable[EntryPoint]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+from contextlib import closing
 
 import pytest
 
+from postroom import Event, SyncOutbox
 from postroom.cli.status import RelaySeen, StreamSeen, duration, render, summarise
 from postroom.lookup import Stats
 from postroom.store import Lease, Member, Membership
@@ -102,3 +105,19 @@ def test_an_empty_outbox(tmp_path):
     told = json.loads(call("status", "--store", "sqlite:///app.db", "--json", cwd=tmp_path).stdout)
     assert [s["stream"] for s in told["streams"]] == ["main"]
     assert told["streams"][0]["lanes"] == {"total": 64, "held": 0, "free": 64}
+
+
+def test_an_unknown_stream_is_an_error_with_a_suggestion(tmp_path):  # U17
+    url = "sqlite:///app.db"
+    call("migrate", "--store", url, cwd=tmp_path)
+    empty = call("status", "--store", url, "--stream", "mian", cwd=tmp_path)
+    assert empty.returncode == 0  # before the first event and relay every name may be right
+    with closing(sqlite3.connect(tmp_path / "app.db")) as conn, conn:
+        for stream in ("main", "mail"):
+            SyncOutbox().add(conn, Event(type="a", payload={}, stream=stream))
+    done = call("status", "--store", url, "--stream", "mian", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(
+        "postroom: --stream: unknown stream 'mian'; did you mean 'main'? Known: mail, main."
+    )
+    assert call("status", "--store", url, "--stream", "mail", cwd=tmp_path).returncode == 0

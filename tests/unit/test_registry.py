@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import tomllib
 from importlib.metadata import EntryPoint
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +15,7 @@ from postroom.brokers.memory import MemoryBroker, NullBroker
 from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import ConfigError, MissingExtraError
 from postroom.model.url import Url
-from postroom.registry import Entry, load_broker, load_store
+from postroom.registry import Entry, load_broker, load_source, load_store
 
 
 def test_brokers_that_need_no_server():
@@ -48,11 +51,27 @@ def test_stores_that_need_no_server(tmp_path):
         ),
         (lambda: load_broker("null:?x=1"), r"unknown option 'x'\. There are none"),
         (lambda: load_store("app.db"), "the scheme is missing"),
+        # U17: what people write first
+        (lambda: load_broker("localhost:9092"), r"did you mean 'kafka://localhost:9092'\?"),
+        (lambda: load_broker("a:9092,b:9092"), r"did you mean 'kafka://a:9092,b:9092'\?"),
+        (lambda: load_broker("localhost:29092"), r"did you mean 'kafka://localhost:29092'\?"),
+        (lambda: load_source("localhost:9092"), r"did you mean 'kafka://localhost:9092'\?"),
+        (lambda: load_broker("localhost:5672"), r"did you mean 'amqp://localhost:5672'\?"),
+        (lambda: load_store("db:5432/shop"), r"did you mean 'postgresql://db:5432/database'\?"),
+        (lambda: load_store("localhost:9092"), r"unknown store scheme 'localhost'\. Known"),
+        (lambda: load_broker("127.0.0.1:9092"), "something like .* kafka://localhost:9092"),
+        (lambda: load_broker("rabbitmq://localhost"), r"did you mean 'amqp://'\?"),
+        (lambda: load_source("rabbitmq://u:hunter2@localhost/"), r"did you mean 'amqp://'\?"),
+        (lambda: load_store("psql://localhost/shop"), r"did you mean 'postgresql://'\?"),
+        (lambda: load_broker("payments:handlers"), r"did you mean 'handlers:payments:handlers'\?"),
+        (lambda: load_broker("shop.app:handlers"), r"did you mean 'handlers:shop.app:handlers'\?"),
+        (lambda: load_broker("my_app:handlers"), "handlers:package.module:attribute"),
     ],
 )
 def test_a_wrong_url_says_what_would_be_right(call, message):
-    with pytest.raises(ConfigError, match=message):
+    with pytest.raises(ConfigError, match=message) as caught:
         call()
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_driver_that_is_missing_names_its_extra(monkeypatch, tmp_path):
@@ -189,3 +208,43 @@ def test_a_plug_in_that_cannot_be_loaded_is_named(monkeypatch):
 def test_a_plug_in_cannot_take_over_a_scheme(monkeypatch):
     plugged(monkeypatch, EntryPoint("memory", "tests.unit.test_registry:make", "postroom.brokers"))
     assert isinstance(load_broker("memory:"), MemoryBroker)
+
+
+# -- extras -----------------------------------------------------------------------------------
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+@pytest.mark.parametrize(
+    ("guessed", "installs"),
+    [
+        ("mongodb", ["postroom[mongo]"]),
+        ("postgresql", ["postroom[postgres]"]),
+        ("mariadb", ["postroom[mysql]"]),
+        ("amqp", ["postroom[rabbitmq]"]),
+    ],
+)
+def test_extras_have_the_names_that_people_guess(guessed, installs):  # U16
+    assert EXTRAS[guessed] == installs
+
+
+def test_every_scheme_and_integration_has_an_extra_of_its_name_or_its_driver():  # U16
+    assert {"asyncpg", "django", "fastapi", "faststream", "sqlalchemy", "alembic"} <= set(EXTRAS)
+    for table in (registry.STORES, registry.BROKERS, registry.SOURCES):
+        for scheme, entry in table.items():
+            if entry.extra is not None:
+                assert entry.extra in EXTRAS
+                assert scheme.removesuffix("s") in EXTRAS or scheme in EXTRAS
+
+
+def test_the_page_lists_every_extra():  # U16
+    page = (ROOT / "docs/how-to/install.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (?:`(\w+)`)? *\| ([^|]*) \|", page, re.MULTILINE)
+    listed = {name for row in rows for name in row[:2] if name}
+    assert listed == set(EXTRAS) - {"test", "lint"}
+    for extra, alias, installs in rows:
+        if alias:
+            assert EXTRAS[alias] == [f"postroom[{extra}]"]
+        if extra != "all":
+            packages = {re.match(r"[\w-]+", one)[0].lower() for one in EXTRAS[extra]}
+            assert packages == {name.strip().lower() for name in installs.split(",")}

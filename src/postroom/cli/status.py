@@ -25,6 +25,7 @@ from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES
 from postroom.lookup import Stats
 from postroom.model.controls import Control
+from postroom.model.suggest import unknown
 from postroom.model.text import check_setting
 from postroom.model.url import Url
 from postroom.record import LANES, State
@@ -112,7 +113,16 @@ async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: floa
 
 
 async def _streams(store: Store, wanted: str | None) -> list[str]:
-    return [wanted] if wanted is not None else await store.streams() or [DEFAULT_STREAM]
+    """Return the streams to show. Raises ConfigError for one without events and relays."""
+    known = await store.streams()
+    if wanted is None:
+        return known or [DEFAULT_STREAM]
+    if known and wanted not in known:
+        raise ConfigError(
+            f"--stream: {unknown('stream', one_line(wanted), known)}. "
+            "A stream is known once it has had an event or a relay"
+        )
+    return [wanted]
 
 
 async def look(store: Store, stream: str) -> StreamSeen:

@@ -80,8 +80,8 @@ class Url:
                     f"a URL must not contain spaces or control characters. {_ENCODE_HINT}"
                 )
             raise ConfigError(
-                "not a URL: the scheme is missing; expected something like sqlite:///app.db or "
-                "kafka://localhost:9092"
+                "not a URL: the scheme is missing; expected something like sqlite:///app.db, "
+                "kafka://localhost:9092 or handlers:package.module:attribute"
             )
         self = cls.__new__(cls)
         self._text = text

@@ -165,6 +165,10 @@ _HINTS = {
     "pymongo.asynchronous.mongo_client.AsyncMongoClient": _SESSION,
     "pymongo.synchronous.database.Database": _SESSION,
     "pymongo.asynchronous.database.AsyncDatabase": _SESSION,
+    "unittest.mock.NonCallableMock": (
+        "A mock stores nothing. In a test use a real connection, such as sqlite3.connect(path), or "
+        "the transaction of a MemoryStore"
+    ),
     "builtins.str": "postroom never opens a connection: pass the one your transaction runs on",
     "builtins.NoneType": "Pass the connection your transaction runs on",
 }
@@ -219,8 +223,18 @@ def _learn(conn: object) -> tuple[Callable[[Any, str], Any], bool] | None:
 
 def _is_port(conn: object) -> bool:
     if isinstance(conn, type) or any(name in _HINTS for name in _names(conn)):
-        return False  # a pymongo Database claims to have every attribute
-    return all(callable(getattr(conn, n, None)) for n in _PORT)
+        return False
+    return all(_defines(conn, name) for name in _PORT)
+
+
+def _defines(conn: object, name: str) -> bool:
+    """Return whether the object really has this method.
+
+    A mock, a pymongo Database or a proxy answers `getattr` for every name: only attributes of the
+    class and of the instance's dictionary count.
+    """
+    own = getattr(type(conn), name, None) or getattr(conn, "__dict__", {}).get(name)
+    return callable(own)
 
 
 def _unsupported(conn: object, *, sync: bool) -> UnsupportedConnectionError:
