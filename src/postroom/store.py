@@ -155,8 +155,11 @@ class Store(Lookup, Commands, Protocol):
     async def schema(self) -> Schema:
         """Return the version of the tables without changing them; before or after `open`."""
 
-    def migration_sql(self, after: int = 0) -> str:
-        """Return the statements that `migrate` runs after that version, to be run by hand."""
+    def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:
+        """Return the statements that `migrate` runs after that version, to be run by hand.
+
+        The same call gives the same text. transaction=False: for a tool that opens the transaction.
+        """
 
     async def identity(self) -> str:
         """Return the outbox's id, created once with its tables (W9)."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
+from uuid import UUID
 
 import pytest
 
+from postroom.stores.migration_scripts import cut
 from tests.cli.command import call
 
 
@@ -84,10 +87,49 @@ def test_sql_prints_what_would_run(tmp_path):
     conn.close()
     assert call("status", "--store", "sqlite:///app.db", cwd=tmp_path).returncode == 0
     assert sql() == "-- nothing to do: the tables are up to date\n"
-    assert sql("--from", "0").splitlines()[:-1] == script.splitlines()[:-1]
+    assert sql("--from", "0") == script
+    assert script.startswith("PRAGMA journal_mode = WAL;\nBEGIN;\n")
+    assert script.endswith("\nCOMMIT;\n")
 
 
 def test_from_goes_with_sql_only(tmp_path):
     done = call("migrate", "--store", "sqlite:///app.db", "--from", "0", cwd=tmp_path)
     assert done.returncode == 2
     assert "--from is only valid with `migrate sql`" in done.stderr
+    done = call("migrate", "--store", "sqlite:///app.db", "--no-transaction", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--no-transaction is only valid with `migrate sql`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "store", ["sqlite:///app.db", "postgresql://h/shop", "mysql://h/shop", "mongodb://h/shop"]
+)
+def test_the_sql_can_be_kept_under_version_control(tmp_path, store):  # U12
+    def sql(*options):
+        done = call("migrate", "sql", "--from", "0", "--store", store, *options, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    assert sql() == sql()
+    bare = sql("--no-transaction")
+    assert not {"BEGIN;", "COMMIT;", "PRAGMA journal_mode = WAL;"} & set(bare.splitlines())
+    assert not re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-", bare)
+
+
+def test_the_sql_runs_inside_of_a_transaction_and_makes_an_id(tmp_path):  # U12
+    bare = call(
+        "migrate", "sql", "--no-transaction", "--store", "sqlite:///app.db", cwd=tmp_path
+    ).stdout
+    ids = set()
+    for name in ("app.db", "other.db"):
+        conn = sqlite3.connect(tmp_path / name, isolation_level=None)
+        conn.execute("BEGIN")
+        for statement in cut(bare):
+            conn.execute(statement)
+        assert conn.in_transaction
+        conn.execute("COMMIT")
+        ids |= set(conn.execute("SELECT value FROM postroom_meta WHERE name = 'outbox_id'"))
+        conn.close()
+    assert len(ids) == 2
+    assert all(UUID(found).version == 4 and str(UUID(found)) == found for (found,) in ids)
+    assert call("status", "--store", "sqlite:///app.db", cwd=tmp_path).returncode == 0

@@ -10,9 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from postroom.stores.sql_files import script_after
+from postroom.stores.migration_scripts import Place, script
 
-SCHEMA = script_after("postroom.stores.sqlite", "postroom_", 0)
+SCHEMA = script(Place("sqlite", "postroom_"), 0, transaction=False)
 
 
 def make(path: Path) -> Path:

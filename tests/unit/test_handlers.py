@@ -15,7 +15,7 @@ import pytest
 from postroom.broker import Outcome, Verdict
 from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import ConfigError, Reject
-from postroom.stores.sql_files import script_after
+from postroom.stores.migration_scripts import Place, script
 from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.unit.handler_database import PATIENCE, Database, Tx, made, outcome_of
 
@@ -198,7 +198,7 @@ async def test_on_sqlite_effect_and_inbox_row_share_one_commit(tmp_path, kind):
     import aiosqlite
 
     path = tmp_path / "app.db"
-    schema = script_after("postroom.stores.sqlite", "postroom_", 0)
+    schema = script(Place("sqlite", "postroom_"), 0, transaction=False)
     with sqlite3.connect(path) as conn:
         conn.executescript(schema + "CREATE TABLE charge (id TEXT)")
     conn.close()

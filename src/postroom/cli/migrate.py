@@ -24,6 +24,11 @@ from postroom.store import AdoptingStore, Store
     type=click.IntRange(min=0),
     help="With sql: print the migrations after this version, without connecting to the store.",
 )
+@click.option(
+    "--no-transaction",
+    is_flag=True,
+    help="With sql: no BEGIN and COMMIT, for a tool that opens the transaction.",
+)
 @click.option("--table", help="With adopt: table whose rows move into the outbox.")
 @click.option("--topic", help="With adopt: topic of the events.  [default: outbox_events]")
 @click.option(
@@ -39,6 +44,7 @@ def migrate(
     what: str,
     store: Url,
     from_version: int | None,
+    no_transaction: bool,
     table: str | None,
     topic: str | None,
     statuses: tuple[str, ...],
@@ -60,10 +66,13 @@ def migrate(
       postroom migrate --store sqlite:///app.db
       postroom migrate status --store sqlite:///app.db
       postroom migrate sql --store sqlite:///app.db > postroom.sql
+      postroom migrate sql --from 0 --no-transaction --store postgresql:///shop
       postroom migrate adopt --table outbox --status published=done
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
         raise click.UsageError("--from is only valid with `migrate sql`")
+    if no_transaction and what != "sql":
+        raise click.UsageError("--no-transaction is only valid with `migrate sql`")
     given = {"topic": topic, "statuses": dict(map(_status_of, statuses)), "force": force}
     options = {name: value for name, value in given.items() if value}
     if (table is None) == (what == "adopt") or (options and what != "adopt"):
@@ -79,7 +88,7 @@ def migrate(
             case "status":
                 return _status(chosen, store, as_json=as_json)
             case "sql":
-                return _sql(chosen, from_version, as_json=as_json)
+                return _sql(chosen, from_version, transaction=not no_transaction, as_json=as_json)
             case _:
                 return asyncio.run(_adopt(chosen, table or "", options, as_json=as_json))
 
@@ -108,9 +117,9 @@ def _status(store: Store, url: Url, *, as_json: bool) -> int:
     return ExitCode.OK if up_to_date else ExitCode.BROKEN
 
 
-def _sql(store: Store, from_version: int | None, *, as_json: bool) -> int:
+def _sql(store: Store, from_version: int | None, *, transaction: bool, as_json: bool) -> int:
     after = asyncio.run(store.schema()).current if from_version is None else from_version
-    script = store.migration_sql(after)
+    script = store.migration_sql(after, transaction=transaction)
     if as_json:
         print_json({"after": after, "sql": script})
     elif script:

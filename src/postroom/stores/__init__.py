@@ -20,7 +20,8 @@ errors                what an error of the driver means: retryable, refused, or 
 checks                what `postroom doctor` asks of the server
 
 `opening` is `open_store`, and makes every store an async context manager. SQL is in `queries/` and
-`migrations/`, one statement a file; `sql_files` loads it. `membership` reads members and leases
+`migrations/`, one statement a file; `sql_files` loads it, and `migration_scripts` makes text of it
+for other tools. `membership` reads members and leases
 from rows; `lock_pauses` waits for locked rows; `schema_version` refuses tables of the future. Every
 store passes `postroom.testing.store`.
 """

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
-from uuid import uuid4
 
 from postroom.transactions.queries import DEFAULT_PREFIX
 
@@ -34,29 +33,9 @@ def load_migrations(package: str, prefix: str) -> tuple[Migration, ...]:
     )
 
 
-def script_after(package: str, prefix: str, version: int) -> str:
-    """Return the SQL of the steps after a version, to be run by hand.
-
-    The last lines write the new version, and the outbox' own id if there is none yet.
-    """
-    steps = [step for step in load_migrations(package, prefix) if step.version > version]
-    if not steps:
-        return ""
-    meta = f"{prefix}meta"
-    known = f"SELECT 1 FROM {meta} WHERE name = 'outbox_id'"
-    identity = f"SELECT 'outbox_id', '{uuid4()}' FROM (SELECT 1) AS once WHERE NOT EXISTS ({known})"
-    return "\n".join(
-        [
-            *(f"-- {step.name}\n{step.script}" for step in steps),
-            f"DELETE FROM {meta} WHERE name = 'schema_version';",
-            f"INSERT INTO {meta} (name, value) VALUES ('schema_version', '{steps[-1].version}');",
-            f"INSERT INTO {meta} (name, value) {identity};",
-        ]
-    )
-
-
 def _read_folder(package: str, folder: str, prefix: str) -> list[tuple[str, str]]:
-    found = [f for f in files(package).joinpath(folder).iterdir() if f.name.endswith(".sql")]
+    store = files("postroom.stores").joinpath(package.rpartition(".")[2])  # imports no driver
+    found = [f for f in store.joinpath(folder).iterdir() if f.name.endswith(".sql")]
     return [
         (f.name.removesuffix(".sql"), f.read_text(encoding="utf-8").replace(DEFAULT_PREFIX, prefix))
         for f in sorted(found, key=lambda f: f.name)

@@ -71,7 +71,7 @@ class MemoryStore(ContextManager, Commands):
     async def schema(self) -> Schema:
         return Schema(1, 1)
 
-    def migration_sql(self, after: int = 0) -> str:  # noqa: ARG002 - there are no tables
+    def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:  # noqa: ARG002
         return ""
 
     async def identity(self) -> str:

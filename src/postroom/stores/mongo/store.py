@@ -127,7 +127,7 @@ class MongoStore(ContextManager):
             await db.close()
         return Schema(current, schema.load_migrations(self.prefix)[-1].version)
 
-    def migration_sql(self, after: int = 0) -> str:
+    def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:  # noqa: ARG002
         """Return the commands that `migrate` would run, as text for mongosh."""
         return schema.script_after(self.prefix, after, self.embedded)
 

@@ -27,6 +27,7 @@ from postroom.store import (
     Staged,
     Tables,
 )
+from postroom.stores.migration_scripts import Place, script
 from postroom.stores.mysql import (
     audit,
     blocks,
@@ -46,7 +47,6 @@ from postroom.stores.mysql.session import Session
 from postroom.stores.mysql.settings import read_settings
 from postroom.stores.mysql.statements import load_migrations, load_queries
 from postroom.stores.opening import ContextManager
-from postroom.stores.sql_files import script_after
 from postroom.transaction import Proof
 from postroom.transactions.acceptances import Acceptances, forget_old
 
@@ -115,8 +115,8 @@ class MysqlStore(ContextManager):
             current = await schema.version(session)
         return Schema(current, load_migrations(self.prefix)[-1].version)
 
-    def migration_sql(self, after: int = 0) -> str:
-        return script_after(__package__, self.prefix, after)
+    def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:
+        return script(Place("mysql", self.prefix), after, transaction=transaction)
 
     async def identity(self) -> str:
         async with self.session() as session:

@@ -22,19 +22,6 @@ def load_migrations(prefix: str) -> tuple[Migration, ...]:
     return sql_files.load_migrations(__package__, prefix)
 
 
-def migration_sql(prefix: str, schema: str | None, after: int) -> str:
-    """Return the SQL of the steps after a version, as one transaction, to be run by hand."""
-    script = sql_files.script_after(__package__, prefix, after)
-    if not script:
-        return ""
-    place = "" if schema is None else f'CREATE SCHEMA IF NOT EXISTS "{schema}";\n{_use(schema)};\n'
-    return f"BEGIN;\n{place}{script}\nCOMMIT;\n"
-
-
-def _use(schema: str) -> str:
-    return f'SET LOCAL search_path = "{schema}", pg_temp'
-
-
 # -- arrays -----------------------------------------------------------------------------------
 # As text: the driver would process every element in Python, and these are long.
 def numbers(values: Iterable[int | None]) -> str:

@@ -21,6 +21,7 @@ from postroom.options import PostgresOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
 from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
+from postroom.stores.migration_scripts import Place, script
 from postroom.stores.opening import ContextManager
 from postroom.stores.postgres import (
     audit,
@@ -43,7 +44,7 @@ from postroom.stores.postgres.handler_transactions import HandlerTransactions
 from postroom.stores.postgres.listener import Listener
 from postroom.stores.postgres.notifier import PostgresNotifier
 from postroom.stores.postgres.settings import PostgresSettings
-from postroom.stores.postgres.statements import load_migrations, load_queries, migration_sql
+from postroom.stores.postgres.statements import load_migrations, load_queries
 from postroom.transaction import Proof
 from postroom.transactions.acceptances import Acceptances, forget_old
 
@@ -111,8 +112,9 @@ class PostgresStore(ContextManager):
         async with self._connected() as connection:
             return Schema(await schema.version(connection, self.settings), newest)
 
-    def migration_sql(self, after: int = 0) -> str:
-        return migration_sql(self.settings.prefix, self.settings.schema, after)
+    def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:
+        place = Place("postgres", self.settings.prefix, self.settings.schema)
+        return script(place, after, transaction=transaction)
 
     async def identity(self) -> str:
         return await lookup.identity(self.database)

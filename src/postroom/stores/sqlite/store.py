@@ -21,8 +21,8 @@ from postroom.options import SqliteOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
 from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
+from postroom.stores.migration_scripts import Place, script
 from postroom.stores.opening import ContextManager
-from postroom.stores.sql_files import script_after
 from postroom.stores.sqlite import (
     audit,
     blocks,
@@ -128,8 +128,8 @@ class SqliteStore(ContextManager):
             await thread.close()
         return Schema(current, newest)
 
-    def migration_sql(self, after: int = 0) -> str:
-        return script_after(__package__, self.prefix, after)
+    def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:
+        return script(Place("sqlite", self.prefix), after, transaction=transaction)
 
     async def identity(self) -> str:
         return await self._look.call(lookup.identity)
