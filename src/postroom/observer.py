@@ -21,6 +21,7 @@ class Settled(NamedTuple):
     fenced: int  # outcomes discarded because their lane was lost: the events are sent again
     parked: int
     expired: int = 0
+    held: int = 0  # not sent, because their topic is paused; not counted as failed
 
 
 class Attempt(NamedTuple):

@@ -109,6 +109,34 @@ def _pauses_are_not_obeyed():
     Paused.apply = lambda self, controls: []
 
 
+def _suspects_do_not_expire():
+    """An event of unknown outcome was sent again after its time, and a handler began after it."""
+    from postroom.engine.relay.worker import Worker
+
+    def asked(method):
+        async def without(self, record):
+            is_over, self.flight.is_over = self.flight.is_over, lambda record: False
+            try:
+                return await method(self, record)
+            finally:
+                self.flight.is_over = is_over
+
+        return without
+
+    Worker.begin, Worker.publish_alone = asked(Worker.begin), asked(Worker.publish_alone)
+
+
+def _a_held_event_has_failed():
+    from postroom.engine.relay.paused import Paused
+
+    hold = Paused.hold
+
+    def failed(self, record):
+        return hold(self, record)._replace(error="paused", held=False)
+
+    Paused.hold = failed
+
+
 def _a_held_event_spends_an_attempt():
     from postroom.engine.relay.paused import Paused
 
@@ -177,6 +205,17 @@ PAUSES_MUTANTS = {
     ),
     "pauses-not-obeyed": Mutant(
         "B6", "a relay sends during a pause", _pauses_are_not_obeyed, tests=(PAUSED,)
+    ),
+    "pauses-ignored": Mutant(  # by the simulation alone
+        "B6", "a relay ignores pauses", _pauses_are_not_obeyed, sim=("controls", "crash", "join")
+    ),
+    "pauses-count-as-failures": Mutant(
+        "B6", "an event of a paused topic counts as failed", _a_held_event_has_failed,
+        tests=(f"{PAUSED}::test_a_pause_is_not_a_failure",),
+    ),
+    "expired-suspects-are-sent": Mutant(
+        "P3", "an event of unknown outcome is sent after its time", _suspects_do_not_expire,
+        tests=("tests/unit/test_expired_turns.py",),
     ),
     "pauses-spend-attempts": Mutant(
         "B6", "an event of a paused topic spends an attempt", _a_held_event_spends_an_attempt,

@@ -36,21 +36,32 @@ class Chaos:
         "breaker": 0.03,
     }
 
+    # Drawn apart, so that the worlds of old seeds stay as they were.
+    LATER = {
+        "controls": 0.01,  # an operator pauses or resumes a stream, a topic or a consumer
+        "expiry": 0.2,  # an event with a time to be sent by
+    }
+
     # Only where it is asked for by its name.
     ASKED = {
         "set_back": 0.01,  # the store loses its last transactions, and gives their numbers again
     }
 
-    def __init__(self, rng, only=None):
-        self.rng = rng
+    def __init__(self, rng, only=None, later=None):
+        self.rng, self._later = rng, later or rng
         chosen = [k for k in self.KINDS if rng.random() < 0.4] if only is None else list(only)
-        rates = {**self.KINDS, **self.ASKED}
-        self.rates = {k: rates[k] * rng.choice([0.3, 1, 3]) for k in chosen}
+        if only is None and later is not None:
+            chosen += [k for k in self.LATER if later.random() < 0.4]
+        rates = {**self.KINDS, **self.LATER, **self.ASKED}
+        self.rates = {k: rates[k] * self._of(k).choice([0.3, 1, 3]) for k in chosen}
         self.calm = False
         self.fired = Counter()
 
+    def _of(self, kind):
+        return self._later if kind in self.LATER else self.rng
+
     def hit(self, kind):
-        if self.calm or kind not in self.rates or self.rng.random() >= self.rates[kind]:
+        if self.calm or kind not in self.rates or self._of(kind).random() >= self.rates[kind]:
             return False
         self.fired[kind] += 1
         return True

@@ -14,6 +14,7 @@ def violations(world):
     found += _fence(world)
     found += _attempts(world)
     found += _parts(world)
+    found += world.operators.violations()
     return found
 
 
@@ -22,7 +23,7 @@ def _dead(world):
 
 
 def _nothing_lost(world):
-    lost = world.committed - set(world.arrived) - set(_dead(world))
+    lost = world.committed - set(world.arrived) - set(_dead(world)) - set(world.operators.expired)
     return [f"G2 lost: {sorted(lost)[:3]} ({len(lost)} in all)"] if lost else []
 
 
@@ -90,6 +91,8 @@ NO_COPIES = {
     "poison",
     "rollback",
     "delay",
+    "controls",
+    "expiry",
 }
 
 
@@ -132,6 +135,7 @@ def _graves(world):
         if stored.row.kseq and event_id not in world.buried:
             found.append(f"B6 a strict event was given up: {event_id}: {stored.last_error}")
     alive = (world.poison | world.killers | world.breakers) - set(_dead(world))
+    alive -= set(world.operators.expired)
     if alive and not world.unfinished():
         found.append(f"poison was neither delivered nor buried: {alive}")
     return found

@@ -26,6 +26,7 @@ class Process:
         self.name = name
         self.crashed = False
         self.paused_until = 0.0
+        self.knows = {}  # pauses → since when its relay knows them
         self.open = []  # transactions, rolled back by the server when the process dies
 
     async def gate(self, mean):
@@ -147,6 +148,8 @@ class SimBroker(Broker):
             raise asyncio.CancelledError("simulated: the driver cancelled its future")
 
     async def publish(self, batch, reporter):
+        for record in batch:
+            self._world.operators.sending(self._process, record)
         await self._process.gate(0.002)
         self._cut()
         if any(record.id in self._world.breakers for record in batch):

@@ -6,6 +6,8 @@ import random
 import sys
 import time
 
+from postroom.engine.relay import key_run
+from postroom.model.clock import host_microseconds
 from tests.sim.chaos import Chaos
 from tests.sim.checker import violations
 from tests.sim.loop import SimLoop
@@ -16,7 +18,8 @@ def simulate(seed, only=None):
     """Run one world; returns (violations, steps, world)."""
     rng = random.Random(seed)
     random.seed(seed)
-    chaos = Chaos(rng, only)
+    later = random.Random(f"operators {seed}")
+    chaos = Chaos(rng, only, later)
     loop = SimLoop()
     settings = {
         "batch_size": rng.choice([1, 3, 10]),
@@ -31,12 +34,14 @@ def simulate(seed, only=None):
         relays=rng.choice([1, 1, 2, 3]), settings=settings,
         handlers=rng.random() < 0.4, strict=rng.random() < 0.3, streams=rng.choice([1, 1, 2]),
         sharing={"concurrency": rng.choice([1, 2, 10]), "batch": rng.choice([1, 4])},
+        operators=later,
     )  # fmt: skip
     asyncio.set_event_loop(loop)
     try:
         loop.run_until_complete(world.run())
         return violations(world), loop.steps, world
     finally:
+        key_run.host_microseconds = host_microseconds
         asyncio.set_event_loop(None)
         pending = asyncio.all_tasks(loop)
         for task in pending:

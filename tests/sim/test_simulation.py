@@ -43,6 +43,30 @@ def test_a_world_that_once_broke(faults, worlds):
         assert not found, f"seed {seed}, faults {dict(world.chaos.fired)}"
 
 
+@pytest.mark.parametrize(
+    ("faults", "worlds"),
+    [
+        pytest.param(("controls", "expiry", "delay"), 5, id="in quiet worlds"),
+        pytest.param(
+            ("controls", "expiry", "crash", "join", "leave", "unknown_missing", "fail"), 4,
+            id="while relays die",
+        ),
+    ],
+)  # fmt: skip
+def test_pauses_and_times_to_be_sent_by(faults, worlds):
+    """Paused streams, topics and consumers send nothing, spend no attempt and lose nothing; events
+    are not sent after their time, and those that expire are counted.
+    """
+    paused = expired = 0
+    for seed in range(worlds):
+        found, _, world = simulate(seed, faults)
+        assert not found, f"seed {seed}, faults {dict(world.chaos.fired)}"
+        paused += world.chaos.fired["controls"]
+        expired += len(world.operators.expired)
+    assert paused
+    assert expired
+
+
 @pytest.mark.promise("F2")
 def test_what_is_set_aside_is_not_read_and_set_aside_again():
     """Followers of a refused event were read and set aside every few milliseconds."""

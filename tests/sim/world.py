@@ -15,11 +15,13 @@ from postroom.retry import Constant, RetryPolicy
 from postroom.stores.memory import MemoryStore
 from postroom.stores.memory.transaction import MemoryTransaction
 from tests.sim.loop import SimClock
+from tests.sim.operators import EPOCH_US, Operators
 from tests.sim.process import GONE, LEASE, Process, SimBroker, SimStore, cut, sim_handlers
 
-EPOCH_US = 1_800_000_000_000_000
 MOST_RELAYS = 4
-PARTS = {"Heartbeat", "Worker", "Suspects", "Stager", "Watcher", "Pruner"}  # their tasks' names
+PARTS = {  # their tasks' names
+    "Heartbeat", "Worker", "Suspects", "Stager", "Watcher", "Pruner", "HeldEvents", "ControlWatch",
+}  # fmt: skip
 
 
 class Arrival(NamedTuple):
@@ -43,7 +45,7 @@ class World:
 
     def __init__(
         self, rng, chaos, loop, *, keys, events, relays, settings, handlers=False, strict=False,
-        streams=1, sharing=None,
+        streams=1, sharing=None, operators=None,
     ):  # fmt: skip
         self.rng, self.chaos, self.loop = rng, chaos, loop
         self.clock_offset_us = 0
@@ -92,6 +94,7 @@ class World:
         self._started = 0
         self._ids = 0
         self._background: set[asyncio.Task] = set()
+        self.operators = Operators(self, operators or rng)
 
     def store_time(self):
         return EPOCH_US + int(self.loop.time() * 1_000_000) + self.clock_offset_us
@@ -115,12 +118,13 @@ class World:
                 self.unfenced.append((settlement.owner, lane))
 
     def noting_starts(self, call):
-        """Note in which life of the store a handler's start was counted."""
+        """Note in which life of the store a handler's start was counted, and what has expired."""
 
         async def settle(settlement):
             held = await call(settlement)
             starts = (record.id for record in settlement.starts if record.lane in held)
             self.started_in |= dict.fromkeys(starts, self.life)
+            self.operators.note_settle(settlement, held)
             return held
 
         return settle
@@ -129,7 +133,7 @@ class World:
         """The same settle again, although it was committed, is a relay that turns in circles."""
         s = settlement
         content = [[record.seq for record in records] for records in (s.returned, s.parked)]
-        moves = s.starts or s.done or s.failed or s.dead or lanes != set(s.leases)
+        moves = s.starts or s.done or s.failed or s.dead or s.expired or lanes != set(s.leases)
         last, streak = self._last_use.get(process.name, ([], 0))
         streak = streak + 1 if content == last and not moves else 0
         self._last_use[process.name] = (content, streak)
@@ -169,16 +173,19 @@ class World:
                 self.delayed[f"e{self._ids}"] = due
             available_at = None if due is None else from_microseconds(due)
             name = f"e{self._ids}"
+            by = None if self.strict and key else self.operators.deliver_by(due)
             event = Event("sim", n, key=key, id=name, stream=stream, topic=topic,
-                          available_at=available_at)  # fmt: skip
+                          available_at=available_at, deliver_by=by)  # fmt: skip
             made.append(event)
         return made
 
     async def produce(self, locks, number):
         rng = self.rng
+        # With pauses, for some seconds, so that there is work during each.
+        pace = 12 / number if "controls" in self.chaos.rates else 0.02
         made = 0
         while made < number:
-            await asyncio.sleep(rng.expovariate(1 / 0.02))
+            await asyncio.sleep(rng.expovariate(1 / pace))
             key = rng.choice([*self.keys, None]) if rng.random() < 0.9 else self.keys[0]
             count = rng.randint(1, 3)
             events = self.make_events(rng.choice(self.streams), key, count)
@@ -224,7 +231,7 @@ class World:
             SimStore(self, process),
             sim_handlers(self, process) if self.handlers else SimBroker(self, process),
             clock=SimClock(self.loop),
-            observers=[self],
+            observers=[self, self.operators.watch(process)],
             owner=f"{process.name}",
             stream=stream,
             retry=RetryPolicy(max_attempts=5, backoff=Constant(0.2)),
@@ -237,6 +244,8 @@ class World:
             misconfigured_seconds=0.3,
             **self.settings,
         )
+        if self.operators.consumers:
+            relay.consumer = stream
         self.relays[process.name] = (relay, process)
         return relay.start()
 
@@ -289,6 +298,8 @@ class World:
                 self._locks[lock] = self.loop.time() + rng.uniform(0.1, 4) * LEASE
             if chaos.hit("operator"):
                 await self._operate()
+            if "controls" in chaos.rates:
+                await self.operators.act()
             if "set_back" in chaos.rates:
                 self._lag()
 
@@ -391,6 +402,7 @@ class World:
         self.chaos.calm = True
         await nemesis
         self.broker_down = False
+        await self.operators.resume_all()
         await self.come_to_rest()
         for stream in self.streams:
             if len(self.serving(stream)) > 1:

@@ -62,14 +62,20 @@ def attempt(**given):
 @pytest.mark.req("S4.9")
 def test_a_settled_batch_is_for_debugging(told):
     assert told(Settled("main", 100, 1, 0, 0, 3)) == [
-        ("DEBUG", "settled stream=main done=100 failed=1 dead=0 fenced=0 parked=3 expired=0")
+        ("DEBUG", "settled stream=main done=100 failed=1 dead=0 fenced=0 parked=3 expired=0 held=0")
     ]
 
 
 def test_dead_letters_and_lost_outcomes_are_warnings(told):
     assert told(Settled("main", 1, 0, 1, 0, 0), Settled("main", 0, 0, 0, 7, 0)) == [
-        ("WARNING", "settled stream=main done=1 failed=0 dead=1 fenced=0 parked=0 expired=0"),
-        ("WARNING", "settled stream=main done=0 failed=0 dead=0 fenced=7 parked=0 expired=0"),
+        (
+            "WARNING",
+            "settled stream=main done=1 failed=0 dead=1 fenced=0 parked=0 expired=0 held=0",
+        ),
+        (
+            "WARNING",
+            "settled stream=main done=0 failed=0 dead=0 fenced=7 parked=0 expired=0 held=0",
+        ),
     ]
 
 

@@ -16,9 +16,10 @@ from postroom.event import Event
 from postroom.lookup import Filter
 from postroom.model.envelope import ID, TYPE
 from postroom.model.incoming import Incoming
-from postroom.observer import ControlChanged
+from postroom.observer import ControlChanged, Settled
 from postroom.outbox import Outbox
 from postroom.record import State
+from postroom.retry import Constant, RetryPolicy
 from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.stores.memory import MemoryStore
 from tests.sim.loop import SimClock, virtual_time
@@ -48,8 +49,11 @@ class Counting(MemoryStore):
 class Told:
     def __init__(self):
         self.facts = []
+        self.held = 0
 
     def observe(self, fact):
+        if isinstance(fact, Settled):
+            self.held += fact.held
         if isinstance(fact, ControlChanged):
             self.facts.append((fact.kind, fact.name, fact.paused))
 
@@ -255,6 +259,33 @@ def test_a_paused_topic_holds_its_keys_in_order_and_no_others():
             assert [name for name in scene.sent if name[0] == "o"] == ["o1", "o2", "o3"]
             assert len(scene.sent) == 6
         assert scene.told.facts == [("topic", "t", True), ("topic", "t", False)]
+
+    played(story)
+
+
+def test_a_pause_is_not_a_failure():
+    """Held events counted as failed, and the pause replaced their last error."""
+
+    async def story(scene):
+        scene.broker.script(lambda record: Outcome(Verdict.FAILED, "boom"))
+        await scene.add(event("1", "k"), event("2", topic="free"))
+        async with scene.running(retry=RetryPolicy(backoff=Constant(5))) as relay:
+            await asyncio.sleep(1)
+            (failed, other) = await scene.store.find(Filter())
+            assert (failed.attempts, failed.last_error) == (1, "boom")
+            history = (await scene.store.details("1")).history
+            scene.broker.script(lambda record: None)
+            await scene.pause("topic", "t")
+            await asyncio.sleep(600)
+            (held, other) = await scene.store.find(Filter())
+            assert (held.state, held.attempts) == ("failed", 1)
+            assert held.last_error == "not sent: the topic t is paused. Last error: boom"
+            assert (await scene.store.details("1")).history == history
+            assert other.state == "done"
+            assert relay.counts.failed == 2
+            assert scene.told.held > 1
+            await scene.resume("topic", "t")
+            await scene.until("1")
 
     played(story)
 

@@ -29,6 +29,10 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     ),
     "postroom_events_dead": ("Events that this relay turned into dead letters.", _PLACE),
     "postroom_events_expired": ("Events that were not sent before their `deliver_by`.", _PLACE),
+    "postroom_events_held": (
+        "Events that this relay did not send because their topic is paused; no attempt is spent.",
+        _PLACE,
+    ),
     "postroom_events_repeated": (
         "Events confirmed to this relay but not settled, which are therefore sent again.",
         _PLACE,

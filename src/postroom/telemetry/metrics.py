@@ -130,7 +130,8 @@ class RelayMetrics(Collector):
                 self._by_topic("postroom_events_confirmed", stream, records)
                 self._tally("postroom_settle_seconds", stream, seconds)
                 self._lag(stream, records)
-            case Settled(stream=stream, dead=dead, fenced=fenced, expired=expired):
+            case Settled(stream=stream, dead=dead, fenced=fenced, expired=expired, held=held):
+                self._count("postroom_events_held", stream, held)
                 self._count("postroom_events_expired", stream, expired)
                 self._count("postroom_events_dead", stream, dead)
                 self._count("postroom_events_fenced", stream, fenced)

@@ -13,7 +13,8 @@ suspects      publishes events of unknown outcome one at a time
 settler       writes the outcomes (`pending_settle`); isolates a locked lane, or an event whose
               outcome is refused
 witnesses     earlier effects that a settle checks, to notice that the database has lost commits
-paused        what operators have paused; `held_events` makes events due when a topic is resumed
+paused        what operators have paused; `held_back` lets events of a paused topic wait, and
+              `held_events` makes them due when it is resumed
 
 Beside them, `block_repair` repairs blocked keys, `pruner` deletes old events that are over, and
 `inbox_pruner` deletes inbox rows of handlers that are older than the deduplication window.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from postroom.engine.relay.context import RelayContext
-from postroom.engine.relay.paused import held_error
+from postroom.engine.relay.held_back import held_mark
 from postroom.engine.service import Service, is_cancelled
 from postroom.errors import StoreError
 from postroom.lookup import Filter
@@ -48,7 +48,7 @@ class HeldEvents(Service):
         """Make the held events of this topic due, in small steps; ends at the next pause."""
         context = self._context
         wanted = Filter(
-            stream=context.stream, state=State.FAILED, topic=topic, error=held_error(topic),
+            stream=context.stream, state=State.FAILED, topic=topic, error=held_mark(topic),
             limit=_STEP,
         )  # fmt: skip
         while topic not in context.paused.topics:

@@ -124,6 +124,10 @@ class InFlight:
         run = self._runs.get(record.key_hash)
         return run is not None and not run.lost and record.id in self._begun
 
+    def is_over(self, record: Record) -> bool:
+        """Return whether its time to be sent is over, as far as this relay knows."""
+        return record.expires_us is not None and is_over(record) and record.id not in self._kept
+
     def _is_begun(self, run: KeyRun) -> bool:
         return run.next < len(run.records) and run.records[run.next].id in self._begun
 
@@ -156,7 +160,7 @@ class InFlight:
                 continue
             run = runs.get(key)
             by = record.expires_us
-            over = by is not None and is_over(record) and record.id not in self._kept
+            over = by is not None and self.is_over(record)
             if run is not None:
                 if key in fresh and not run.alone:
                     # Tried alone, rejected, expired or held, at its turn.
@@ -226,11 +230,14 @@ class InFlight:
         return run
 
     def withdraw(self, record: Record) -> None:
-        """A suspect cannot be tried now: its lane is being handed over, or it is paused."""
+        """A suspect cannot be tried now: its lane is being handed over, it is paused or expired."""
         run = self._runs.get(record.key_hash)
         if run is not None and not run.sent and not run.closed and run.records[0].seq == record.seq:
             self._open -= 1
-            if self._paused is not None and record.topic in self._paused.topics:
+            if self.is_over(run.records[0]):
+                self._expired.append(run.records[0])
+                self._close(record.key_hash, run)
+            elif self._paused is not None and record.topic in self._paused.topics:
                 self._hold(run.records[0], run)
             else:
                 self._drop(record.key_hash, run)

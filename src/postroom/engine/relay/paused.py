@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from postroom.engine.relay.held_back import PAUSED, held_back
 from postroom.model.clock import Clock
 from postroom.model.controls import STREAM, TOPIC, Control
 from postroom.observer import ControlChanged
@@ -63,12 +64,7 @@ class Paused:
         """
         age = self._clock.monotonic() - self._since[record.topic]
         seconds = min(max(age / 2, _SHORTEST_HOLD), _LONGEST_HOLD)
-        return FailedOutcome(record, record.attempts, seconds, held_error(record.topic))
-
-
-def held_error(topic: str) -> str:
-    """Return the error of events that wait because their topic is paused."""
-    return f"the topic {topic} is paused; it was not sent"
+        return held_back(record, seconds, PAUSED)
 
 
 def _changes(

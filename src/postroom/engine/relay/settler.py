@@ -331,14 +331,15 @@ class Settler:
             self._context.tell(Vanished(settlement.stream, tuple(vanished)))
 
         done = written(settlement.done)
-        failed = len(written([failure.record for failure in settlement.failed]))
+        failed = len(written([one.record for one in settlement.failed if not one.held]))
+        held_back = len(written([one.record for one in settlement.failed if one.held]))
         dead = len(written([buried.record for buried in settlement.dead]))
         expired = len(written(settlement.truly_expired(held)))
         self._context.count(len(done), failed, dead, fenced)
         self._context.counts.expired += expired
         parked = len(settlement.parked)
         self._context.tell(
-            Settled(settlement.stream, len(done), failed, dead, fenced, parked, expired)
+            Settled(settlement.stream, len(done), failed, dead, fenced, parked, expired, held_back)
         )
         if done:
             self._context.tell(Delivered(settlement.stream, done, seconds))

@@ -77,7 +77,7 @@ class Worker(Service):
 
     async def begin(self, record: Record) -> bool:
         context = self._context
-        if context.stopping or context.paused.holds(record):
+        if context.stopping or context.paused.holds(record) or self.flight.is_over(record):
             return False
         return await self.flight.start(record)
 
@@ -247,6 +247,7 @@ class Worker(Service):
         context = self._context
         away = context.breaker.state == "open"
         held = context.stopping or away or context.paused.holds(record)
+        held = held or self.flight.is_over(record)
         if held or not context.may_publish(record.lane):
             self.flight.withdraw(record)
             return

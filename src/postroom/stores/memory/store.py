@@ -243,7 +243,7 @@ class MemoryStore(ContextManager, Commands):
                 stored.history = new_history(buried, {stored.seq: stored.history}) or stored.history
                 self._bury(stored, buried.error)
         for failure in settlement.failed:
-            record, attempts, delay, error, _ = failure
+            record, attempts, delay, error = failure[:4]
             for stored in rows([record]):
                 stored.history = (
                     new_history(failure, {stored.seq: stored.history}) or stored.history
