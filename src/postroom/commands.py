@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from postroom.record import short_error
+from postroom.record import State, short_error
 
 MAX_WHO_CHARS = 255
+UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
+"""The states of events that ended without being sent: `purge` deletes them."""
 
 
 class AuditEntry(NamedTuple):
-    """An operator's change to the outbox: `what` is replay, bury, skip, prune, retry-now, pause
-    or resume.
+    """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, retry-now,
+    pause or resume.
     """
 
     who: str
@@ -50,6 +52,13 @@ class Commands(Protocol):
         """Turn unfinished events into dead letters; returns how many.
 
         Their histories get an entry, as with `replay` and `skip`; `history` replaces them instead.
+        """
+
+    async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        """Delete events that were never sent: dead, expired or cancelled; returns how many.
+
+        Other events are left alone, also one that is replayed at the same moment. Inbox rows of the
+        events stay until they are older than the retention of their consumer.
         """
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:

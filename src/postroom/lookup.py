@@ -26,6 +26,7 @@ class Filter(NamedTuple):
     error: str | None = None  # a literal substring of the last error
     from_us: int | None = None  # created at or after
     before_us: int | None = None  # created before
+    settled_before_us: int | None = None  # finished before
 
 
 class Standing(NamedTuple):

@@ -32,6 +32,7 @@ class BusOptions(TypedDict, total=False):
     retry: RetryPolicy
     lease_seconds: Seconds
     keep_done_seconds: Seconds
+    keep_dead_seconds: Seconds | None
     dedup_seconds: Seconds
     prune_seconds: Seconds
     publish_seconds: Seconds
@@ -69,6 +70,7 @@ class ConsumerOptions(TypedDict, total=False):
     outage_seconds: Seconds
     max_outage_seconds: Seconds
     dedup_seconds: Seconds
+    keep_dead_seconds: Seconds | None
     suspect_limit: int
 
 

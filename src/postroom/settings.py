@@ -31,6 +31,7 @@ class RelaySettings:
     poll_seconds        maximum pause between two polls without a notification
     lease_seconds       time without a heartbeat after which another relay takes a lane
     keep_done_seconds   time to keep done events; 0 deletes them immediately
+    keep_dead_seconds   time to keep dead letters of the stream; None keeps them until `purge`
     dedup_seconds       time to keep inbox rows of handlers: an event redelivered later is handled
                         again. Rows of dead and unfinished events are kept longer
     publish_seconds     timeout of a publish; without an answer its outcome is unknown
@@ -50,6 +51,7 @@ class RelaySettings:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     lease_seconds: float = 15.0
     keep_done_seconds: float = 86_400.0
+    keep_dead_seconds: float | None = None
     dedup_seconds: float = 2_592_000.0
     prune_seconds: float = 60.0
     publish_seconds: float = 30.0
@@ -108,6 +110,7 @@ class ConsumerSettings:
     outage_seconds, max_outage_seconds   first and maximum pause while the database is unreachable
     dedup_seconds   time to keep inbox rows: must exceed the time in which the broker can redeliver
                     a message, otherwise a duplicate is handled twice
+    keep_dead_seconds   time to keep dead letters; None keeps them until `purge`
     suspect_limit   commits with an unknown outcome before one counts as an attempt
     """
 
@@ -126,6 +129,7 @@ class ConsumerSettings:
     outage_seconds: float = 0.5
     max_outage_seconds: float = 30.0
     dedup_seconds: float = 2_592_000.0
+    keep_dead_seconds: float | None = None
     suspect_limit: int = 3
 
     if TYPE_CHECKING:  # as in RelaySettings

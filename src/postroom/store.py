@@ -118,6 +118,15 @@ class Staged(NamedTuple):
     ready: bool
 
 
+class PrunedDead(NamedTuple):
+    """The result of `prune_dead`: how many dead letters were deleted, and the `seq` of the last one
+    that was looked at (None: there are no more).
+    """
+
+    removed: int
+    next_seq: int | None
+
+
 class Schema(NamedTuple):
     """The version of the tables (0: no tables), and the newest version that this code knows."""
 
@@ -247,6 +256,13 @@ class Store(Lookup, Commands, Protocol):
 
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         """Delete done events older than that, oldest first; returns how many."""
+
+    async def prune_dead(
+        self, stream: str, older_than_seconds: float, after_seq: int, limit: int
+    ) -> PrunedDead:
+        """Look at the next `limit` dead letters of a stream, in `seq` order, and delete those that
+        died longer ago than that. Expired and cancelled events are deleted by `prune`.
+        """
 
     def complaints(self) -> Sequence[tuple[str, str]]:
         """Return the items that the store set aside since the last call, each with its reason.

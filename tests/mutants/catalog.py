@@ -24,6 +24,7 @@ from tests.mutants.pauses import PAUSES_MUTANTS
 from tests.mutants.ports import PORT_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
+from tests.mutants.repairs import REPAIR_MUTANTS
 from tests.mutants.rows import ROW_MUTANTS
 from tests.mutants.scopes import SCOPE_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
@@ -436,6 +437,7 @@ MUTANTS = {
     **OPERATIONS_MUTANTS,
     **SET_BACK_MUTANTS,
     **ROW_MUTANTS,
+    **REPAIR_MUTANTS,
     **SCOPE_MUTANTS,
     **CODEC_MUTANTS,
     **COST_MUTANTS,

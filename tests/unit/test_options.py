@@ -63,10 +63,16 @@ def types_of(settings, *, without=(), only=None):
     hints = get_type_hints(settings)
     names = [f.name for f in fields(settings) if f.name not in without]
     return {
-        name: Seconds if name.endswith("_seconds") else WIDER.get((settings, name), hints[name])
+        name: _seconds(hints[name])
+        if name.endswith("_seconds")
+        else WIDER.get((settings, name), hints[name])
         for name in names
         if only is None or name in only
     }
+
+
+def _seconds(hint):
+    return Seconds | None if type(None) in get_args(hint) else Seconds
 
 
 PAIRS = {

@@ -49,6 +49,8 @@ async def plan_of(store, name, **values):
         ("advance", "INDEX postroom_outbox_parked (stream=? AND key_hash=?)"),
         ("repair_blocks", "SEARCH h USING INTEGER PRIMARY KEY (rowid=?)"),  # T-D.4
         ("prune", "INDEX postroom_outbox_done (settled_at<?)"),
+        ("prune_dead_page", "INDEX postroom_outbox_other (stream=? AND state=? AND seq>?)"),
+        ("purge", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("get", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("find_other", "INDEX postroom_outbox_other"),
         ("find_key", "INDEX postroom_outbox_key (key=? AND rowid>?)"),
@@ -79,12 +81,13 @@ async def test_a_statement_walks_its_index(store, name, index):
             "error",
             "first",
             "last",
+            "ids",
         ),
         "[]",
     ) | dict.fromkeys(
         (
             "lane", "per_lane", "rows", "step", "before", "limit", "most", "now", "after_seq",
-            "from_us", "before_us",
+            "from_us", "before_us", "settled_before_us",
         ),
         1,
     )  # fmt: skip

@@ -22,6 +22,7 @@ from postroom.cli.migrate import migrate
 from postroom.cli.options import Mode
 from postroom.cli.pause import pause, resume
 from postroom.cli.prune import prune
+from postroom.cli.purge import purge
 from postroom.cli.reconcile import reconcile
 from postroom.cli.replay import bury, replay, skip
 from postroom.cli.retry_now import retry_now
@@ -103,8 +104,8 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, config, dead, demo, doctor, health, list_events, migrate, pause, prune, reconcile,
-    replay, resume, retry_now, run, show, skip, status, version,
+    audit, bury, config, dead, demo, doctor, health, list_events, migrate, pause, prune, purge,
+    reconcile, replay, resume, retry_now, run, show, skip, status, version,
 ):  # fmt: skip
     cli.add_command(command)
 

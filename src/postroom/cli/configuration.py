@@ -54,6 +54,7 @@ SETTINGS: Mapping[str, Known] = {
     "poll_seconds": Known("seconds", _DEFAULTS.poll_seconds),
     "lease_seconds": Known("seconds", _DEFAULTS.lease_seconds),
     "keep_done_seconds": Known("seconds", _DEFAULTS.keep_done_seconds),
+    "keep_dead_seconds": Known("seconds", None),
     "dedup_seconds": Known("seconds", _DEFAULTS.dedup_seconds),
     "prune_seconds": Known("seconds", _DEFAULTS.prune_seconds),
     "publish_seconds": Known("seconds", _DEFAULTS.publish_seconds),
@@ -92,6 +93,7 @@ CONSUMER_SETTINGS: Mapping[str, Known] = {
     "stop_seconds": Known("seconds", 30.0),
     "lease_seconds": Known("seconds", 15.0),
     "dedup_seconds": Known("seconds", 2_592_000.0),
+    "keep_dead_seconds": Known("seconds", None),
 }
 
 

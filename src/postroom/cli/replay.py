@@ -294,5 +294,8 @@ def _report(verb: str, changed: int, chosen: int, *, as_json: bool, dry_run: boo
         click.echo(f"{_PAST[verb]} {many(changed, 'event')}{note}")
 
 
-_DOING = {"replay": "replaying", "bury": "burying", "retry": "retrying"}
-_PAST = {"replay": "replayed", "bury": "buried", "skip": "skipped", "retry": "made due"}
+_DOING = {"replay": "replaying", "bury": "burying", "retry": "retrying", "purge": "purging"}
+_PAST = {
+    "replay": "replayed", "bury": "buried", "skip": "skipped", "retry": "made due",
+    "purge": "deleted",
+}  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 import click
@@ -59,13 +59,20 @@ class Selection:
         """Return whether a record passes the filters that the store cannot apply."""
         return self.group is None or fingerprint(record.type, record.last_error) == self.group
 
+    def narrowed(self, **fields: Any) -> Selection:
+        """Return the selection with these fields of its filter set."""
+        return replace(self, filter=self.filter._replace(**fields))
+
     @property
     def is_narrow(self) -> bool:
         """Whether it filters by more than the state."""
         return self.group is not None or self.filter._replace(state=None) != Filter()
 
     def __str__(self) -> str:
-        names = {"from_us": "since", "before_us": "until", "after_seq": "after"}
+        names = {
+            "from_us": "since", "before_us": "until", "after_seq": "after",
+            "settled_before_us": "ended before",
+        }  # fmt: skip
         given = {names.get(n, n): v for n, v in self.filter._asdict().items() if n != "limit" and v}
         if self.group:
             given["group"] = self.group
@@ -80,6 +87,7 @@ class Chosen(NamedTuple):
     key_hash: bytes
     size: int
     keyed: bool
+    is_numbered: bool = False  # strict order: consumers wait for its number
 
 
 def selection_options(command: F) -> F:
@@ -154,4 +162,5 @@ async def fetch(store: Store, ids: Sequence[str], states: Sequence[State]) -> li
 
 def remember(record: Record) -> Chosen:
     """Return the facts of a record that a later step needs, without its payload."""
-    return Chosen(record.id, record.seq, record.key_hash, record.size, record.key is not None)
+    keyed, numbered = record.key is not None, bool(record.kseq)
+    return Chosen(record.id, record.seq, record.key_hash, record.size, keyed, numbered)

@@ -154,6 +154,7 @@ class Consumer(Lifecycle[ConsumerContext]):
             retry=settings.retry,
             lease_seconds=settings.lease_seconds,
             dedup_seconds=settings.dedup_seconds,
+            keep_dead_seconds=settings.keep_dead_seconds,
             stop_seconds=settings.stop_seconds,
             misconfigured_seconds=settings.misconfigured_seconds,
             outage_seconds=settings.outage_seconds,

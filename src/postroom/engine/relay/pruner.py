@@ -1,22 +1,29 @@
-"""The pruner deletes old done events, in small steps."""
+"""The pruner deletes old done events and, if it is configured, old dead letters, in small steps."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from postroom.engine.relay.context import RelayContext
 from postroom.engine.service import Service, is_cancelled
 from postroom.errors import StoreError
 
+_log = logging.getLogger(__name__)
+
 _STEP = 1_000
+_STEPS = 10  # of dead letters in one round; the next round continues behind them
 
 
 class Pruner(Service):
-    """Deletes done events older than `keep_done_seconds`, a thousand at a time."""
+    """Deletes done events older than `keep_done_seconds`, a thousand at a time, and dead letters of
+    the stream older than `keep_dead_seconds`.
+    """
 
     def __init__(self, context: RelayContext) -> None:
         super().__init__()
         self._context = context
+        self._after_seq = 0
 
     async def loop(self) -> None:
         settings = self._context.settings
@@ -28,6 +35,14 @@ class Pruner(Service):
                 self._context.trouble("pruning done events", error)
             else:
                 self._context.recovered("pruning done events")
+            if settings.keep_dead_seconds is None:
+                continue
+            try:
+                await self.prune_dead(settings.keep_dead_seconds)
+            except StoreError as error:
+                self._context.trouble("pruning dead letters", error)
+            else:
+                self._context.recovered("pruning dead letters")
 
     async def prune(self) -> int:
         """Delete everything that is old enough; returns the number of events."""
@@ -38,3 +53,25 @@ class Pruner(Service):
             if step < _STEP:
                 return removed
             await asyncio.sleep(0)  # let the workers in between
+
+    async def prune_dead(self, keep_seconds: float) -> int:
+        """Look at up to ten thousand dead letters and delete the old ones; returns how many.
+
+        No index has their age: a stream with a million of them is walked in many rounds.
+        """
+        removed = 0
+        for _ in range(_STEPS):
+            step = await self._context.store.prune_dead(
+                self._context.stream, keep_seconds, self._after_seq, _STEP
+            )
+            removed += step.removed
+            self._after_seq = step.next_seq or 0
+            if step.next_seq is None:
+                break
+            await asyncio.sleep(0)  # let the workers in between
+        if removed:
+            _log.info(
+                "deleted %d dead letters of stream %s that were older than %g s",
+                removed, self._context.stream, keep_seconds,
+            )  # fmt: skip
+        return removed

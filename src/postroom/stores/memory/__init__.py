@@ -4,7 +4,7 @@ store         the port; each call is one atomic step
 tables        the rows, and their moves between stages
 transaction   the caller's transaction; also its own write-side adapter
 lookup        get, find, count
-commands      replay, bury, skip, retry now
+commands      replay, bury, skip, purge, retry now
 
 It models what is hard about a real database: a transaction takes its sequence numbers when it
 writes, but its rows become visible at its commit, so that a lower number may appear after a higher

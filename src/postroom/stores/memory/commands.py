@@ -1,10 +1,10 @@
-"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from postroom.commands import AuditEntry, audit_entry
+from postroom.commands import UNSENT, AuditEntry, audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -53,6 +53,13 @@ class Commands(Lookup):
             control_entry(by, kind, name, pause=pause, seconds=seconds, reason=reason)
         )
         return True
+
+    async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        chosen = [s for s in self._chosen(ids, over=True) if s.state in UNSENT]
+        for stored in chosen:
+            self.data.drop(stored)
+        await self._note(by, "purge", [stored.row.id for stored in chosen])
+        return len(chosen)
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         chosen = [

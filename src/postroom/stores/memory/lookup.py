@@ -104,8 +104,10 @@ class Lookup:
 
 def _matches(stored: Stored, wanted: Filter) -> bool:
     since, before = wanted.from_us, wanted.before_us
+    over, over_before = stored.settled_us, wanted.settled_before_us
     return (
         (wanted.error is None or wanted.error in (stored.last_error or ""))
         and (since is None or stored.created_us >= since)
         and (before is None or stored.created_us < before)
+        and (over_before is None or (over is not None and over < over_before))
     )

@@ -21,6 +21,7 @@ from postroom.store import (
     Lease,
     Member,
     Membership,
+    PrunedDead,
     ReadRequest,
     Schema,
     Staged,
@@ -326,6 +327,21 @@ class MemoryStore(ContextManager, Commands):
         for stored in old:
             self.data.drop(stored)
         return len(old)
+
+    async def prune_dead(
+        self, stream: str, older_than_seconds: float, after_seq: int, limit: int
+    ) -> PrunedDead:
+        before = self.now_us() - int(older_than_seconds * _SECOND)
+        dead = sorted(
+            seq
+            for seq, s in self.data.rows.items()
+            if seq > after_seq and s.row.stream == stream and s.state == State.DEAD
+        )
+        page = [self.data.rows[seq] for seq in dead[:limit]]
+        old = [stored for stored in page if (stored.settled_us or 0) < before]
+        for stored in old:
+            self.data.drop(stored)
+        return PrunedDead(len(old), page[-1].seq if len(dead) > limit else None)
 
     # -- waking and handlers ------------------------------------------------------------------
     def changed(self) -> None:

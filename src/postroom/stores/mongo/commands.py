@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from bson.int64 import Int64
 from pymongo import ReturnDocument, UpdateOne
 
-from postroom.commands import audit_entry
+from postroom.commands import UNSENT, audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -102,6 +102,21 @@ async def bury(
         if by is not None:
             await record_audit(db, session, audit_entry(by, "bury", len(chosen), names, reason))
         return len(chosen)
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def purge(db: Connection, ids: Sequence[str], *, by: str | None) -> int:
+    unsent: Document = {"stage": "over", "status": {"$in": [str(state) for state in UNSENT]}}
+
+    async def work(session: Session) -> int:
+        where = {"_id": {"$in": list(ids)}, **unsent}
+        found = [one["_id"] async for one in db.outbox.find(where, {"_id": 1}, session=session)]
+        still = {"_id": {"$in": found}, **unsent}
+        gone = (await db.outbox.delete_many(still, session=session)).deleted_count
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "purge", gone, sorted(found)))
+        return gone
 
     return await db.transact(work, tries=_TRIES)
 

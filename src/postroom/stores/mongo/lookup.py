@@ -78,6 +78,8 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
     created = {"$gte": wanted.from_us, "$lt": wanted.before_us}
     if times := {op: _date(us) for op, us in created.items() if us is not None}:
         where["created_at"] = times
+    if wanted.settled_before_us is not None:
+        where["settled_at"] = {"$lt": _date(wanted.settled_before_us)}
     if wanted.after_seq:
         after = Place.of(wanted.after_seq)
         where["ct"] = {"$gte": after.ct}

@@ -1,4 +1,4 @@
-"""Deletes old events that are done, expired or cancelled."""
+"""Deletes old events that are done, expired or cancelled, and old dead letters."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from bson.int64 import Int64
 
 from postroom.record import LANES
+from postroom.store import PrunedDead
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.work_index import ORDER, lanes_with
-from postroom.transactions.mongo.documents import Document, milliseconds
+from postroom.transactions.mongo.documents import DEAD, Document, Place, milliseconds, seq_of
 
 _PRUNED: Document = {"$in": ["done", "expired", "cancelled"]}
 
@@ -69,3 +70,35 @@ async def _old_others(db: Connection, stream: str, seconds: float, limit: int) -
     }
     found = await db.outbox.find(over, {"_id": 1}).limit(limit).to_list()
     return [one["_id"] for one in found]
+
+
+async def prune_dead(
+    db: Connection, stream: str, older_than_seconds: float, after_seq: int, limit: int
+) -> PrunedDead:
+    """Delete the old ones of the next dead letters of a stream."""
+    before = {"$subtract": ["$$NOW", Int64(milliseconds(older_than_seconds))]}
+    where: Document = {
+        "stage": "over",
+        "stream": stream,
+        "lane": {"$in": list(range(LANES))},
+        "awaits": DEAD,
+    }
+    if after_seq:
+        after = Place.of(after_seq)
+        where["ct"] = {"$gte": after.ct}
+        where["$or"] = [{"ct": {"$gt": after.ct}}, {"n": {"$gt": after.n}}]
+    facts = {"ct": 1, "n": 1, "old": {"$lt": ["$settled_at", before]}}
+    steps: list[Document] = [
+        {"$match": where},
+        {"$sort": {"ct": 1, "n": 1}},
+        {"$limit": limit},
+        {"$project": facts},
+    ]
+    with translated(harmless=False):
+        page = await (await db.outbox.aggregate(steps, batchSize=limit)).to_list()
+        old = [one["_id"] for one in page if one["old"]]
+        removed = 0
+        if old:
+            gone = {"_id": {"$in": old}, "awaits": DEAD, "$expr": {"$lt": ["$settled_at", before]}}
+            removed = (await db.outbox.delete_many(gone)).deleted_count
+    return PrunedDead(removed, seq_of(page[-1]) if len(page) == limit else None)

@@ -20,7 +20,16 @@ from postroom.model.url import Url
 from postroom.options import MongoOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
-from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
+from postroom.store import (
+    Capabilities,
+    Member,
+    Membership,
+    PrunedDead,
+    ReadRequest,
+    Schema,
+    Staged,
+    Tables,
+)
 from postroom.stores.mongo import (
     audit,
     blocks,
@@ -215,6 +224,12 @@ class MongoStore(ContextManager):
         streams = await lookup.streams(self._opened)
         return await prune.prune(self._opened, streams, older_than_seconds, limit)
 
+    @faithful
+    async def prune_dead(
+        self, stream: str, older_than_seconds: float, after_seq: int, limit: int
+    ) -> PrunedDead:
+        return await prune.prune_dead(self._opened, stream, older_than_seconds, after_seq, limit)
+
     # -- operators ----------------------------------------------------------------------------
     @faithful
     async def get(self, event_id: str) -> Record | None:
@@ -272,6 +287,10 @@ class MongoStore(ContextManager):
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await commands.skip(self._opened, event_id, short_error(reason), by=by)
+
+    @faithful
+    async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        return await commands.purge(self._opened, ids, by=by)
 
     @faithful
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:

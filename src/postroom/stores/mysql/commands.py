@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -80,6 +80,19 @@ async def bury(
             await record_audit(
                 session, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason)
             )
+        return len(chosen)
+
+
+async def purge(session: Session, ids: Sequence[str], *, by: str | None) -> int:
+    if not ids:
+        return 0
+    async with session.change():
+        chosen = await session.rows("purge_chosen", ids=_unique(ids))
+        if chosen:
+            session.later("purge", seqs=tuple(seq for seq, _ in chosen))
+        if by is not None:
+            names = [name for _, name in chosen]
+            await record_audit(session, audit_entry(by, "purge", len(names), names))
         return len(chosen)
 
 

@@ -1,8 +1,9 @@
-"""Deletes old done events."""
+"""Deletes old done events, and old dead letters."""
 
 from __future__ import annotations
 
 from postroom.model.durations import span_microseconds
+from postroom.store import PrunedDead
 from postroom.stores.mysql.lookup import stored_streams
 from postroom.stores.mysql.session import Session
 
@@ -24,3 +25,19 @@ async def prune(session: Session, older_than_seconds: float, limit: int) -> int:
         if removed >= limit:
             break
     return removed
+
+
+async def prune_dead(
+    session: Session, stream: str, older_than_seconds: float, after_seq: int, limit: int
+) -> PrunedDead:
+    """Delete the old ones of the next dead letters of a stream."""
+    older = span_microseconds(older_than_seconds)
+    page = await session.rows(
+        "prune_dead_page", stream=stream, older=older, after_seq=after_seq, limit=limit
+    )
+    old = tuple(seq for seq, is_old in page if is_old)
+    removed = 0
+    if old:
+        async with session.change():
+            removed = await session.run("prune_dead", seqs=old, older=older)
+    return PrunedDead(removed, page[-1][0] if len(page) == limit else None)

@@ -22,6 +22,7 @@ from postroom.store import (
     Capabilities,
     Member,
     Membership,
+    PrunedDead,
     ReadRequest,
     Schema,
     Staged,
@@ -187,6 +188,12 @@ class MysqlStore(ContextManager):
         async with self.session() as session:
             return await prune.prune(session, older_than_seconds, limit)
 
+    async def prune_dead(
+        self, stream: str, older_than_seconds: float, after_seq: int, limit: int
+    ) -> PrunedDead:
+        async with self.session() as session:
+            return await prune.prune_dead(session, stream, older_than_seconds, after_seq, limit)
+
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         async with self.session() as session:
@@ -241,6 +248,10 @@ class MysqlStore(ContextManager):
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:
             await commands.skip(session, event_id, short_error(reason), by=by)
+
+    async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        async with self.session() as session:
+            return await commands.purge(session, ids, by=by)
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         async with self.session() as session:

@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -73,6 +73,14 @@ async def bury(
                 session, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason)
             )
         return len(chosen)
+
+
+async def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:
+    async with db.change() as session:
+        names = [name for (name,) in await session.rows("purge", ids=list(ids))]
+        if by is not None:
+            await record_audit(session, audit_entry(by, "purge", len(names), names))
+        return len(names)
 
 
 async def retry_now(db: Database, ids: Sequence[str], *, by: str | None) -> int:

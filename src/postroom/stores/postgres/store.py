@@ -20,7 +20,16 @@ from postroom.model.url import Url
 from postroom.options import PostgresOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
-from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
+from postroom.store import (
+    Capabilities,
+    Member,
+    Membership,
+    PrunedDead,
+    ReadRequest,
+    Schema,
+    Staged,
+    Tables,
+)
 from postroom.stores.migration_scripts import Place, script
 from postroom.stores.opening import ContextManager
 from postroom.stores.postgres import (
@@ -173,6 +182,11 @@ class PostgresStore(ContextManager):
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         return await prune.prune(self.database, older_than_seconds, limit)
 
+    async def prune_dead(
+        self, stream: str, older_than_seconds: float, after_seq: int, limit: int
+    ) -> PrunedDead:
+        return await prune.prune_dead(self.database, stream, older_than_seconds, after_seq, limit)
+
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await lookup.get(self.database, event_id)
@@ -215,6 +229,9 @@ class PostgresStore(ContextManager):
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await commands.skip(self.database, event_id, short_error(reason), by=by)
+
+    async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        return await commands.purge(self.database, ids, by=by)
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         return await commands.retry_now(self.database, ids, by=by)

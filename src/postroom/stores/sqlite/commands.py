@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -67,6 +67,14 @@ def bury(
         if by is not None:
             note(db, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason), now)
         return len(chosen)
+
+
+def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:
+    with db.change() as now:
+        names = [name for (name,) in db.rows("purge", ids=json.dumps(list(ids)))]
+        if by is not None:
+            note(db, audit_entry(by, "purge", len(names), names), now)
+        return len(names)
 
 
 def retry_now(db: Database, ids: Sequence[str], *, by: str | None) -> int:

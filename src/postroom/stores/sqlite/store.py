@@ -20,7 +20,16 @@ from postroom.model.url import Url
 from postroom.options import SqliteOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
-from postroom.store import Capabilities, Member, Membership, ReadRequest, Schema, Staged, Tables
+from postroom.store import (
+    Capabilities,
+    Member,
+    Membership,
+    PrunedDead,
+    ReadRequest,
+    Schema,
+    Staged,
+    Tables,
+)
 from postroom.stores.migration_scripts import Place, script
 from postroom.stores.opening import ContextManager
 from postroom.stores.sqlite import (
@@ -190,6 +199,13 @@ class SqliteStore(ContextManager):
     async def prune(self, older_than_seconds: float, limit: int) -> int:
         return await self._write.call(lambda db: prune.prune(db, older_than_seconds, limit))
 
+    async def prune_dead(
+        self, stream: str, older_than_seconds: float, after_seq: int, limit: int
+    ) -> PrunedDead:
+        return await self._write.call(
+            lambda db: prune.prune_dead(db, stream, older_than_seconds, after_seq, limit)
+        )
+
     # -- operators ----------------------------------------------------------------------------
     async def get(self, event_id: str) -> Record | None:
         return await self._look.call(lambda db: lookup.get(db, event_id))
@@ -234,6 +250,9 @@ class SqliteStore(ContextManager):
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await self._write.call(lambda db: commands.skip(db, event_id, short_error(reason), by=by))
+
+    async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
+        return await self._write.call(lambda db: commands.purge(db, ids, by=by))
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         return await self._write.call(lambda db: commands.retry_now(db, ids, by=by))

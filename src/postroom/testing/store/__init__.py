@@ -8,7 +8,8 @@ settle           outcomes; `set_back`: an event is its number and its id; `claim
 history          failed attempts and commands, recorded with the event
 blocks           failed events and their keys
 lookup           what operators ask; `audit` the audit log and the causes of dead letters
-commands         what operators change; `controls` pauses, and waiting events that are made due
+commands         what operators change; `controls` pauses, and waiting events that are made due;
+                 `purge` dead letters that are deleted
 handlers         waking, and transactions of handlers
 unreadable_rows, strays    rows that others have written or damaged cost one event each
 tools            events, and a relay reduced to its calls of the store

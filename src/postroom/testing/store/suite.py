@@ -44,6 +44,7 @@ from postroom.testing.store.history import HistoryContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
 from postroom.testing.store.lookup import LookupContract
 from postroom.testing.store.port import PortContract
+from postroom.testing.store.purge import PurgeContract
 from postroom.testing.store.read import (
     FairStagingContract,
     ReadingContract,
@@ -109,6 +110,7 @@ class StoreContract(
     OversightContract,
     ControlContract,
     RetryNowContract,
+    PurgeContract,
     HandlerContract,
     PortContract,
 ):

@@ -5,4 +5,6 @@ WHERE o.seq > :after_seq AND (:state IS NULL OR o.state = :state)
   AND (:error IS NULL OR LOCATE(:error, o.last_error) > 0)
   AND (:from_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) >= :from_us)
   AND (:before_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) < :before_us)
+  AND (:settled_before_us IS NULL OR (o.stage = 'over'
+    AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.settled_at) < :settled_before_us))
 ORDER BY o.seq LIMIT :limit

@@ -6,4 +6,6 @@ WHERE o.open_state = :state AND o.seq > :after_seq
   AND (:error IS NULL OR LOCATE(:error, o.last_error) > 0)
   AND (:from_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) >= :from_us)
   AND (:before_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) < :before_us)
+  AND (:settled_before_us IS NULL OR (o.stage = 'over'
+    AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.settled_at) < :settled_before_us))
 ORDER BY o.seq LIMIT :limit

@@ -1,3 +1,3 @@
--- The events that an operator named, and the columns that decide about them.
+-- The events that an operator named, and the columns that decide about them. Locked: no pruner deletes them meanwhile.
 SELECT seq, id, stream, lane, key_hash, key, topic, kseq, history FROM postroom_outbox
-WHERE id = ANY (CAST(:ids AS text[])) AND (stage = 'over') = :over ORDER BY seq
+WHERE id = ANY (CAST(:ids AS text[])) AND (stage = 'over') = :over ORDER BY seq FOR UPDATE

@@ -14,4 +14,5 @@ WHERE (CAST(:state AS text) IS NULL OR o.state = :state)
   AND (CAST(:error AS text) IS NULL OR strpos(o.last_error, :error) > 0)
   AND (CAST(:from_us AS bigint) IS NULL OR o.created_at >= 'epoch'::timestamptz + :from_us * interval '1 us')
   AND (CAST(:before_us AS bigint) IS NULL OR o.created_at < 'epoch'::timestamptz + :before_us * interval '1 us')
+  AND (CAST(:settled_before_us AS bigint) IS NULL OR o.settled_at < 'epoch'::timestamptz + :settled_before_us * interval '1 us')
 ORDER BY o.key, o.seq LIMIT :limit

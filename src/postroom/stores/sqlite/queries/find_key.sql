@@ -9,4 +9,5 @@ WHERE o.seq > :after_seq AND (:state IS NULL OR o.state = :state)
   AND (:topic IS NULL OR o.topic = :topic) AND o.key = :key
   AND (:error IS NULL OR instr(o.last_error, :error) > 0)
   AND (:from_us IS NULL OR o.created_at >= :from_us) AND (:before_us IS NULL OR o.created_at < :before_us)
+  AND (:settled_before_us IS NULL OR o.settled_at < :settled_before_us)
 ORDER BY o.seq LIMIT :limit

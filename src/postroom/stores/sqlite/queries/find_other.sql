@@ -11,4 +11,5 @@ WHERE (o.state = 'processing' OR o.state = 'failed' OR o.state = 'dead' OR o.sta
   AND (:topic IS NULL OR o.topic = :topic) AND (:key IS NULL OR o.key = :key)
   AND (:error IS NULL OR instr(o.last_error, :error) > 0)
   AND (:from_us IS NULL OR o.created_at >= :from_us) AND (:before_us IS NULL OR o.created_at < :before_us)
+  AND (:settled_before_us IS NULL OR o.settled_at < :settled_before_us)
 ORDER BY o.seq LIMIT :limit
