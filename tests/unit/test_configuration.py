@@ -57,7 +57,9 @@ def test_defaults_are_those_of_the_documents(tmp_path):
 def test_every_field_of_the_relay_settings_can_be_set():
     known = {name for name, setting in SETTINGS.items() if setting.of_relay}
     retry = {"max_attempts", "on_exhausted", "backoff", "backoff_seconds", "max_backoff_seconds"}
-    assert known - retry - {"broker"} == set(RelaySettings.__dataclass_fields__) - {"retry"}
+    assert known - retry - {"broker", "broker_password_file"} == set(
+        RelaySettings.__dataclass_fields__
+    ) - {"retry"}
 
 
 def test_flags_before_variables_before_the_file(folder):
@@ -221,7 +223,7 @@ def test_what_is_wrong_with_a_consumer(tmp_path, text, said):
 
 def test_the_defaults_of_consumers_are_those_of_their_settings():
     for name, known in CONSUMER_SETTINGS.items():
-        if name not in ("source", "handlers", "max_attempts"):
+        if name not in ("source", "source_password_file", "handlers", "max_attempts"):
             assert known.default == getattr(ConsumerSettings(), name)
 
 

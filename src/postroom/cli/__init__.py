@@ -2,6 +2,7 @@
 
 app             the group of commands; turns errors into exit codes by `exit_codes`
 configuration   merges options, environment, file and defaults; `configuration_file` finds the file
+variables       passwords of the file from environment variables and from files
 options         options and output that commands share; `selection` chooses events by id or filter
 progress        a progress bar, and Ctrl-C between two steps
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from postroom.cli.configuration_file import Source, find_file
+from postroom.cli.variables import Unexpanded, with_password_of
 from postroom.errors import ConfigError
 from postroom.model.url import Url
 from postroom.retry import Backoff, Constant, Exponential, Linear, RetryPolicy
@@ -32,6 +33,7 @@ BACKOFFS: Mapping[str, Callable[[float, float], Backoff]] = {
     "constant": lambda base, _: Constant(base),
 }
 _BESIDE = ("CONFIG", "DEBUG", "USER")  # variables that are not settings
+_OF_SECTION = ("stream", "broker", "broker_password_file")  # no variable overrides them
 _DEFAULTS = RelaySettings()
 
 
@@ -45,7 +47,9 @@ class Known(NamedTuple):
 
 SETTINGS: Mapping[str, Known] = {
     "store": Known("url", None, of_relay=False),
+    "store_password_file": Known("text", "", of_relay=False),
     "broker": Known("url", None),
+    "broker_password_file": Known("text", ""),
     "stream": Known("text", _DEFAULTS.stream),
     "name": Known("text", ""),
     "batch_size": Known("int", _DEFAULTS.batch_size),
@@ -80,6 +84,7 @@ SETTINGS: Mapping[str, Known] = {
 
 CONSUMER_SETTINGS: Mapping[str, Known] = {
     "source": Known("url", None),
+    "source_password_file": Known("text", ""),
     "handlers": Known("url", None),
     "name": Known("text", ""),
     "mode": Known("direct|durable", "direct"),
@@ -129,22 +134,43 @@ class Configuration:
         self.source = source
         self._file: dict[str, Setting] = {}
         self._sections: list[dict[str, Setting]] = []
-        self.consumers: list[dict[str, Setting]] = []
+        self._consumers: list[dict[str, Setting]] = []
         self._read_file()
+        self._variables = environment
         self._environment = dict(_from_environment(environment))
 
     # -- queries ------------------------------------------------------------------------------
     def get(self, name: str) -> Setting:
         """Return a setting of the process, without options."""
         found = self._environment.get(name) or self._file.get(name)
-        return found or Setting(SETTINGS[name].default, DEFAULT)
+        return self._expanded(found or Setting(SETTINGS[name].default, DEFAULT))
+
+    def store(self) -> Url | None:
+        """Return the configured URL of the store, with the password of its file."""
+        found: Url | None = self.process({})["store"].value
+        return found
 
     def process(self, flags: Mapping[str, Any]) -> dict[str, Setting]:
         """Return the settings that all relays share."""
         given = _from_flags(flags)
-        return {
+        values = {
             n: given.get(n) or self.get(n) for n, known in SETTINGS.items() if not known.of_relay
         }
+        if "store" in given:
+            values["store_password_file"] = self._of_variables("store_password_file")
+        values["store"] = self._complete_url(values["store"], values["store_password_file"])
+        return values
+
+    @property
+    def consumers(self) -> list[dict[str, Setting]]:
+        """The sections of the consumers, with all settings."""
+        return [
+            {
+                **{name: self._expanded(setting) for name, setting in section.items()},
+                "source": self._complete_url(section["source"], section["source_password_file"]),
+            }
+            for section in self._consumers
+        ]
 
     def relays(self, flags: Mapping[str, Any]) -> list[RelayPlan]:
         """Return the relays to run: one for each section, or one from the top-level settings.
@@ -155,7 +181,7 @@ class Configuration:
         given = _from_flags(flags)
         if not self._sections:
             plan = self._plan({}, given)
-            return [] if self.consumers and plan.broker is None else [plan]
+            return [] if self._consumers and plan.broker is None else [plan]
         wanted = given.pop("stream", None)
         if "broker" in given and wanted is None and len(self._sections) > 1:
             raise ConfigError(
@@ -183,13 +209,19 @@ class Configuration:
         return chosen
 
     def _plan(self, section: Mapping[str, Setting], flags: Mapping[str, Setting]) -> RelayPlan:
-        own = {name: section[name] for name in ("stream", "broker") if name in section}
+        own = {name: section[name] for name in _OF_SECTION if name in section}
+        # The password of another broker is not sent to this one.
+        if "broker" in flags:
+            own["broker_password_file"] = self._of_variables("broker_password_file")
+        elif "broker" in own:
+            own.setdefault("broker_password_file", Setting("", DEFAULT))
         layers = (flags, own, self._environment, section, self._file)
         values = {}
         for name, known in SETTINGS.items():
             if known.of_relay:
                 found = (layer[name] for layer in layers if name in layer)
                 values[name] = next(found, Setting(known.default, DEFAULT))
+        values["broker"] = self._complete_url(values["broker"], values["broker_password_file"])
         if values["max_batch_size"].value is None:
             biggest = max(values["batch_size"].value, _DEFAULTS.max_batch_size)
             values["max_batch_size"] = Setting(biggest, DEFAULT)
@@ -202,8 +234,8 @@ class Configuration:
             if name == SECTION:
                 self._sections = self._read_sections(name, value, of_relay)
             elif name == CONSUMER:
-                self.consumers = self._read_sections(name, value, CONSUMER_SETTINGS)
-                for number, section in enumerate(self.consumers):
+                self._consumers = self._read_sections(name, value, CONSUMER_SETTINGS)
+                for number, section in enumerate(self._consumers):
                     self._complete(section, number)
             else:
                 self._file[name] = self._checked((), name, value, SETTINGS)
@@ -239,7 +271,27 @@ class Configuration:
                 )
             sections = () if place else (SECTION, CONSUMER)
             raise ConfigError(f"{where}: {_unknown(name, [*known, *sections])}")
+        if known[name].kind == "url" and isinstance(value, str) and "$" in value:
+            return Setting(Unexpanded(value), where)
         return Setting(_convert(where, name, known[name].kind, value), where)
+
+    # -- secrets ------------------------------------------------------------------------------
+    def _expanded(self, setting: Setting) -> Setting:
+        if not isinstance(setting.value, Unexpanded):
+            return setting
+        return setting._replace(value=setting.value.url(setting.source, self._variables))
+
+    def _of_variables(self, name: str) -> Setting:
+        """Return a setting for a URL from the command line: the file's own is for another URL."""
+        return self._environment.get(name) or Setting(SETTINGS[name].default, DEFAULT)
+
+    def _complete_url(self, setting: Setting, password_file: Setting) -> Setting:
+        """Return a URL with its variables, and with the password of its file."""
+        found = self._expanded(setting)
+        if found.value is None or not password_file.value:
+            return found
+        url = with_password_of(found.value, password_file.value, password_file.source)
+        return found._replace(value=url)
 
 
 # -- finding and reading ----------------------------------------------------------------------
@@ -346,7 +398,8 @@ def settings_of(values: Mapping[str, Setting]) -> RelaySettings:
             plain.pop("backoff_seconds"), plain.pop("max_backoff_seconds")
         )
         retry = RetryPolicy(plain.pop("max_attempts"), backoff, plain.pop("on_exhausted"))
-        plain.pop("broker")
+        for name in ("broker", "broker_password_file"):
+            plain.pop(name)
         return RelaySettings(**plain, retry=retry)
     except ConfigError as error:
         raise ConfigError(f"{_source_of(str(error), values)}{error}") from error

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import click
 
 from postroom.cli.configuration import Configuration, load
+from postroom.cli.variables import with_password_of
 from postroom.errors import ConfigError, StoreError
 from postroom.model.clock import to_microseconds
 from postroom.model.url import Url, seconds
@@ -27,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d|w)?")
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_PASSWORD_FILE = "POSTROOM_STORE_PASSWORD_FILE"  # noqa: S105 - a variable's name
 _MOST_SECONDS = 100 * 366 * 86_400
 
 
@@ -63,15 +65,17 @@ def read_store(ctx: click.Context, param: click.Parameter, value: str | None) ->
     Errors do not repeat the URL: it may contain a password.
     """
     if value is None:
-        found = mode_of(ctx).configuration.get("store").value
+        found = mode_of(ctx).configuration.store()
         if found is None:
             raise click.UsageError(
                 "Missing option '--store' (env var: 'POSTROOM_STORE', in postroom.toml: store).",
                 ctx,
             )
-        return Url.parse(found)
+        return found
     try:
-        return Url.parse(value)
+        given = Url.parse(value)
+        file = os.environ.get(_PASSWORD_FILE)
+        return with_password_of(given, file, _PASSWORD_FILE) if file else given
     except ConfigError as error:
         raise click.BadParameter(f"{error}.", ctx, param) from error
 

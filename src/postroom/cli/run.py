@@ -196,6 +196,7 @@ def _consumer(store: Store, section: Mapping[str, Setting], observers: list[Obse
     """Return the consumer of a section; errors name the section's file and line."""
     values = {name: setting.value for name, setting in section.items()}
     source, handlers = values.pop("source"), values.pop("handlers")
+    values.pop("source_password_file")  # its password is in the URL
     try:
         retry = RetryPolicy(max_attempts=values.pop("max_attempts"))
         return Consumer(

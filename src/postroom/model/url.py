@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple, TypeVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from postroom.errors import ConfigError
 from postroom.model.suggest import unknown
@@ -210,6 +210,16 @@ class Url:
                 continue
             raise problem  # outside of `except`: the cause would contain the value
         return found
+
+    def with_password(self, password: str) -> Url:
+        """Return the URL with this password; it must have a host and no password."""
+        head, _, rest = self._text.partition("://")
+        authority, slash, path = rest.partition("/")
+        if "?" in authority:  # a URL without a path
+            authority, slash, path = rest.partition("?")
+        user, _, hosts = authority.rpartition("@")
+        secret = quote(password, safe="")
+        return Url.parse(f"{head}://{user}:{secret}@{hosts}{slash}{path}")
 
     # -- as text ------------------------------------------------------------------------------
     def reveal(self) -> str:
