@@ -74,6 +74,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
     store       default URL for modules without a store: they share the database, each with its own
                 tables
     settings    settings of the relays: `retry`, `lease_seconds`, `poll_seconds` …
+    log         log warnings and errors
 
     A relay that crashes stops the bus: the other relays finish their events in flight, `is_running`
     becomes False, `on_crash` is called and `wait` raises the error. `start` restarts the bus.
@@ -86,11 +87,12 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
         store: str | None = None,
         *,
         observers: Iterable[Observer] = (),
+        log: bool = True,
         **settings: Unpack[BusOptions],
     ) -> None:
         refuse_unknown("bus setting", settings, BusOptions.__annotations__)
         with_options(RelaySettings(), settings, "bus setting")  # refused now, not at the start
-        super().__init__(observers)
+        super().__init__(observers, log=log)
         self._store = store
         self._settings = settings
         self._modules: dict[str, Module] = {}
@@ -197,7 +199,7 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
         return relays
 
     def _relay(self, store: Store, broker: Any, **more: Any) -> Relay:
-        return Relay(store, broker, observers=self._observers, **self._settings, **more)
+        return Relay(store, broker, observers=self._observers, log=False, **self._settings, **more)
 
 
 class _Post(Broker):

@@ -47,11 +47,19 @@ class Commands(Protocol):
         """
 
     async def bury(
-        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+        self,
+        ids: Sequence[str],
+        reason: str,
+        *,
+        by: str | None = None,
+        history: str | None = None,
+        attempts: int | None = None,
     ) -> int:
         """Turn unfinished events into dead letters; returns how many.
 
         Their histories get an entry, as with `replay` and `skip`; `history` replaces them instead.
+        `attempts` is for messages that a consumer stores only to bury them: it replaces their
+        number of attempts, and they have no `available_at`.
         """
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from postroom.record import Record
@@ -32,17 +32,47 @@ class Attempt(NamedTuple):
     type: str
     topic: str
     verdict: str
+    attempts: int  # with this one, if it counts
+    error: str
+    traceback: str = ""  # masked
+
+
+class Buried(NamedTuple):
+    """An event or message has become a dead letter."""
+
+    stream: str
+    id: str
+    type: str
+    topic: str
     attempts: int
     error: str
+    traceback: str = ""  # of the last attempt, masked
 
 
 class LanesChanged(NamedTuple):
-    """Lanes changed their owner. `change` is taken, released or lost."""
+    """Lanes changed their owner.
+
+    change    taken, released, lost (another relay has them), or recalled (an operator's command, or
+              an expired lease, has freed them)
+    before    the relay that held them before, if it is no longer running
+    """
 
     stream: str
     owner: str
     change: str
     lanes: tuple[int, ...]
+    before: str = ""
+
+
+class LanesHeld(NamedTuple):
+    """A relay waits: other relays hold all lanes. A lease that is not renewed ends within
+    `seconds`.
+    """
+
+    stream: str
+    lanes: int
+    held_by: str
+    seconds: float
 
 
 class BreakerChanged(NamedTuple):
@@ -54,11 +84,41 @@ class BreakerChanged(NamedTuple):
 
 
 class Alarm(NamedTuple):
-    """An operator is needed: an exhausted event blocks its key, or the configuration is wrong."""
+    """An operator is needed: an exhausted event blocks its key, or the configuration is wrong.
+
+    id           the event or message that it is about, which `about` contains
+    is_logged    the error was logged with its traceback where it happened
+    """
 
     stream: str
     about: str
     error: str
+    id: str = ""
+    is_logged: bool = False
+
+
+class Freed(NamedTuple):
+    """A corrected configuration: one event was delivered, and those that waited with the same error
+    are now due.
+    """
+
+    stream: str
+    topic: str
+    events: int
+    error: str
+
+
+class Summary(NamedTuple):
+    """The counts of the last minute; only after a minute with traffic.
+
+    counts         new since the last summary: done, failed, dead …
+    lag_seconds    the greatest delivery lag that was seen; None if unknown
+    """
+
+    stream: str
+    seconds: float
+    counts: Mapping[str, int]
+    lag_seconds: float | None
 
 
 class StoreTrouble(NamedTuple):
@@ -144,9 +204,13 @@ class Handled(NamedTuple):
 Fact = (
     Settled
     | Attempt
+    | Buried
     | LanesChanged
+    | LanesHeld
     | BreakerChanged
     | Alarm
+    | Freed
+    | Summary
     | StoreTrouble
     | StoreRecovered
     | Woken

@@ -232,6 +232,7 @@ class World:
             sim_handlers(self, process) if self.handlers else SimBroker(self, process),
             clock=SimClock(self.loop),
             observers=[self, self.operators.watch(process)],
+            log=False,
             owner=f"{process.name}",
             stream=stream,
             retry=RetryPolicy(max_attempts=5, backoff=Constant(0.2)),

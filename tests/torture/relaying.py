@@ -57,7 +57,7 @@ def relay(store, broker, path, *, name, lease, hours=0.0):
         it = Relay(
             store, broker, lease_seconds=lease, poll_seconds=0.2, name=name, publish_seconds=6.0,
             max_outage_seconds=2.0, misconfigured_seconds=1.0,
-            retry=QUICK, observers=[Recorder(history, doom)],
+            retry=QUICK, observers=[Recorder(history, doom)], log=False,
         )  # fmt: skip
         explain_on_signal()
         history.note("start")

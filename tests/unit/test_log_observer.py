@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import pytest
 
+from postroom.engine.fact_log import ranges
 from postroom.model import secrets
 from postroom.model.secrets import mask
 from postroom.observer import (
     Alarm,
     Attempt,
     BreakerChanged,
+    Buried,
     EffectsLost,
+    Freed,
     Handled,
     LanesChanged,
+    LanesHeld,
     Settled,
     StoreRecovered,
     StoreTrouble,
+    Summary,
     Vanished,
     Woken,
 )
 from postroom.telemetry import LogObserver
-from postroom.telemetry.log import ranges
+from postroom.telemetry.log import JsonFormatter
 
 
 class Clock:
@@ -67,16 +73,114 @@ def test_a_settled_batch_is_for_debugging(told):
 
 
 def test_dead_letters_and_lost_outcomes_are_warnings(told):
-    assert told(Settled("main", 1, 0, 1, 0, 0), Settled("main", 0, 0, 0, 7, 0)) == [
+    buried = Buried("main", "e-1", "order.paid", "orders", 5, "no such card")
+    assert told(buried, Settled("main", 0, 0, 0, 7, 0)) == [
         (
             "WARNING",
-            "settled stream=main done=1 failed=0 dead=1 fenced=0 parked=0 expired=0 held=0",
+            (
+                "dead-letter stream=main id=e-1 type=order.paid topic=orders attempts=5 "
+                'error="no such card"'
+            ),
         ),
         (
             "WARNING",
             "settled stream=main done=0 failed=0 dead=0 fenced=7 parked=0 expired=0 held=0",
         ),
     ]
+
+
+def test_a_traceback_is_logged_at_the_first_attempt_and_at_the_burial(told, caplog):  # U2
+    trace = "Traceback (most recent call last):\n  …\nValueError: no"
+    told(attempt(attempts=1, traceback=trace))
+    (first,) = caplog.records
+    assert first.exc_text == trace
+    assert logging.Formatter().format(first).endswith(f"error=no\n{trace}")
+    assert "traceback" not in first.getMessage()
+    told(attempt(attempts=2, traceback=trace))
+    assert [record.exc_text for record in caplog.records] == [None]
+    told(Buried("main", "e-1", "order.paid", "orders", 5, "no", trace))
+    assert [record.exc_text for record in caplog.records] == [trace]
+    assert json.loads(JsonFormatter().format(caplog.records[0]))["traceback"] == trace
+
+
+def test_ten_thousand_blocked_keys_of_one_cause_have_few_lines(told, clock, caplog):  # U4
+    caplog.set_level(logging.INFO, "postroom.relay")
+    error = "Kafka has no topic 'orders': create it, or set create_topics"
+    lines, by_minute = [], []
+    facts = []
+    for n in range(10_000):
+        name = f"order-{n}"
+        facts.append(attempt(id=name, verdict="misconfigured", attempts=0, error=error))
+        facts.append(Alarm("main", f"event {name} blocks its key", error, name))
+    for _ in range(4):
+        begun = len(lines)
+        for _ in range(2):  # every event again after 30 s
+            lines += told(*facts)
+            clock.now += 30
+        by_minute.append(len(lines) - begun)
+    assert by_minute == [2, 1, 0, 0]
+    assert lines[0] == (
+        "ERROR",
+        f'alarm stream=main about="event order-0 blocks its key" error="{error}"',
+    )
+    assert lines[1][1].endswith(" left_out=9999")
+
+
+def test_ten_thousand_failures_and_dead_letters_of_one_cause_have_few_lines(told, clock):  # U4
+    lines = []
+    for n in range(1_000):
+        clock.now += 60 / 1_000
+        lines += told(
+            attempt(id=f"e-{n}", attempts=1, error=f"ValueError: no card {n}"),
+            Buried("main", f"e-{n}", "order.paid", "orders", 1, f"ValueError: no card {n}"),
+        )
+    assert len(lines) < 10
+    assert [line for _, line in lines if "left_out=" in line]
+
+
+def test_two_causes_do_not_hide_each_other(told):
+    first = Alarm("main", "event 1 blocks its key", "Kafka has no topic 'orders-1'", "1")
+    other = Alarm("main", "event 2 blocks its key", "Kafka has no topic 'orders-2'", "2")
+    assert len(told(first, first, other, other, Alarm("mail", *first[1:]))) == 3
+
+
+def test_causes_that_are_forgotten_do_not_fill_the_memory(told, clock):
+    many = [Alarm(f"stream {n}", "a", "b") for n in range(1_001)]
+    assert len(told(*many, many[-1])) == 1_001
+    assert len(told(many[0])) == 1
+
+
+def test_a_summary_has_counts_rate_lag_and_the_lines_left_out(told):  # U6
+    for _ in range(5):
+        told(attempt())
+    counts = {"done": 1_200, "failed": 5, "dead": 0}
+    assert told(Summary("main", 60.0, counts, 0.44), Summary("main", 60.0, counts, None)) == [
+        (
+            "INFO",
+            (
+                "summary stream=main seconds=60 done=1200 failed=5 dead=0 rate=20.0/s lag=0.4s "
+                "left_out=2"
+            ),
+        ),
+        ("INFO", "summary stream=main seconds=60 done=1200 failed=5 dead=0 rate=20.0/s"),
+    ]
+
+
+def test_a_relay_that_waits_or_takes_over_says_so(told):  # U6
+    before = LanesChanged("main", "me", "taken", (0, 1), "host:12")
+    freed = Freed("main", "orders", 12, "no topic")
+    assert told(LanesHeld("main", 64, "host:12", 15.0), before, freed) == [
+        ("INFO", "waiting stream=main lanes=64 held_by=host:12 seconds=15.0"),
+        ("INFO", "lanes stream=main owner=me change=taken lanes=0-1 before=host:12 count=2"),
+        ("INFO", 'freed stream=main topic=orders events=12 error="no topic"'),
+    ]
+
+
+def test_a_lane_that_a_command_recalls_is_for_debugging(told):  # U10
+    changes = [("recalled", (3,)), ("taken", (3,)), ("lost", (4,)), ("taken", (4, 5))]
+    assert [level for level, _ in told(*(LanesChanged("main", "me", *c) for c in changes))] == [
+        "DEBUG", "DEBUG", "INFO", "INFO",
+    ]  # fmt: skip
 
 
 @pytest.mark.req("S4.9")

@@ -189,7 +189,7 @@ def _relay(store: Store, plan: RelayPlan, observers: list[Observer]) -> Relay:
         settings = replace(settings, name=f"{socket.gethostname()}:{os.getpid()}")
     assert plan.broker is not None
     watching: list[Observer] = [_Several(observers), *_tracing(plan.broker.scheme)]
-    return Relay(store, load_broker(plan.broker), settings, observers=watching)
+    return Relay(store, load_broker(plan.broker), settings, observers=watching, log=False)
 
 
 def _consumer(store: Store, section: Mapping[str, Setting], observers: list[Observer]) -> Consumer:
@@ -201,7 +201,7 @@ def _consumer(store: Store, section: Mapping[str, Setting], observers: list[Obse
         retry = RetryPolicy(max_attempts=values.pop("max_attempts"))
         return Consumer(
             load_source(source), store, handlers.reveal(), observers=(_Several(observers),),
-            retry=retry, **values,
+            log=False, retry=retry, **values,
         )  # fmt: skip
     except ConfigError as error:
         raise ConfigError(f"{section['source'].source}: {error}") from error

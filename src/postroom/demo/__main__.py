@@ -14,7 +14,6 @@ from postroom.demo import checker, lifeline, receiver, shop
 from postroom.demo.wire import WireBroker
 from postroom.engine.relay.relay import Relay
 from postroom.stores.sqlite import SqliteStore
-from postroom.telemetry import LogObserver
 
 PATH = click.Path(path_type=Path)
 
@@ -61,7 +60,6 @@ def play_relay(database: Path, port: int, name: str, lease_seconds: float) -> No
         await Relay(
             SqliteStore(database),
             WireBroker("127.0.0.1", port, name),
-            observers=[LogObserver()],
             lease_seconds=lease_seconds,
             name=name,
         ).run()

@@ -19,6 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
+from postroom.engine.fact_log import LogObserver
 from postroom.engine.runner import run_all
 from postroom.engine.service import crash_of, end, wait_for
 from postroom.engine.sharing import close_shared, open_shared
@@ -38,14 +39,17 @@ Context = TypeVar("Context")
 class Lifecycle(ABC, Generic[Context]):
     """Start, stop, kill, wait and run. `Context` is the shared state of the services of one run.
 
+    log         log the facts (`fact_log`), unless a LogObserver is among the observers
     on_crash    called with the error when a service has crashed, before the rest is stopped
     """
 
     _noun: ClassVar[str]
 
-    def __init__(self, observers: Iterable[Observer] = ()) -> None:
+    def __init__(self, observers: Iterable[Observer] = (), *, log: bool = False) -> None:
         self.on_crash: Callable[[BaseException], None] | None = None
-        self._observers = tuple(observers)
+        given = tuple(observers)
+        logs = log and not any(isinstance(each, LogObserver) for each in given)
+        self._observers = (*given, LogObserver()) if logs else given
         self._context: Context | None = None
         self._opened: list[Any] = []
         self._opening: asyncio.Task[Context] | None = None
@@ -220,7 +224,7 @@ class Lifecycle(ABC, Generic[Context]):
             _log.warning("%s stops: one of its parts crashed", self._title)
         else:
             about = f"the {self._noun} crashed"
-            self._tell(Alarm(self._fact_stream, about, short_error(error)))
+            self._tell(Alarm(self._fact_stream, about, short_error(error), is_logged=True))
             _log.error("%s crashed and stops", self._title, exc_info=error)
         self._in_background(self._stop_broken())
         if self.on_crash is not None:
@@ -274,5 +278,3 @@ class Lifecycle(ABC, Generic[Context]):
 
     def _report_unreachable(self, error: StoreError) -> None:
         self._tell(StoreTrouble(self._fact_stream, _OPENING, short_error(error)))
-        if not self._observers:
-            _log.warning("%s: %s: %s", self._title, _OPENING, short_error(error))

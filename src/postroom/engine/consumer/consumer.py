@@ -24,6 +24,7 @@ from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Loop, is_cancelled
+from postroom.engine.summaries import Summaries
 from postroom.errors import ConfigError, EventError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.option_reader import with_options
@@ -36,6 +37,7 @@ from postroom.store import Store
 from postroom.transactions.conflicts import is_passing
 
 _LOOK_SECONDS = 0.1
+_SUMMARISED = ("received", "done", "repeats", "stored", "failed", "dead", "ignored")
 
 
 class Consumer(Lifecycle[ConsumerContext]):
@@ -51,6 +53,7 @@ class Consumer(Lifecycle[ConsumerContext]):
     exist; handlers get their transactions from it, unless they were given others.
 
     A stop returns unstarted messages to the broker, in their place. A kill rolls back running ones.
+    Warnings and errors are logged, unless log=False.
     """
 
     _noun = "consumer"
@@ -63,6 +66,7 @@ class Consumer(Lifecycle[ConsumerContext]):
         settings: ConsumerSettings | None = None,
         *,
         observers: Iterable[Observer] = (),
+        log: bool = True,
         clock: Clock | None = None,
         **options: Unpack[ConsumerOptions],
     ) -> None:
@@ -80,7 +84,7 @@ class Consumer(Lifecycle[ConsumerContext]):
             raise ConfigError(
                 "strict handlers need mode='durable', where a key with a gap can wait"
             )
-        super().__init__(observers)
+        super().__init__(observers, log=log)
         self._clock = clock or SystemClock()
         self._room = asyncio.Event()
         self._in_flight = 0
@@ -91,6 +95,7 @@ class Consumer(Lifecycle[ConsumerContext]):
         self._hashes = HashedIds(self.name)
         self._held: dict[bytes, Delivery] = {}  # keys behind a message that no row can hold
         self._receiver: Loop | None = None
+        self._summaries: Summaries | None = None
         self._counts = ConsumerCounts()
 
     @property
@@ -161,6 +166,7 @@ class Consumer(Lifecycle[ConsumerContext]):
             max_outage_seconds=settings.max_outage_seconds,
             name=self.name,
             observers=self._observers,
+            log=False,  # its facts go to the consumer's observers
             clock=self._clock,
             owner=conflicts.owner,
         )
@@ -184,11 +190,20 @@ class Consumer(Lifecycle[ConsumerContext]):
         warn_of_a_short_memory(self.name, settings.dedup_seconds, capabilities.redelivers_seconds)
         self._receiver = Loop(lambda: self._receive(context), "the receiver")
         self._receiver.start(self._broke_down)
+        self._summaries = Summaries(
+            self.stream,
+            lambda: {name: getattr(self._counts, name) for name in _SUMMARISED},
+            self._tell,
+            self._clock,
+        )
+        self._summaries.start(self._broke_down)
 
     async def _finish(self, context: ConsumerContext) -> None:
         context.stopping.set()
         if self._receiver is not None:
             await self._receiver.stop()
+        if self._summaries is not None:
+            await self._summaries.stop()
         with contextlib.suppress(Exception):
             await self.source.pause()
         if self._keys is not None:
@@ -280,7 +295,7 @@ class Consumer(Lifecycle[ConsumerContext]):
                 f"no handler for type {record.type!r}; register one and replay this message, "
                 "or set unhandled='ignore'"
             )
-            context.tell(Alarm(context.stream, f"message {record.id}", problem))
+            context.tell(Alarm(context.stream, f"message {record.id}", problem, record.id))
             messages.append(Received(delivery, record, problem))
         return messages
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,7 +12,7 @@ from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.store_calls import StoreCalls
 from postroom.model.clock import Clock
 from postroom.model.pauses import Pauses
-from postroom.observer import Alarm, Fact, Observer, tell
+from postroom.observer import Alarm, Buried, Fact, Observer, tell
 from postroom.record import Record, short_error
 from postroom.settings import ConsumerSettings
 from postroom.source import Delivery
@@ -21,9 +20,6 @@ from postroom.transactions.conflicts import is_passing
 
 if TYPE_CHECKING:
     from postroom.engine.consumer.detours import Detours
-
-
-_log = logging.getLogger(__name__)
 
 
 _FIRST_PAUSE = 0.1
@@ -113,7 +109,15 @@ class ConsumerContext:
         """Return the pauses of one call that is repeated while the store fails."""
         return Pauses(_FIRST_PAUSE, self.settings.max_outage_seconds)
 
-    async def bury(self, received: Received, reason: str, history: str | None = None) -> bool:
+    async def bury(
+        self,
+        received: Received,
+        reason: str,
+        history: str | None = None,
+        *,
+        attempts: int = 0,
+        traceback: str = "",
+    ) -> bool:
         """Durably make a dead letter of a message, with the history of its attempts.
 
         False if the message belongs to another consumer now, the consumer stops, or no row can hold
@@ -124,7 +128,7 @@ class ConsumerContext:
             try:
                 async with self.graves:
                     await self.durable_inbox.bury(
-                        received.delivery.message, received.record, reason, history
+                        received.delivery.message, received.record, reason, history, attempts
                     )
             except Exception as error:
                 if not is_passing(error):
@@ -137,11 +141,14 @@ class ConsumerContext:
             else:
                 self.recovered("writing a dead letter")
                 self.counts.dead += 1
+                of = received.record
+                self.tell(
+                    Buried(self.stream, of.id, of.type, of.topic, attempts, reason, traceback)
+                )
                 return True
         return False
 
     def cannot_be_kept(self, received: Received, error: Exception) -> None:
         """A message that no row can hold stays in the broker: it is never acknowledged."""
         about = f"message {received.record.id} can be neither handled nor stored"
-        self.tell(Alarm(self.stream, about, short_error(error)))
-        _log.error("%s; it stays in the broker: %s", about, short_error(error))
+        self.tell(Alarm(self.stream, about, short_error(error), received.record.id))

@@ -66,7 +66,12 @@ class DurableInbox:
         return new
 
     async def bury(
-        self, message: Incoming, record: Record, reason: str, history: str | None = None
+        self,
+        message: Incoming,
+        record: Record,
+        reason: str,
+        history: str | None = None,
+        attempts: int = 0,
     ) -> None:
         """Make a dead letter of a message that was never stored; idempotent.
 
@@ -76,7 +81,9 @@ class DurableInbox:
         """
         row = self._row(message, record)
         await self._insert([row._replace(available_us=_FAR_AWAY_US)])
-        await self.store.bury([row.id], reason, history=history or self._told(reason))
+        await self.store.bury(
+            [row.id], reason, history=history or self._told(reason), attempts=attempts
+        )
 
     async def _finish_burials(self, ids: Sequence[str]) -> None:
         """Take the second step of `bury` for messages whose consumer died before it."""
@@ -85,7 +92,7 @@ class DurableInbox:
         kept = [await self.store.get(event_id) for event_id in waiting]
         cut = [r.id for r in kept if r is not None and r.next_attempt_us == _FAR_AWAY_US]
         if cut:
-            await self.store.bury(cut, _CUT_SHORT, history=self._told(_CUT_SHORT))
+            await self.store.bury(cut, _CUT_SHORT, history=self._told(_CUT_SHORT), attempts=0)
 
     def _told(self, reason: str) -> str:
         return append(None, command(self.consumer, "bury", reason))

@@ -18,7 +18,7 @@ from postroom.engine.consumer.context import ConsumerContext, Received
 from postroom.engine.failure_policy import Action, Decision, FailurePolicy
 from postroom.model.history import Entry, append, attempt
 from postroom.observer import Alarm, Attempt, BreakerChanged, Handled
-from postroom.record import Record, short_error
+from postroom.record import Record
 from postroom.source import Delivery
 
 _LONG_SECONDS = 1.0  # a wait this long is worth storing the key …
@@ -77,23 +77,25 @@ class MessageProcessor:
                 self._policy.forget((record,))
                 delivery.ack()
                 return True
-            context.tell(_attempt(context.stream, record, outcome))
             # Strict handlers, which wait for every number, need durable mode.
             action = self._policy.decide(record._replace(kseq=None), outcome, alone=alone)
             record, alone = record._replace(attempts=action.attempts), False
+            context.tell(_attempt(context.stream, record, outcome))
             if action.action in (Action.BURY, Action.RETRY):
                 history = append(history, self._entry(outcome, action))
             match action.action:
                 case Action.BURY:
-                    reason = _reason(action.attempts, action.error)
-                    if await self._bury(received, reason, history):
+                    if await self._bury(
+                        received, action.error, history, action.attempts, outcome.traceback
+                    ):
                         return True
                 case Action.ISOLATE:
                     alone = True
                 case Action.RETRY:
                     context.counts.failed += 1
                     if action.alarm:
-                        context.tell(Alarm(context.stream, f"message {record.id}", action.error))
+                        about = f"message {record.id} blocks its key"
+                        context.tell(Alarm(context.stream, about, action.error, record.id))
                     waiting = await self._rest(received, action.delay, action.attempts)
                     if context.detours is not None and context.detours.is_asked(record.key_hash):
                         self._policy.forget((record,))
@@ -125,7 +127,14 @@ class MessageProcessor:
         name, verdict = self._context.durable_inbox.consumer, outcome.verdict.value
         return attempt(name, verdict, decision.attempts, decision.error, outcome.traceback)
 
-    async def _bury(self, received: Received, reason: str, history: str | None = None) -> bool:
+    async def _bury(
+        self,
+        received: Received,
+        reason: str,
+        history: str | None = None,
+        attempts: int = 0,
+        traceback: str = "",
+    ) -> bool:
         """Make a dead letter of it, retrying until it succeeds; False: the consumer stops, or lost
         it.
 
@@ -133,7 +142,9 @@ class MessageProcessor:
         """
         context = self._context
         while not received.delivery.is_lost and not context.stopping.is_set():
-            if await context.bury(received, reason, history):
+            if await context.bury(
+                received, reason, history, attempts=attempts, traceback=traceback
+            ):
                 received.delivery.ack()
                 return True
             await context.pause(context.settings.misconfigured_seconds)
@@ -203,8 +214,5 @@ def _attempt(stream: str, record: Record, outcome: Outcome) -> Attempt:
         outcome.verdict.value,
         record.attempts,
         outcome.error,
+        outcome.traceback,
     )
-
-
-def _reason(attempts: int, error: str) -> str:
-    return short_error(f"{error} (attempts: {attempts})" if attempts > 1 else error)

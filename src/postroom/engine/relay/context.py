@@ -17,11 +17,12 @@ from postroom.engine.relay.witnesses import Witnesses
 from postroom.engine.service import is_cancelled
 from postroom.engine.store_calls import StoreCalls
 from postroom.errors import StoreError
-from postroom.model.clock import Clock
+from postroom.model.clock import Clock, host_microseconds
 from postroom.model.controls import Control
 from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, tell
+from postroom.record import Record
 from postroom.settings import RelaySettings
-from postroom.store import Member, Store
+from postroom.store import Member, Membership, Store
 
 
 @dataclass(slots=True)
@@ -67,6 +68,8 @@ class RelayContext:
     events_seen: bool = False  # the stager saw ready events in our lanes
     beat_at: float = 0.0  # when the last heartbeat succeeded
     losses: int = 0  # how often lanes were lost
+    unexplained: set[int] = field(default_factory=set)  # lost; the next heartbeat tells to whom
+    lag_us: int | None = None  # the greatest delivery lag since the last summary
     paused: Paused = field(init=False)
     allotment: LaneGroups = field(init=False)
     witnesses: Witnesses = field(init=False)
@@ -139,7 +142,10 @@ class RelayContext:
         return self.keeper.may_publish(lane, self.clock.monotonic())
 
     def lose(self, lanes: Collection[int]) -> None:
-        """These lanes are no longer ours: nothing of them may be settled."""
+        """These lanes are no longer ours: nothing of them may be settled.
+
+        The next heartbeat, which comes at once, learns which relay has them.
+        """
         if not lanes:
             return
         self.losses += 1
@@ -147,8 +153,28 @@ class RelayContext:
         self.witnesses.forget(lanes)
         for flight in self.flights:
             flight.forget(lanes)
-        self.tell(LanesChanged(self.stream, self.owner, "lost", tuple(sorted(lanes))))
+        self.unexplained |= set(lanes)
         self.beat_now.set()
+
+    def explain_losses(self, membership: Membership) -> None:
+        """Report the lanes that were lost: to another relay, or only recalled."""
+        if not self.unexplained:
+            return
+        lanes, self.unexplained = self.unexplained, set()
+        others = {e.lane for e in membership.leases if e.live and e.owner != self.owner}
+        for change, which in (("lost", lanes & others), ("recalled", lanes - others)):
+            if which:
+                self.tell(LanesChanged(self.stream, self.owner, change, tuple(sorted(which))))
+
+    def note_lag(self, first: Record) -> None:
+        """Note the delivery lag of the first event of a settle, for the next summary."""
+        lag = host_microseconds() - (first.next_attempt_us or first.created_us)
+        self.lag_us = max(self.lag_us or 0, lag)
+
+    def take_lag(self) -> float | None:
+        """Return the greatest lag since the last call, in seconds."""
+        lag, self.lag_us = self.lag_us, None
+        return None if lag is None else lag / 1_000_000
 
     def busy_lanes(self) -> set[int]:
         return set[int]().union(*(flight.busy_lanes() for flight in self.flights))

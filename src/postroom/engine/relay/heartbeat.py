@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from math import inf
 
 from postroom.engine.relay.context import RelayContext
@@ -11,7 +11,7 @@ from postroom.engine.service import Service, wait_for
 from postroom.errors import StoreError, StoreRetryableError
 from postroom.model.clock import Clock
 from postroom.model.pauses import Pauses
-from postroom.observer import Alarm, LanesChanged
+from postroom.observer import Alarm, LanesChanged, LanesHeld
 from postroom.store import Member, Membership
 
 _HUNG_LEASES = 3  # leases; work older than this is given to another relay
@@ -60,6 +60,8 @@ class Heartbeat(Service):
         self._between_beats.set()
         self._is_over = False
         self._orphans_since: float | None = None
+        self._waits_for: set[str | None] = set()
+        self._names: dict[str, str] = {}  # of members seen, also of those that are gone
 
     @property
     def settled_in(self) -> bool:
@@ -126,6 +128,7 @@ class Heartbeat(Service):
             membership, asked_at, healthy=healthy, leaving=context.stopping, stuck=stuck
         )
         context.lose(plan.lost)
+        context.explain_losses(membership)
         await context.release_given_up()
         self._tell_stalled()
         self._tell_orphans(membership, asked_at)
@@ -133,7 +136,10 @@ class Heartbeat(Service):
             context.lose(plan.abandon)
             await context.store.release(stream, owner, plan.abandon)
         losses = context.losses
-        taken = await self._take(plan.take) if plan.take and not context.stopping else {}
+        self._learn_names(membership)
+        take = plan.take and not context.stopping
+        taken = await self._take(plan.take, membership) if take else {}
+        self._tell_waiting(membership)
         self._beats += 1
         if self._beats % _MEND_EVERY == 0:
             context.ask_to_repair(keeper.held)
@@ -154,6 +160,31 @@ class Heartbeat(Service):
         elif not stalled:
             context.recovered("renewing locked lanes")
         self._stalled = stalled
+
+    def _learn_names(self, membership: Membership) -> None:
+        """Remember the names of members while a lane is in their name, also after their end."""
+        names = self._names | {m.owner: m.name or m.owner for m in membership.members}
+        owners = {e.owner for e in membership.leases} | {m.owner for m in membership.members}
+        self._names = {owner: name for owner, name in names.items() if owner in owners}
+
+    def _tell_waiting(self, membership: Membership) -> None:
+        """Report once, for each set of owners, that other relays hold all lanes."""
+        context = self._context
+        owners = {e.owner for e in membership.leases if e.live and e.owner != context.owner}
+        if context.keeper.held or context.stopping or not context.keeper.below_share:
+            owners = set()
+        if owners and owners != self._waits_for:
+            names = ", ".join(sorted(self._names.get(each or "", each or "") for each in owners))
+            held = sum(lease.live for lease in membership.leases)
+            lease = context.settings.lease_seconds
+            context.tell(LanesHeld(context.stream, held, names, lease))
+        self._waits_for = owners
+
+    def _before(self, taken: Collection[int], membership: Membership) -> str:
+        """Return the relays that held these lanes and are not running any more."""
+        alive = {self._context.owner, *(each.owner for each in membership.members)}
+        gone = {e.owner for e in membership.leases if e.lane in taken and e.owner not in alive}
+        return ", ".join(sorted(self._names.get(each, each) for each in gone if each))
 
     def _tell_orphans(self, membership: Membership, now: float) -> None:
         """Raise an alarm if lanes stay with an owner that is not among the live members."""
@@ -193,7 +224,7 @@ class Heartbeat(Service):
             elif not context.breaker.is_closed:  # no answer meanwhile
                 context.breaker.failed_again(context.clock.monotonic())
 
-    async def _take(self, lanes: list[int]) -> Mapping[int, int]:
+    async def _take(self, lanes: list[int], membership: Membership) -> Mapping[int, int]:
         context, keeper = self._context, self._context.keeper
         asked_at = context.clock.monotonic()
         taken = await context.store.take(
@@ -202,7 +233,9 @@ class Heartbeat(Service):
         if not taken:
             return taken
         keeper.taken(taken, asked_at)
-        context.tell(LanesChanged(context.stream, context.owner, "taken", tuple(sorted(taken))))
+        before = self._before(taken, membership)
+        lanes_taken = tuple(sorted(taken))
+        context.tell(LanesChanged(context.stream, context.owner, "taken", lanes_taken, before))
         context.ask_to_repair(taken)
         context.wake()
         return taken

@@ -25,6 +25,7 @@ from postroom.engine.relay.suspects import Suspects
 from postroom.engine.relay.watcher import Watcher
 from postroom.engine.relay.worker import Worker
 from postroom.engine.service import Service
+from postroom.engine.summaries import Summaries
 from postroom.errors import PausedError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.controls import CONSUMER, Control
@@ -38,6 +39,7 @@ from postroom.settings import RelaySettings
 from postroom.store import Member, Store
 
 _TICK = 0.02
+_SUMMARISED = ("done", "failed", "dead", "expired", "repeated")
 _LEAVE_SECONDS, _LEAVE_TRIES, _FIRST_PAUSE = 5.0, 5, 0.05
 _LAST_BEAT_SECONDS = 2.0
 
@@ -48,6 +50,7 @@ class Relay(Lifecycle[RelayContext]):
     Any number of relays may serve a stream, in this or other processes: they share its lanes.
     Settings are those of RelaySettings, given whole or by name: `Relay(store, broker,
     batch_size=500)`. The relay opens what it is given as URLs, and also objects it is handed.
+    Warnings and errors are logged, unless log=False.
     """
 
     _noun = "relay"
@@ -59,6 +62,7 @@ class Relay(Lifecycle[RelayContext]):
         settings: RelaySettings | None = None,
         *,
         observers: Iterable[Observer] = (),
+        log: bool = True,
         clock: Clock | None = None,
         owner: str | None = None,
         **options: Unpack[RelayOptions],
@@ -66,7 +70,7 @@ class Relay(Lifecycle[RelayContext]):
         self.settings = with_options(settings or RelaySettings(), options, "relay setting")
         self.store = load_store(store) if isinstance(store, str) else store
         self.broker = load_broker(broker) if isinstance(broker, str) else broker
-        super().__init__(observers)
+        super().__init__(observers, log=log)
         self._clock = clock or SystemClock()
         self._owner = owner
         self.on_members: Callable[[Sequence[Member]], None] | None = None
@@ -245,7 +249,7 @@ class Relay(Lifecycle[RelayContext]):
         ]
         self._services = [
             Heartbeat(context), BlockRepair(context), *self._workers, suspects, Stager(context),
-            HeldEvents(context),
+            HeldEvents(context), self._summaries(context),
         ]  # fmt: skip
         if self._watch is not None:
             self._services.append(self._watch)
@@ -254,6 +258,13 @@ class Relay(Lifecycle[RelayContext]):
         self._services.append(Pruner(context))  # also where done events are deleted at once
         if broker.capabilities.keeps_inbox:
             self._services.append(InboxPruner(context, broker.forget_accepted))
+
+    def _summaries(self, context: RelayContext) -> Summaries:
+        def counts() -> dict[str, int]:
+            context.recount()
+            return {name: getattr(context.counts, name) for name in _SUMMARISED}
+
+        return Summaries(context.stream, counts, context.tell, self._clock, context.take_lag)
 
     async def _try_alone(self, record: Record) -> None:
         if self._context is not None:

@@ -30,7 +30,7 @@ from postroom.engine.service import end, wait_for
 from postroom.errors import StoreError, StoreLockedError, StoreRefusedError, StoreRetryableError
 from postroom.model.history import attempt
 from postroom.model.pauses import Pauses
-from postroom.observer import Alarm, Delivered, EffectsLost, Settled, Vanished
+from postroom.observer import Alarm, Buried, Delivered, EffectsLost, Settled, Vanished
 from postroom.record import LANES, Record, short_error
 from postroom.settlement import DeadOutcome, Settlement
 
@@ -222,7 +222,8 @@ class Settler:
             except StoreRefusedError as error:
                 self._set_aside(pending, set())
                 about = f"event {record.id} cannot be settled: the store refuses its row"
-                self._context.tell(Alarm(self._context.stream, about, short_error(error)))
+                error_text = short_error(error)
+                self._context.tell(Alarm(self._context.stream, about, error_text, record.id))
                 return
         self._written(pending, held, 0.0)
 
@@ -239,10 +240,13 @@ class Settler:
         buried = DeadOutcome(record, record.attempts, reason, entry)
         held = await self._commit(single.instead(dead=[buried]))
         context = self._context
-        context.tell(Alarm(context.stream, f"event {record.id} is a dead letter", reason))
+        about = f"event {record.id} is a dead letter"
+        context.tell(Alarm(context.stream, about, reason, record.id))
         dead = len({record.lane} & held)
         context.count(0, 0, dead, 0)
         context.tell(Settled(context.stream, 0, 0, dead, 0, 0))
+        if dead:
+            context.tell(_buried(buried))
         return held
 
     # -- aside --------------------------------------------------------------------------------
@@ -307,7 +311,8 @@ class Settler:
             whole = pending.lanes <= held and not vanished
             self._tell(settlement, held, vanished, fenced, seconds, whole=whole)
         for record, error in pending.alarms:
-            context.tell(Alarm(context.stream, f"event {record.id} blocks its key", error))
+            about = f"event {record.id} blocks its key"
+            context.tell(Alarm(context.stream, about, error, record.id))
         if settlement.failed:
             context.look_soon.set()
 
@@ -333,7 +338,8 @@ class Settler:
         done = written(settlement.done)
         failed = len(written([one.record for one in settlement.failed if not one.held]))
         held_back = len(written([one.record for one in settlement.failed if one.held]))
-        dead = len(written([buried.record for buried in settlement.dead]))
+        graves = {r.seq for r in written([each.record for each in settlement.dead])}
+        dead = len(graves)
         expired = len(written(settlement.truly_expired(held)))
         self._context.count(len(done), failed, dead, fenced)
         self._context.counts.expired += expired
@@ -341,12 +347,22 @@ class Settler:
         self._context.tell(
             Settled(settlement.stream, len(done), failed, dead, fenced, parked, expired, held_back)
         )
+        for each in settlement.dead:
+            if each.record.seq in graves:
+                self._context.tell(_buried(each))
         if done:
+            self._context.note_lag(done[0])
             self._context.tell(Delivered(settlement.stream, done, seconds))
 
 
 def _is_in(lane: int, record: Record) -> bool:
     return record.lane == lane
+
+
+def _buried(dead: DeadOutcome) -> Buried:
+    record, attempts, error, entry = dead
+    traceback = entry.traceback if entry is not None else ""
+    return Buried(record.stream, record.id, record.type, record.topic, attempts, error, traceback)
 
 
 def _vanished(settlement: Settlement, *, repeated: bool) -> dict[str, None]:

@@ -304,5 +304,6 @@ class Worker(Service):
                 outcome.verdict.value,
                 attempts,
                 outcome.error,
+                outcome.traceback,
             )
         )

@@ -112,7 +112,13 @@ class Commands(Lookup):
         return len(chosen)
 
     async def bury(
-        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+        self,
+        ids: Sequence[str],
+        reason: str,
+        *,
+        by: str | None = None,
+        history: str | None = None,
+        attempts: int | None = None,
     ) -> int:
         chosen = self._chosen(ids, over=False)
         self._depose(chosen)
@@ -120,6 +126,9 @@ class Commands(Lookup):
         entry = command(by, "bury", reason)
         for stored in chosen:
             stored.history = history or append(stored.history, entry)
+            if attempts is not None:
+                stored.attempts = attempts
+                stored.row = stored.row._replace(available_us=None)
             self._bury(stored, reason)
         self._repair_keys(chosen)
         return len(chosen)

@@ -77,7 +77,13 @@ async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | 
 
 
 async def bury(
-    db: Connection, ids: Sequence[str], reason: str, *, by: str | None, history: str | None = None
+    db: Connection,
+    ids: Sequence[str],
+    reason: str,
+    *,
+    by: str | None,
+    history: str | None = None,
+    attempts: int | None = None,
 ) -> int:
     entry = command(by, "bury", reason)
 
@@ -87,7 +93,7 @@ async def bury(
         changes = [
             UpdateOne(
                 {"_id": event["_id"], **UNFINISHED},
-                dead(reason, history=history or append(event.get("history"), entry)),
+                _dead(reason, history or append(event.get("history"), entry), attempts),
             )
             for event in chosen
         ]
@@ -119,6 +125,13 @@ async def purge(db: Connection, ids: Sequence[str], *, by: str | None) -> int:
         return gone
 
     return await db.transact(work, tries=_TRIES)
+
+
+def _dead(reason: str, history: str, attempts: int | None) -> Document:
+    change = dead(reason, attempts, history)
+    if attempts is not None:
+        change["$set"]["available_at"] = None
+    return change
 
 
 async def retry_now(db: Connection, ids: Sequence[str], *, by: str | None) -> int:

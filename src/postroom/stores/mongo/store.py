@@ -280,9 +280,17 @@ class MongoStore(ContextManager):
 
     @faithful
     async def bury(
-        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+        self,
+        ids: Sequence[str],
+        reason: str,
+        *,
+        by: str | None = None,
+        history: str | None = None,
+        attempts: int | None = None,
     ) -> int:
-        return await commands.bury(self._opened, ids, short_error(reason), by=by, history=history)
+        return await commands.bury(
+            self._opened, ids, short_error(reason), by=by, history=history, attempts=attempts
+        )
 
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:

@@ -66,6 +66,7 @@ async def bury(
     *,
     by: str | None,
     history: str | None = None,
+    attempts: int | None = None,
 ) -> int:
     lanes = await _lanes(session, ids, finished=False)
     async with session.change():
@@ -73,7 +74,7 @@ async def bury(
         if chosen:
             entry = command(by, "bury", reason)
             events = [(e.seq, history or append(e.history, entry)) for e in chosen]
-            session.later("bury", events=json.dumps(events), reason=reason)
+            session.later("bury", events=json.dumps(events), reason=reason, attempts=attempts)
         for stream, hashed in sorted({(e.stream, e.key_hash) for e in chosen}):
             await advance(session, stream, hashed)
         if by is not None:

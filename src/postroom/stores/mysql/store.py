@@ -240,10 +240,18 @@ class MysqlStore(ContextManager):
             return await commands.replay(session, ids, new_id=new_id, by=by)
 
     async def bury(
-        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+        self,
+        ids: Sequence[str],
+        reason: str,
+        *,
+        by: str | None = None,
+        history: str | None = None,
+        attempts: int | None = None,
     ) -> int:
         async with self.session() as session:
-            return await commands.bury(session, ids, short_error(reason), by=by, history=history)
+            return await commands.bury(
+                session, ids, short_error(reason), by=by, history=history, attempts=attempts
+            )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:

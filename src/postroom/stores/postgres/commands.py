@@ -58,14 +58,20 @@ async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | No
 
 
 async def bury(
-    db: Database, ids: Sequence[str], reason: str, *, by: str | None, history: str | None = None
+    db: Database,
+    ids: Sequence[str],
+    reason: str,
+    *,
+    by: str | None,
+    history: str | None = None,
+    attempts: int | None = None,
 ) -> int:
     async with db.change() as session:
         chosen = await _choose(session, ids, over=False)
         entry = command(by, "bury", reason)
         histories = [history or append(e.history, entry) for e in chosen]
         seqs = numbers(e.seq for e in chosen)
-        await session.run("bury", seqs=seqs, histories=histories, reason=reason)
+        await session.run("bury", seqs=seqs, histories=histories, reason=reason, attempts=attempts)
         for stream in {e.stream for e in chosen}:
             await advance(session, stream, {e.key_hash for e in chosen if e.stream == stream})
         if by is not None:

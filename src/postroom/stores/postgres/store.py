@@ -223,9 +223,17 @@ class PostgresStore(ContextManager):
         return await commands.replay(self.database, ids, new_id=new_id, by=by)
 
     async def bury(
-        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+        self,
+        ids: Sequence[str],
+        reason: str,
+        *,
+        by: str | None = None,
+        history: str | None = None,
+        attempts: int | None = None,
     ) -> int:
-        return await commands.bury(self.database, ids, short_error(reason), by=by, history=history)
+        return await commands.bury(
+            self.database, ids, short_error(reason), by=by, history=history, attempts=attempts
+        )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await commands.skip(self.database, event_id, short_error(reason), by=by)

@@ -55,13 +55,19 @@ def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) ->
 
 
 def bury(
-    db: Database, ids: Sequence[str], reason: str, *, by: str | None, history: str | None = None
+    db: Database,
+    ids: Sequence[str],
+    reason: str,
+    *,
+    by: str | None,
+    history: str | None = None,
+    attempts: int | None = None,
 ) -> int:
     with db.change() as now:
         chosen = _choose(db, ids, over=False, now=now)
         entry = command(by, "bury", reason)
         events = [(e.seq, history or append(e.history, entry)) for e in chosen]
-        db.run("bury", events=json.dumps(events), reason=reason, now=now)
+        db.run("bury", events=json.dumps(events), reason=reason, attempts=attempts, now=now)
         for stream, hashed in {(e.stream, e.key_hash) for e in chosen}:
             advance(db, stream, hashed)
         if by is not None:

@@ -242,10 +242,18 @@ class SqliteStore(ContextManager):
         return await self._write.call(lambda db: commands.replay(db, ids, new_id=new_id, by=by))
 
     async def bury(
-        self, ids: Sequence[str], reason: str, *, by: str | None = None, history: str | None = None
+        self,
+        ids: Sequence[str],
+        reason: str,
+        *,
+        by: str | None = None,
+        history: str | None = None,
+        attempts: int | None = None,
     ) -> int:
         return await self._write.call(
-            lambda db: commands.bury(db, ids, short_error(reason), by=by, history=history)
+            lambda db: commands.bury(
+                db, ids, short_error(reason), by=by, history=history, attempts=attempts
+            )
         )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
