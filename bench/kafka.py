@@ -31,11 +31,12 @@ class CountingReporter:
     """Takes outcomes, and does nothing else with them."""
 
     outbox_id = "bench"
+    keeps_receipts = True
 
     def __init__(self):
         self.confirmed = 0
 
-    def confirm(self, records):
+    def confirm(self, records, receipts=()):
         self.confirmed += len(records)
 
     def report(self, record, outcome):

@@ -33,7 +33,7 @@ class CountingReporter(RecordingReporter):
         super().__init__()
         self.confirmed = 0
 
-    def confirm(self, records):
+    def confirm(self, records, receipts=()):
         self.confirmed += len(records)
 
     def report(self, record, outcome):

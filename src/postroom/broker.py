@@ -36,6 +36,8 @@ class Outcome(NamedTuple):
     proofs      rows that the transaction of a confirmed effect wrote to the store's own database.
                 If a settle does not find them, the database has lost that transaction
     traceback   the last frames of a handler's exception, for the event's history
+    receipt     where the destination put a confirmed record, as `postroom.model.receipts.make`
+                writes it; empty if it does not say
     """
 
     verdict: Verdict
@@ -43,6 +45,7 @@ class Outcome(NamedTuple):
     after_seconds: float | None = None
     proofs: tuple[Proof, ...] = ()
     traceback: str = ""
+    receipt: str = ""
 
 
 CONFIRMED = Outcome(Verdict.CONFIRMED)
@@ -67,8 +70,15 @@ class Reporter(Protocol):
     def outbox_id(self) -> str:
         """The id of the records' outbox; sent with strict numbers (W9)."""
 
-    def confirm(self, records: Sequence[Record]) -> None:
-        """Report that these records are stored durably."""
+    @property
+    def keeps_receipts(self) -> bool:
+        """Whether receipts are stored. Otherwise a destination need not make any."""
+
+    def confirm(self, records: Sequence[Record], receipts: Sequence[str] = ()) -> None:
+        """Report that these records are stored durably.
+
+        receipts    in the order of the records, or none; see Outcome
+        """
 
     def report(self, record: Record, outcome: Outcome) -> None:
         """Report the outcome of one record; the first report of a record counts."""

@@ -32,6 +32,7 @@ from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
+from postroom.model import receipts
 from postroom.model.incoming import Incoming
 from postroom.model.option_reader import refuse_unknown, with_options
 from postroom.model.text import check_setting
@@ -241,8 +242,18 @@ class _Post(Broker):
                 for record in batch:
                     reporter.report(record, Outcome(Verdict.OUTAGE, problem))
                 return
+        texts: dict[str, str] = {}
         for record in batch:
-            reporter.report(record, stops.outcome(record))
+            outcome = stops.outcome(record)
+            if outcome is CONFIRMED and reporter.keeps_receipts:
+                if (text := texts.get(record.type)) is None:
+                    text = texts[record.type] = self._receipt(record.type)
+                outcome = CONFIRMED._replace(receipt=text)
+            reporter.report(record, outcome)
+
+    def _receipt(self, type: str) -> str:  # noqa: A002
+        names = [backlog.consumer for handlers, backlog in self._boxes if handlers.handles(type)]
+        return receipts.make("modules", modules=names)
 
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
         await self.publish((record,), reporter)

@@ -83,6 +83,8 @@ class Settlement:
     expired     events whose time to be sent is over by the relay's clock. The store decides, by its
                 own clock: a wrong clock of a relay's host loses no event
     kept        set by the store: those of `expired` whose time is not over, to be sent
+    receipts    of done events, by id, as `postroom.model.receipts` writes them; stored with rows
+                that are kept, in the statement that marks them done
     """
 
     stream: str
@@ -101,6 +103,7 @@ class Settlement:
     lost: list[Claim] = field(default_factory=list)
     expired: list[Record] = field(default_factory=list)
     kept: list[Record] = field(default_factory=list)
+    receipts: Mapping[str, str] = field(default_factory=dict)
 
     def freed(self, lanes: Collection[int]) -> list[Record]:
         """Return the finished events in these lanes that unblock their key."""
@@ -143,7 +146,7 @@ class Settlement:
         part = Settlement(
             self.stream, self.owner, self.lease_seconds, self.leases, self.keep_done, **outcomes
         )
-        part.claims = self.claims
+        part.claims, part.receipts = self.claims, self.receipts
         return part
 
     def records(self) -> Iterator[Record]:

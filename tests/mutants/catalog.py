@@ -24,6 +24,7 @@ from tests.mutants.pauses import PAUSES_MUTANTS
 from tests.mutants.ports import PORT_MUTANTS
 from tests.mutants.postgres import POSTGRES_MUTANTS
 from tests.mutants.rabbitmq import RABBIT_CONSUMER_MUTANTS
+from tests.mutants.receipts import RECEIPT_MUTANTS
 from tests.mutants.repairs import REPAIR_MUTANTS
 from tests.mutants.rows import ROW_MUTANTS
 from tests.mutants.scopes import SCOPE_MUTANTS
@@ -422,6 +423,7 @@ MUTANTS = {
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
     **HISTORY_MUTANTS,
+    **RECEIPT_MUTANTS,
     **LEASES_MUTANTS,
     **LIFECYCLE_MUTANTS,
     **LEAVING_MUTANTS,

@@ -55,7 +55,7 @@ async def settle_done(session, hand, records):
     """What the store does for a settlement in which all went well, but in a transaction."""
     return await session.rows(
         "settle", stream="main", owner=hand.owner, lanes=numbers(hand.held),
-        tokens=numbers(hand.held.values()), **names_of(records), keep=True,
+        tokens=numbers(hand.held.values()), **names_of(records), receipts="{}", keep=True,
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ async def settle_others(session, hand, records):
     lanes = await leases.fence(session, "main", hand.owner, hand.held)
     assert lanes == set(hand.held)
     return await session.run(
-        "settle_done", stream="main", lanes=numbers(lanes), **names_of(records)
+        "settle_done", stream="main", lanes=numbers(lanes), **names_of(records), receipts="{}"
     )
 
 

@@ -179,7 +179,7 @@ async def test_the_server_told_of_everything(place, bill):
     await place.relay(NullBroker(), **ONE_GROUP).drain()
     (read,) = bill.batches()
     assert "postroom_read3(" in read.statements[0]
-    assert "postroom_settle(" in bill.of("settle")[0].statements[0]
+    assert "postroom_settle3(" in bill.of("settle")[0].statements[0]
     assert "postroom_member" in bill.of("heartbeat")[0].statements[0]
     leave = bill.of("leave")[-1].statements
     assert "BEGIN ISOLATION LEVEL READ COMMITTED" in leave[0]

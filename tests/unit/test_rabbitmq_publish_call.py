@@ -135,7 +135,7 @@ async def test_one_of_each_key_is_in_flight_and_keys_do_not_wait_for_each_other(
 async def test_what_is_confirmed_together_is_told_together_and_goes_on_together():
     async with Trip(batch("a", "b", "c", "a", "b", "c")) as trip:
         told = []
-        trip.reporter.confirm = lambda records: told.append([r.id for r in records])
+        trip.reporter.confirm = lambda records, _=(): told.append([r.id for r in records])
         for message in await trip.channel.wave(0):
             trip.channel.say("confirmed", message)
         second = await trip.channel.wave(1)

@@ -18,6 +18,7 @@ from postroom.broker import (
     Verdict,
 )
 from postroom.errors import ConfigError
+from postroom.model import receipts
 from postroom.model.url import Url, whole_number
 from postroom.record import Record
 
@@ -130,7 +131,7 @@ class MemoryBroker(Broker):
     async def publish(self, batch: Sequence[Record], reporter: Reporter) -> None:
         if self._is_plain():
             self.messages.extend(Message(record.topic, record) for record in batch)
-            reporter.confirm(batch)
+            reporter.confirm(batch, _receipts(batch) if reporter.keeps_receipts else ())
             return
         runs: dict[bytes, list[Record]] = {}
         for record in batch:
@@ -159,6 +160,8 @@ class MemoryBroker(Broker):
                 reporter.report(record, UNSENT)
                 continue
             outcome = await self._send(record)
+            if outcome is CONFIRMED and reporter.keeps_receipts:
+                outcome = CONFIRMED._replace(receipt=_receipts([record])[0])
             reporter.report(record, outcome)
             stopped = outcome.verdict is not Verdict.CONFIRMED
 
@@ -179,6 +182,11 @@ class MemoryBroker(Broker):
         if scripted is None and self._losing is not None and self._losing(record):
             return Outcome(Verdict.UNKNOWN, "the reply was lost")
         return CONFIRMED
+
+
+def _receipts(records: Sequence[Record]) -> list[str]:
+    texts = {topic: receipts.make("memory", topic=topic) for topic in {r.topic for r in records}}
+    return [texts[record.topic] for record in records]
 
 
 class NullBroker(Broker):

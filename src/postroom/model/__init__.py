@@ -9,6 +9,7 @@ unreadable_rows   turns rows into records; a row that cannot be one becomes a `F
 dead_letters      groups dead letters by cause
 controls          what operators set at run time: pauses
 history           failed attempts of an event, and operators' commands, as bounded text
+receipts          where a destination put an event, as bounded text
 
 and these on its way in:
 

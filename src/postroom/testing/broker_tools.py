@@ -70,15 +70,17 @@ class RecordingReporter:
 
     def __init__(self) -> None:
         self.outbox_id = "the-outbox"
+        self.keeps_receipts = False
         self.reports: list[tuple[Record, Outcome]] = []
         self.begun: list[str] = []
         self.lost: set[str] = set()
         """Ids whose lane is lost: `begin` returns False."""
         self._heard = asyncio.Event()
 
-    def confirm(self, records: Sequence[Record]) -> None:
-        for record in records:
-            self.report(record, CONFIRMED)
+    def confirm(self, records: Sequence[Record], receipts: Sequence[str] = ()) -> None:
+        assert not receipts or len(receipts) == len(records)
+        for record, receipt in zip(records, receipts or [""] * len(records), strict=True):
+            self.report(record, CONFIRMED._replace(receipt=receipt))
 
     def report(self, record: Record, outcome: Outcome) -> None:
         self.reports.append((record, outcome))

@@ -175,13 +175,18 @@ class KafkaBroker(Broker):
             return
         assert cluster.lanes is not None
         size = min(cluster.topics.batch_bytes(message.topic) for message in messages)
+        receipts: dict[int, str] | None = {} if call.reporter.keeps_receipts else None
         try:
-            losses = await cluster.lanes.send(outbox_id, record.stream, record.lane, messages, size)
+            losses = await cluster.lanes.send(
+                outbox_id, record.stream, record.lane, messages, size, receipts
+            )
         except BaseException:
             call.abandon()
             raise
         if losses is None:
-            call.confirmed(first)
+            call.confirmed(
+                first, [receipts.get(n, "") for n in range(len(first))] if receipts else ()
+            )
             call.decide(lambda _, loss: verdict(loss, "", ""))
             return
         unreachable = await cluster.reason(losses)

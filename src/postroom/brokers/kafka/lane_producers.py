@@ -22,6 +22,7 @@ from confluent_kafka import Message as Delivered
 from postroom.brokers.kafka import error_codes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Message
+from postroom.brokers.kafka.receipts import receipt_of
 from postroom.brokers.kafka.settings import KafkaSettings
 from postroom.brokers.kafka.verdicts import FENCED, REFUSED, WRONG_TOPIC, Loss, outgrows_queue
 from postroom.model.pauses import Pauses
@@ -47,9 +48,16 @@ class LaneProducer:
         self._using = threading.Lock()
 
     def send(
-        self, messages: Sequence[Message], batch_bytes: int, within_seconds: float
+        self,
+        messages: Sequence[Message],
+        batch_bytes: int,
+        within_seconds: float,
+        receipts: dict[int, str] | None = None,
     ) -> list[Loss] | None:
-        """Send all or nothing. None: it is committed. Otherwise the reason, for each message."""
+        """Send all or nothing. None: it is committed. Otherwise the reason, for each message.
+
+        receipts    gets the receipts of messages, by their index
+        """
         deadline = monotonic() + within_seconds
         if not self._using.acquire(timeout=within_seconds):
             return _all(messages, Loss(error_codes.TIMED_OUT, "the lane is in use", left=False))
@@ -60,7 +68,7 @@ class LaneProducer:
                 self._needed_at = monotonic()
             elif monotonic() > self._needed_at + SMALL_SECONDS:  # and has not repeated
                 self._producer = None
-            return self._send(messages, batch_bytes, deadline)
+            return self._send(messages, batch_bytes, deadline, receipts)
         finally:
             self._using.release()
 
@@ -80,7 +88,11 @@ class LaneProducer:
         return self._using.locked()
 
     def _send(
-        self, messages: Sequence[Message], batch_bytes: int, deadline: float
+        self,
+        messages: Sequence[Message],
+        batch_bytes: int,
+        deadline: float,
+        receipts: dict[int, str] | None,
     ) -> list[Loss] | None:
         producer = self._producer
         if producer is None:
@@ -93,7 +105,7 @@ class LaneProducer:
         try:
             producer.begin_transaction()
             for i, (topic, value, key, headers, partition) in enumerate(messages):
-                report = partial(_reported, problems, i)
+                report = partial(_reported, problems, receipts, i)
                 while True:
                     try:
                         producer.produce(topic, value, key, partition, report, headers=headers)
@@ -129,14 +141,25 @@ class LaneProducers:
         self._threads = ThreadPoolExecutor(MOST_AT_ONCE, thread_name_prefix="postroom-kafka")
 
     async def send(
-        self, outbox_id: str, stream: str, lane: int, messages: Sequence[Message], batch_bytes: int
+        self,
+        outbox_id: str,
+        stream: str,
+        lane: int,
+        messages: Sequence[Message],
+        batch_bytes: int,
+        receipts: dict[int, str] | None = None,
     ) -> list[Loss] | None:
         """Send messages of a lane, all or nothing, in batches of at most this size."""
         producer = self._producer(
             f"{self._settings.transactional_prefix}-{outbox_id}-{stream}-{lane}"
         )
         return await asyncio.get_running_loop().run_in_executor(
-            self._threads, producer.send, messages, batch_bytes, self._settings.publish_seconds
+            self._threads,
+            producer.send,
+            messages,
+            batch_bytes,
+            self._settings.publish_seconds,
+            receipts,
         )
 
     def listen(self) -> None:
@@ -200,8 +223,14 @@ def _repeat(step: Callable[[float], None], deadline: float) -> None:
 
 
 def _reported(
-    problems: dict[int, Loss], i: int, error: KafkaError | None, message: Delivered
+    problems: dict[int, Loss],
+    receipts: dict[int, str] | None,
+    i: int,
+    error: KafkaError | None,
+    message: Delivered,
 ) -> None:
+    if error is None and receipts is not None:
+        receipts[i] = receipt_of(message)
     if error is not None and error.code() in _TELLING:
         problems[i] = Loss(error.code(), error.str(), message.partition())
 

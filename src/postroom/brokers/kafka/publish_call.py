@@ -72,12 +72,15 @@ class PublishCall:
         return now
 
     # -- in -----------------------------------------------------------------------------------
-    def confirmed(self, indices: Sequence[int]) -> list[int]:
-        """These are confirmed; returns what can be sent next."""
+    def confirmed(self, indices: Sequence[int], receipts: Sequence[str] = ()) -> list[int]:
+        """These are confirmed; returns what can be sent next.
+
+        receipts    in the order of the indices, or none
+        """
         if self._abandoned:
             return []
         self._open.difference_update(indices)
-        self.reporter.confirm([self.records[i] for i in indices])
+        self.reporter.confirm([self.records[i] for i in indices], receipts)
         following: list[int] = []
         if self._next:
             for i in indices:

@@ -22,6 +22,7 @@ from postroom.brokers.kafka import error_codes
 from postroom.brokers.kafka.log import LogLines
 from postroom.brokers.kafka.message import Writer
 from postroom.brokers.kafka.publish_call import PublishCall
+from postroom.brokers.kafka.receipts import receipt_of
 from postroom.brokers.kafka.verdicts import (
     NEVER_LEFT,
     Loss,
@@ -37,7 +38,7 @@ PAUSE_SECONDS = 0.001  # librdkafka counts in milliseconds
 LAST_REPORTS_SECONDS = 2.0
 FATAL_GRACE_SECONDS = 1.0
 
-_Report = tuple[PublishCall, int, Loss | None]
+_Report = tuple[PublishCall, int, Loss | None, str]
 
 
 class Session:
@@ -236,15 +237,17 @@ class Session:
     # -- on the event loop again --------------------------------------------------------------
     def _take(self, reports: list[_Report]) -> None:
         self._on_its_way -= len(reports)
-        arrived: dict[PublishCall, list[int]] = {}
-        for call, i, loss in reports:
+        arrived: dict[PublishCall, tuple[list[int], list[str]]] = {}
+        for call, i, loss, receipt in reports:
             if loss is None:
-                arrived.setdefault(call, []).append(i)
-        for call, indices in arrived.items():
-            following = call.confirmed(indices)
+                indices, receipts = arrived.setdefault(call, ([], []))
+                indices.append(i)
+                receipts.append(receipt)
+        for call, (indices, receipts) in arrived.items():
+            following = call.confirmed(indices, receipts if call.reporter.keeps_receipts else ())
             if following:
                 self.post(call, following)
-        for call, i, loss in reports:
+        for call, i, loss, _ in reports:
             if loss is not None:
                 call.lose(i, loss)
         if self._waiting and not self._ending:
@@ -276,7 +279,8 @@ def _land(
     learned where to send it. That is not the event's fault.
     """
     if error is None:
-        append((call, i, None))
+        append((call, i, None, receipt_of(message) if call.reporter.keeps_receipts else ""))
         return
     partition = message.partition()
-    append((call, i, Loss(error.code(), error.str(), partition, left=partition is not None)))
+    loss = Loss(error.code(), error.str(), partition, left=partition is not None)
+    append((call, i, loss, ""))

@@ -124,7 +124,7 @@ class RabbitBroker(Broker):
 
     async def publish_alone(self, record: Record, reporter: Reporter) -> None:
         """Try a suspect on a separate connection. If its outcome stays unknown, raises."""
-        note = _Note(reporter.outbox_id)
+        note = _Note(reporter)
         try:
             link = await self._connected(suspect=True)
             call, channel = await self._start_call(link, [record], note, {})
@@ -263,12 +263,13 @@ class SetupError(UnreachableError):
 class _Note:
     """A reporter that keeps the outcome of a suspect."""
 
-    def __init__(self, outbox_id: str) -> None:
-        self.outbox_id = outbox_id
+    def __init__(self, reporter: Reporter) -> None:
+        self.outbox_id = reporter.outbox_id
+        self.keeps_receipts = reporter.keeps_receipts
         self.outcome = Outcome(Verdict.UNKNOWN, "RabbitMQ did not report an outcome")
 
-    def confirm(self, _: Sequence[Record]) -> None:
-        self.outcome = CONFIRMED
+    def confirm(self, _: Sequence[Record], receipts: Sequence[str] = ()) -> None:
+        self.outcome = CONFIRMED._replace(receipt=receipts[0]) if receipts else CONFIRMED
 
     def report(self, _: Record, outcome: Outcome) -> None:
         self.outcome = outcome

@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from json.encoder import encode_basestring_ascii as _quoted
 
 from postroom.broker import UNSENT, Outcome, Reporter, Verdict
 from postroom.brokers.rabbitmq.channels import Channel
 from postroom.brokers.rabbitmq.frames import UnsendableError
 from postroom.brokers.rabbitmq.message import Message
+from postroom.model import receipts
 from postroom.record import Record, short_error
 
 Compose = Callable[[Record], Message | Outcome]
@@ -41,7 +43,7 @@ class PublishCall:
         self._turns = list(self._runs.values())  # runs whose next record may be sent
         self._in_flight: dict[int, tuple[Message, int, float]] = {}  # in the order written
         self._written = 0
-        self._confirmed: list[Record] = []
+        self._confirmed: list[Message] = []
         self._last_confirmed = 0
         self._nacked: list[tuple[Message, int]] = []
         self._answered = asyncio.Event()
@@ -80,7 +82,7 @@ class PublishCall:
     def confirmed(self, message: Message) -> None:
         found = self._in_flight.pop(message.record.seq, None)
         if found is not None:
-            self._confirmed.append(message.record)
+            self._confirmed.append(message)
             self._last_confirmed = max(self._last_confirmed, found[1])
             self._answered.set()
 
@@ -150,8 +152,10 @@ class PublishCall:
             self._give_up_late(loop.time())
         self._answered.clear()
         if self._confirmed:
-            confirmed, self._confirmed = self._confirmed, []
-            self._reporter.confirm(confirmed)
+            messages, self._confirmed = self._confirmed, []
+            confirmed = [message.record for message in messages]
+            wanted = self._reporter.keeps_receipts
+            self._reporter.confirm(confirmed, list(map(receipt_of, messages)) if wanted else ())
             for record in confirmed:
                 run = self._runs[record.key_hash]
                 run.popleft()
@@ -198,6 +202,15 @@ class PublishCall:
         for run in self._runs.values():
             while run:
                 self._reporter.report(run.popleft(), UNSENT)
+
+
+def receipt_of(message: Message) -> str:
+    """Return where RabbitMQ has accepted a message: exchange and routing key."""
+    exchange, key = _quoted(message.exchange), _quoted(message.routing_key)
+    text = f'{{"to":"rabbitmq","exchange":{exchange},"routing_key":{key}}}'
+    if len(text) <= receipts.MAX_PLACE_BYTES:
+        return text
+    return receipts.make("rabbitmq", exchange=message.exchange, routing_key=message.routing_key)
 
 
 BLOCKED = "RabbitMQ has blocked this connection: it is low on memory or disk space"

@@ -189,8 +189,12 @@ class _Unpacking:
     def outbox_id(self) -> str:
         return self._reporter.outbox_id
 
-    def confirm(self, records: Sequence[Record]) -> None:
-        self._reporter.confirm([self._kept[record.seq] for record in records])
+    @property
+    def keeps_receipts(self) -> bool:
+        return self._reporter.keeps_receipts
+
+    def confirm(self, records: Sequence[Record], receipts: Sequence[str] = ()) -> None:
+        self._reporter.confirm([self._kept[record.seq] for record in records], receipts)
 
     def report(self, record: Record, outcome: Outcome) -> None:
         self._reporter.report(self._kept[record.seq], outcome)

@@ -185,11 +185,12 @@ class _Reporter:
     """Receives the outcome of one record."""
 
     outbox_id = ""
+    keeps_receipts = False
 
     def __init__(self) -> None:
         self.outcome = Outcome(Verdict.UNKNOWN, "the handlers returned no outcome")
 
-    def confirm(self, records: Sequence[Record]) -> None:
+    def confirm(self, records: Sequence[Record], receipts: Sequence[str] = ()) -> None:
         raise NotImplementedError  # handlers report one by one
 
     def report(self, record: Record, outcome: Outcome) -> None:  # noqa: ARG002

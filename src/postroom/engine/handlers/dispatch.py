@@ -28,6 +28,7 @@ from postroom.engine.handlers.runs import (
 from postroom.engine.handlers.runtime import HandlerRuntime
 from postroom.engine.handlers.tables import HandlerTables
 from postroom.engine.handlers.thread_runs import hanging, run_sync
+from postroom.model import receipts
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record, inbox_name, short_error
 from postroom.store import Store
@@ -85,9 +86,8 @@ class Dispatch(Broker):
             reporter.report(record, await self._handle(record, reporter))
             return
         async with self._runtime.limiter.alone():
-            reporter.report(
-                record, await self._proved(record, await self._handle(record, reporter))
-            )
+            outcome = await self._proved(record, await self._handle(record, reporter))
+            reporter.report(record, self._receipted(record, outcome, reporter))
 
     async def handle(self, record: Record, reporter: Reporter) -> Outcome:
         """Handle one event individually; the caller keeps the order of its key."""
@@ -133,7 +133,7 @@ class Dispatch(Broker):
             pairs = zip(records, outcomes, strict=True)
             outcomes = [await self._proved(record, outcome) for record, outcome in pairs]
             for record, outcome in zip(records, outcomes, strict=True):
-                reporter.report(record, outcome)
+                reporter.report(record, self._receipted(record, outcome, reporter))
         for key, outcome in zip(keys, outcomes, strict=True):
             if outcome.verdict is Verdict.OUTAGE:
                 key_batches.outage = True
@@ -232,6 +232,15 @@ class Dispatch(Broker):
             elif not self._home.is_known(handler.is_async) and await self._is_gone(handler, proof):
                 return NOT_THERE
         return outcome._replace(proofs=tuple(proofs)) if proofs else outcome
+
+    def _receipted(self, record: Record, outcome: Outcome, reporter: Reporter) -> Outcome:
+        """Add to a confirmed outcome the names of the handlers, as in their inbox rows."""
+        if outcome.verdict is not Verdict.CONFIRMED or not reporter.keeps_receipts:
+            return outcome
+        names = [
+            self._acceptance(handler, record).consumer for handler in self._handlers_of(record)
+        ]
+        return outcome._replace(receipt=receipts.make("handlers", handlers=names))
 
     async def _is_gone(self, handler: Handler, proof: Proof) -> bool:
         """Say whether the inbox row that a handler committed is missing in its database."""

@@ -16,6 +16,7 @@ from postroom.engine.failure_policy import Action, FailurePolicy
 from postroom.engine.relay.key_run import KeyRun, is_over
 from postroom.engine.relay.paused import Paused
 from postroom.engine.relay.pending_settle import PendingSettle
+from postroom.model import receipts as receipt_texts
 from postroom.model.history import attempt
 from postroom.record import UNREADABLE, Record, State
 from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
@@ -54,6 +55,7 @@ class InFlight:
         self._starts: list[tuple[Record, asyncio.Future[bool]]] = []
         self._done: list[Record] = []
         self._claims: list[Claim] = []  # effects of done events
+        self._places: dict[str, str] = {}  # id → where the destination put a done event
         self._failed: list[FailedOutcome] = []
         self._dead: list[DeadOutcome] = []
         self._returned: list[Record] = []
@@ -265,18 +267,23 @@ class InFlight:
         return granted
 
     # -- outcomes -----------------------------------------------------------------------------
-    def confirm(self, records: Iterable[Record]) -> None:
-        runs, done = self._runs, self._done
-        for record in records:
+    def confirm(self, records: Sequence[Record], receipts: Sequence[str] = ()) -> None:
+        runs, done, places = self._runs, self._done, self._places
+        if len(receipts) != len(records):
+            receipts = ()
+        for place, record in enumerate(records):
             run = runs.get(record.key_hash)
             if (
                 run is None or run.closed or run.lost or run.failed or run.early
                 or run.records[run.next].seq != record.seq
             ):  # fmt: skip
-                self._note(record, CONFIRMED)
+                told = CONFIRMED._replace(receipt=receipts[place]) if receipts else CONFIRMED
+                self._note(record, told)
                 continue
             # The common case, without further calls: the next event of its run is confirmed.
             done.append(record)
+            if receipts:
+                places[record.id] = receipts[place]
             run.next += 1
             self._open -= 1
             if run.next == len(run.records):
@@ -324,6 +331,8 @@ class InFlight:
         if outcome.verdict is Verdict.CONFIRMED:
             if run.failed is None and not run.lost:
                 self._done.append(record)
+                if outcome.receipt:
+                    self._places[record.id] = outcome.receipt
                 self._claims += [Claim(record.lane, record.id, each) for each in outcome.proofs]
             else:
                 self.repeats += 1
@@ -401,9 +410,12 @@ class InFlight:
         )  # fmt: skip
         lanes = {record.lane for record in settlement.records()}
         settlement.leases, settlement.claims = tokens(lanes), self._claims
+        if keep_done:
+            ids = [record.id for record in self._done]
+            settlement.receipts = receipt_texts.stamp(self._relay, self._places, ids)
         pending = PendingSettle(settlement, lanes, self._closing, self._starts, self._alarms)
         self._closing, self._starts, self._alarms = [], [], []
-        self._claims, self._expired = [], []
+        self._claims, self._expired, self._places = [], [], {}
         self._done, self._failed, self._dead, self._returned, self._parked = [], [], [], [], []
         return pending
 
@@ -458,6 +470,8 @@ class InFlight:
         self._starts = [(r, granted) for r, granted in self._starts if r.lane not in lanes]
         self.repeats += sum(record.lane in lanes for record in self._done)
         self._done = [r for r in self._done if r.lane not in lanes]
+        ours = {record.id for record in self._done}
+        self._places = {name: place for name, place in self._places.items() if name in ours}
         self._claims = [claim for claim in self._claims if claim.lane not in lanes]
         self._failed = [f for f in self._failed if f.record.lane not in lanes]
         self._dead = [d for d in self._dead if d.record.lane not in lanes]

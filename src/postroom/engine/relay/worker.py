@@ -54,7 +54,6 @@ class Worker(Service):
         self._depths = Depths(is_apart=group == context.settings.groups)
         self.found_nothing = False  # by the last read
         self._portion = BatchSize(context.settings.batch_size, context.settings.max_batch_size)
-        self.confirm: Callable[[Sequence[Record]], None]
         self.flight = InFlight(
             policy,
             on_stir=self._stirred.set,
@@ -74,6 +73,10 @@ class Worker(Service):
     @property
     def outbox_id(self) -> str:
         return self._context.outbox_id
+
+    @property
+    def keeps_receipts(self) -> bool:
+        return self._context.settings.keep_done_seconds > 0
 
     async def begin(self, record: Record) -> bool:
         context = self._context

@@ -230,7 +230,7 @@ class MemoryStore(ContextManager, Commands):
         for stored in rows(settlement.done):
             if settlement.keep_done:
                 self._clear(stored, State.DONE)
-                stored.settled_us = now
+                stored.settled_us, stored.receipt = now, settlement.receipts.get(stored.row.id)
                 tables.move(stored, Stage.OVER)
             else:
                 tables.drop(stored)

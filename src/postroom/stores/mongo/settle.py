@@ -33,10 +33,7 @@ from postroom.transactions.mongo.documents import (
 NOT_OVER: Document = {"$in": ["pending", "processing", "failed"]}
 UNFINISHED: Document = {"stage": {"$ne": "over"}}
 NO_LEASE: Document = {"next_attempt_at": None, "lease_owner": None, "lease_until": None}
-DONE: Document = {
-    "$set": {"status": "done", "stage": "over", **NO_LEASE},
-    "$currentDate": {"settled_at": True, "awaits": True},
-}
+_DONE: Document = {"status": "done", "stage": "over", **NO_LEASE}
 EXPIRED: Document = {
     "$set": {"status": "expired", "stage": "over", "awaits": "expired", **NO_LEASE},
     "$currentDate": {"settled_at": True},
@@ -208,9 +205,10 @@ def _changes(
     changes: list[Change] = []
     done = _held(s.done, lanes)
     if one_by_one:
-        changes += [UpdateOne(_same(record), DONE) for record in done if s.keep_done]
+        kept = done if s.keep_done else ()
+        changes += [UpdateOne(_same(record), _done(s, [record])) for record in kept]
     elif done and s.keep_done:
-        changes.append(UpdateMany({**_these(s, done), **UNFINISHED}, DONE))
+        changes.append(UpdateMany({**_these(s, done), **UNFINISHED}, _done(s, done)))
     if done and not s.keep_done:
         changes.append(DeleteMany({**_these(s, done), **UNFINISHED}))
     for buried in s.dead:
@@ -249,6 +247,20 @@ def _changes(
         started = {**_these(s, returned), "status": "processing"}
         changes.append(UpdateMany(started, [{"$set": fields}]))
     return changes
+
+
+def _done(s: Settlement, records: Sequence[Record]) -> Document | list[Document]:
+    """Return the change that marks events done, each with its receipt."""
+    receipts = {record.id: s.receipts.get(record.id) for record in records}
+    distinct = set(receipts.values())
+    if len(distinct) == 1:
+        return {
+            "$set": {**_DONE, "receipt": distinct.pop()},
+            "$currentDate": {"settled_at": True, "awaits": True},
+        }
+    place = {"$indexOfArray": [{"$literal": list(receipts)}, "$_id"]}
+    receipt = {"$arrayElemAt": [{"$literal": list(receipts.values())}, place]}
+    return [{"$set": {**_DONE, "receipt": receipt, "settled_at": "$$NOW", "awaits": "$$NOW"}}]
 
 
 def _starts(s: Settlement, lanes: set[int]) -> Iterable[Change]:

@@ -51,10 +51,14 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
                 "settle_starts",
                 counted=True, starts=_json(starts), owner=s.owner, lease=lease, **where,
             )  # fmt: skip
-        if done := named(s.done):
-            if s.keep_done:
-                session.later("settle_done", counted=True, **done)
-            elif session.flavour == "mariadb":
+        if s.keep_done:
+            receipts = s.receipts
+            if rows := sorted(
+                (r.seq, name(r).hex(), receipts.get(r.id)) for r in s.done if r.lane in lanes
+            ):
+                session.later("settle_done", counted=True, done=_json(rows), **where)
+        elif done := named(s.done):
+            if session.flavour == "mariadb":
                 session.later("settle_delete_returning", fetched=True, **done)
             else:
                 session.later("settle_there", fetched=True, **done)

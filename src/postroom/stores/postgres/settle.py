@@ -13,7 +13,7 @@ from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.floors import Floors
 from postroom.stores.postgres.leases import fence
-from postroom.stores.postgres.statements import hashes, numbers, texts
+from postroom.stores.postgres.statements import hashes, numbers, receipt_texts, texts
 from postroom.transaction import Proof, by_place
 
 
@@ -84,6 +84,7 @@ async def _settle_done(db: Database, s: Settlement, seqs: list[int], ids: list[s
         tokens=numbers(s.leases.values()),
         seqs=numbers(seqs),
         ids=texts(ids),
+        receipts=_receipts(s, ids),
         keep=s.keep_done,
     )
     held = set(lanes)
@@ -94,6 +95,12 @@ async def _settle_done(db: Database, s: Settlement, seqs: list[int], ids: list[s
             there = await db.rows("settle_missing", seqs=numbers(unchanged))
             s.missing = s.find_missing(held, [*there, *ended])
     return held
+
+
+def _receipts(s: Settlement, ids: Sequence[str]) -> str:
+    if not s.receipts or not s.keep_done:
+        return "{}"
+    return receipt_texts(list(map(s.receipts.get, ids)))
 
 
 async def _write(
@@ -124,7 +131,8 @@ async def _write(
         )
     if done := mine(s.done):
         if s.keep_done:
-            changed += await change("settle_done", done)
+            receipts = receipt_texts([s.receipts.get(record.id) for record in done])
+            changed += await change("settle_done", done, receipts=receipts)
         else:
             deleted = await session.rows("settle_delete", **name(done))
             changed += len(deleted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 from postroom.stores import sql_files
@@ -36,6 +36,15 @@ def texts(values: Iterable[str]) -> str:
     if '"' in joined or "\\" in joined:
         found = [value.replace("\\", "\\\\").replace('"', '\\"') for value in found]
     return '{"' + '","'.join(found) + '"}' if found else "{}"
+
+
+def receipt_texts(values: Sequence[str | None]) -> str:
+    """Return an array of receipts, which are printable ASCII, in PostgreSQL's syntax."""
+    if None in values:
+        escaped = (value and value.replace("\\", "\\\\").replace('"', '\\"') for value in values)
+        return "{" + ",".join(f'"{value}"' if value else "NULL" for value in escaped) + "}"
+    joined = "\n".join(values).replace("\\", "\\\\").replace('"', '\\"')  # type: ignore[arg-type]
+    return '{"' + joined.replace("\n", '","') + '"}' if values else "{}"
 
 
 def hashes(values: Collection[bytes]) -> str | None:

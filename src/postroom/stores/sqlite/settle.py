@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 
 from postroom.model.durations import span_microseconds
@@ -51,7 +51,8 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
                 "settle_starts", starts=json.dumps(starts), owner=s.owner, until=until, **where
             ).rowcount
         if s.keep_done:
-            changed += change("settle_done", s.done, now=now)
+            if names := _receipts(s, lanes, name):
+                changed += db.run("settle_done", receipts=names, now=now, **where).rowcount
         elif names := named(s.done):
             deleted = db.rows("settle_delete", names=names, **where)
             changed += len(deleted)
@@ -115,6 +116,15 @@ def holds(db: Database, proofs: Sequence[Proof]) -> set[int]:
         if db.rows("holds_counter", topic=topic, key_hash=key_hash, number=number):
             there.add(place)
     return there
+
+
+def _receipts(s: Settlement, lanes: set[int], name: Callable[[Record], str]) -> str | None:
+    """Return the receipts of done events as an object: number and id → receipt."""
+    done, get = [record for record in s.done if record.lane in lanes], s.receipts.get
+    texts = [_quoted(text) if (text := get(record.id)) else "null" for record in done]
+    names = [_quoted(f"{record.seq}/{name(record)}") for record in done]
+    found = map(":".join, zip(names, texts, strict=True))
+    return "{" + ",".join(found) + "}" if done else None
 
 
 def _odd_ids(db: Database, s: Settlement) -> dict[tuple[int, str], str]:

@@ -6,6 +6,7 @@ port             what a store says of itself, and pruning of its inbox
 lanes            leases, members, clocks and the fence
 settle           outcomes; `set_back`: an event is its number and its id; `claims`: lost effects
 history          failed attempts and commands, recorded with the event
+receipts         where its destination put an event, recorded with its done row
 blocks           failed events and their keys
 lookup           what operators ask; `audit` the audit log and the causes of dead letters
 commands         what operators change; `controls` pauses, and waiting events that are made due;

@@ -50,6 +50,7 @@ from postroom.testing.store.read import (
     ReadingContract,
     SchedulingContract,
 )
+from postroom.testing.store.receipts import ReceiptContract
 from postroom.testing.store.set_back import NamingContract
 from postroom.testing.store.settle import SettlingContract
 from postroom.testing.store.tools import Add, Another, SetBack, Write, event, names, needs
@@ -101,6 +102,7 @@ class StoreContract(
     SchedulingContract,
     FairStagingContract,
     HistoryContract,
+    ReceiptContract,
     SettlingContract,
     ClaimContract,
     NamingContract,

@@ -1,9 +1,8 @@
--- `names` is an object: number to id. A row is named by both, here and in the other statements of a settle. The unary
--- plus keeps the planner to the primary key. An id that is not text is addressed by its bytes, in hexadecimal.
+-- `receipts` is an object: number/id to receipt. A row is named by both, here and in the other statements of a settle. The
+-- unary plus keeps the planner to the primary key. An id that is not text is addressed by its bytes, in hexadecimal.
 UPDATE postroom_outbox
 SET state = 'done', stage = 'over', settled_at = :now,
-    next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL
-WHERE seq IN (
-    SELECT o.seq FROM json_each(:names) AS n CROSS JOIN postroom_outbox AS o
-    WHERE o.seq = CAST(n.key AS INTEGER) AND n.value IN (o.id, hex(o.id))
-      AND +o.stream = :stream AND +o.lane IN (SELECT value FROM json_each(:lanes)) AND o.stage <> 'over')
+    next_attempt_at = NULL, lease_owner = NULL, lease_until = NULL, receipt = n.value
+FROM json_each(:receipts) AS n
+WHERE seq = CAST(n.key AS INTEGER) AND n.key IN (seq || '/' || postroom_outbox.id, seq || '/' || hex(postroom_outbox.id))
+  AND +stream = :stream AND +lane IN (SELECT value FROM json_each(:lanes)) AND stage <> 'over'
