@@ -14,7 +14,7 @@ UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
 
 class AuditEntry(NamedTuple):
     """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, retry-now,
-    pause or resume.
+    pause, resume, or operation-start, -pause, -resume, -cancel, -stop or -done.
     """
 
     who: str

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 from postroom.commands import Commands
 from postroom.lookup import Lookup
 from postroom.model.diagnostics import Finding
+from postroom.operation import Operations
 from postroom.record import Record
 from postroom.settlement import Settlement
 from postroom.transaction import Proof
@@ -134,8 +135,8 @@ class Schema(NamedTuple):
     newest: int
 
 
-class Store(Lookup, Commands, Protocol):
-    """A database that holds an outbox; `Lookup` and `Commands` are the parts for operators."""
+class Store(Lookup, Commands, Operations, Protocol):
+    """A database that holds an outbox; `Lookup`, `Commands` and `Operations` are for operators."""
 
     @property
     def capabilities(self) -> Capabilities: ...

@@ -10,7 +10,17 @@ from pymongo import AsyncMongoClient
 
 from postroom.stores.mongo import MongoStore
 
-COLLECTIONS = ("outbox", "lease", "member", "block", "counter", "inbox", "audit", "control")
+COLLECTIONS = (
+    "outbox",
+    "lease",
+    "member",
+    "block",
+    "counter",
+    "inbox",
+    "audit",
+    "control",
+    "operation",
+)
 
 
 def url_of(url, name):

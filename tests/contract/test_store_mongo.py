@@ -187,7 +187,8 @@ class MongoContract(StoreContract):
     def set_back(self, store):
         async def set_back(seconds):
             later = [{"$set": {"until": {"$add": ["$until", round(seconds * 1_000)]}}}]
-            for collection in (store.connection.lease, store.connection.member):
+            db = store.connection
+            for collection in (db.lease, db.member, db.database[db.name("operation")]):
                 await collection.update_many({}, later)
 
         return set_back

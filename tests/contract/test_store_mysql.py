@@ -139,7 +139,7 @@ class TestMysqlStore(FlawContract, StrayContract, StoreContract):
     @pytest.fixture
     def set_back(self, database):
         async def set_back(seconds):
-            for table in ("postroom_lease", "postroom_member"):
+            for table in ("postroom_lease", "postroom_member", "postroom_operation"):
                 step = round(seconds * 1_000_000)
                 database.run(f"UPDATE {table} SET until = until + INTERVAL {step} MICROSECOND")
 

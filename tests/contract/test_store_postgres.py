@@ -155,7 +155,7 @@ class PostgresContract(FlawContract, StoreContract):
     def set_back(self, store, write):
         async def set_back(seconds):
             async with write(store) as connection:
-                for table in ("postroom_lease", "postroom_member"):
+                for table in ("postroom_lease", "postroom_member", "postroom_operation"):
                     await connection.execute(
                         f"UPDATE {table} SET until = until + %s * interval '1 second'", [seconds]
                     )

@@ -181,7 +181,7 @@ class TestSqliteStore(FlawContract, StrayContract, StoreContract):
     def set_back(self, store):
         async def set_back(seconds):
             async with aiosqlite.connect(store.path) as connection:
-                for table in ("postroom_lease", "postroom_member"):
+                for table in ("postroom_lease", "postroom_member", "postroom_operation"):
                     step = round(seconds * 1_000_000)
                     await connection.execute(f"UPDATE {table} SET until = until + {step}")
                 await connection.commit()

@@ -19,8 +19,10 @@ from postroom.stores.sqlite import (
     SqliteStore,
     audit,
     blocks,
+    commands,
     controls,
     leases,
+    lookup,
     operations,
     prune,
     read,
@@ -192,7 +194,9 @@ def test_a_script_is_cut_into_whole_statements():
 
 
 def test_each_query_is_one_statement_and_is_used():
-    parts = (audit, blocks, controls, leases, operations, prune, read, settle, stage)
+    parts = (
+        audit, blocks, commands, controls, leases, lookup, operations, prune, read, settle, stage
+    )  # fmt: skip
     code = "".join(inspect.getsource(module) for module in parts)
     for name, sql in load_queries("postroom_").items():
         assert f'"{name}"' in code, f"{name}.sql is not used"

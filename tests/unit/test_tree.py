@@ -63,6 +63,10 @@ SHARED = {
     },
     "commands": {"replay", "bury", "skip", "retry_now"},
     "audit": {"record_audit", "audit_log"},
+    "operations": {
+        "operations", "operation", "start_operation", "take_operation", "advance_operation",
+        "change_operation",
+    },
 }  # fmt: skip
 
 

@@ -14,6 +14,7 @@ sharing         opens a store or broker once for several users; the last user cl
 store_calls     reports calls to the store that fail, and that they work again
 fact_log        logs facts as lines of key=value pairs; `log_limits` decides which are left out
 summaries       reports once a minute what was done
+operations      runs stored work on many events in steps, in any process
 controls        reads the pauses that operators set, once a second
 breaker         circuit breaker: pauses publishing while the destination is unreachable
 failure_policy  decides whether a failed event is retried, isolated, released or buried

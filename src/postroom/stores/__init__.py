@@ -15,10 +15,12 @@ lookup                operators' questions: get, find, count
 commands              operators' commands: replay, bury, skip, retry now
 audit                 the log of commands that changed events by hand
 controls              pauses of streams, topics and consumers
+operations            stored work on many events, in fenced steps
 handler_transactions  transactions for handlers, which handlers cannot commit themselves
 errors                what an error of the driver means: retryable, refused, or unknown
 checks                what `postroom doctor` asks of the server
 
+`operations` and `controls` of this package are the audit entries that all stores share.
 `opening` is `open_store`, and makes every store an async context manager. SQL is in `queries/` and
 `migrations/`, one statement a file; `sql_files` loads it, and `migration_scripts` makes text of it
 for other tools. `membership` reads members and leases

@@ -13,6 +13,7 @@ from postroom.engine.breaker import Breaker
 from postroom.engine.controls import ControlWatch
 from postroom.engine.failure_policy import FailurePolicy
 from postroom.engine.lifecycle import Lifecycle
+from postroom.engine.operations.watch import OperationWatch
 from postroom.engine.relay.block_repair import BlockRepair
 from postroom.engine.relay.context import Counts, RelayContext, Vitals
 from postroom.engine.relay.heartbeat import Heartbeat, Patience
@@ -32,6 +33,7 @@ from postroom.model.controls import CONSUMER, Control
 from postroom.model.option_reader import with_options
 from postroom.model.pauses import Pauses
 from postroom.observer import Observer, Woken
+from postroom.operation import Operation
 from postroom.options import RelayOptions
 from postroom.record import Record, short_error
 from postroom.registry import load_broker, load_store
@@ -76,6 +78,7 @@ class Relay(Lifecycle[RelayContext]):
         self.on_members: Callable[[Sequence[Member]], None] | None = None
         self.consumer: str | None = None  # whose pauses it obeys: it handles its stored messages
         self._watch: ControlWatch | None = None
+        self._operations: OperationWatch | None = None
         self._services: list[Service] = []
         self._workers: list[Worker] = []
         self._unsubscribe: Callable[[], None] = _nothing
@@ -101,6 +104,11 @@ class Relay(Lifecycle[RelayContext]):
             return []
         paused = self._context.paused
         return [*([paused.stream] if paused.stream else []), *paused.topics.values()]
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The unfinished operations of the store, as the running relay saw them last."""
+        return [] if self._operations is None else self._operations.seen
 
     @property
     def owner(self) -> str | None:
@@ -180,6 +188,9 @@ class Relay(Lifecycle[RelayContext]):
             self.store, context.obey, trouble=context.trouble, recovered=context.recovered
         )
         await self._watch.look()
+        self._operations = OperationWatch(
+            self.store, trouble=context.trouble, recovered=context.recovered
+        )
         try:
             await self._open_shared(bound)
         except Exception as error:
@@ -253,6 +264,8 @@ class Relay(Lifecycle[RelayContext]):
         ]  # fmt: skip
         if self._watch is not None:
             self._services.append(self._watch)
+        if self._operations is not None:
+            self._services.append(self._operations)
         if self.store.capabilities.notify:
             self._services.append(Watcher(context))
         self._services.append(Pruner(context))  # also where done events are deleted at once

@@ -5,6 +5,7 @@ tables        the rows, and their moves between stages
 transaction   the caller's transaction; also its own write-side adapter
 lookup        get, find, count
 commands      replay, bury, skip, purge, retry now
+operations    stored work on many events, in fenced steps
 
 It models what is hard about a real database: a transaction takes its sequence numbers when it
 writes, but its rows become visible at its commit, so that a lower number may appear after a higher

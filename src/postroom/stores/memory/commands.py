@@ -81,15 +81,27 @@ class Commands(Lookup):
         self, ids: Sequence[str], *, new_id: bool = False, by: str | None = None
     ) -> int:
         chosen = self._chosen(ids, over=True)
+        await self._replay(chosen, self._sent_as(chosen, new_id=new_id), by=by)
+        return len(chosen)
+
+    @staticmethod
+    def _sent_as(chosen: Iterable[Stored], *, new_id: bool) -> list[str]:
+        return [make_id() if new_id else stored.row.id for stored in chosen]
+
+    async def _replay(
+        self, chosen: list[Stored], sent_as: Sequence[str], *, by: str | None
+    ) -> None:
+        """Send events again, under these ids."""
         for stream, lane in {(s.row.stream, s.row.lane) for s in chosen}:
             self.data.lane_leases(stream)[lane].replayed_us = self.now_us()
         await self._note(by, "replay", [stored.row.id for stored in chosen])
         entry = command(by, "replay")
-        for stored in chosen:
+        for stored, event_id in zip(chosen, sent_as, strict=True):
+            new_id = event_id != stored.row.id
             if not new_id:
                 stored.history = append(stored.history, entry)
             if new_id:
-                row = stored.row._replace(id=make_id())
+                row = stored.row._replace(id=event_id)
                 hashed = key_hash(row.aggregate_type, row.key, row.id)
                 row = row._replace(key_hash=hashed, lane=lane_of(hashed), expires_us=None)
                 fresh = Stored(self.next_seq(), row, self.now_us())
@@ -109,7 +121,6 @@ class Commands(Lookup):
                 fresh.row = fresh.row._replace(kseq=self.data.counters[name])
             self.data.put(fresh)
         self.changed()
-        return len(chosen)
 
     async def bury(
         self,

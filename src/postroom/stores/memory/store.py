@@ -27,7 +27,7 @@ from postroom.store import (
     Staged,
     Tables,
 )
-from postroom.stores.memory.commands import Commands
+from postroom.stores.memory.operations import Operations
 from postroom.stores.memory.tables import LeaseRow, MemberRow, Stored
 from postroom.stores.memory.transaction import MemoryTransaction
 from postroom.stores.opening import ContextManager
@@ -39,7 +39,7 @@ _SECOND = 1_000_000
 _PRUNED = (State.DONE, State.EXPIRED, State.CANCELLED)
 
 
-class MemoryStore(ContextManager, Commands):
+class MemoryStore(ContextManager, Operations):
     """An outbox in memory. `now_us` is the store's clock."""
 
     capabilities = Capabilities(shared=False)

@@ -10,6 +10,7 @@ from postroom.commands import AuditEntry
 from postroom.lookup import Details
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
+from postroom.operation import Operation
 from postroom.record import LANES, Record, Stage, State
 from postroom.transaction import Row
 
@@ -94,6 +95,8 @@ class Tables:
     inbox_at: dict[tuple[str, str], int] = field(default_factory=dict)
     audit_log: list[AuditEntry] = field(default_factory=list)
     controls: dict[tuple[str, str], Control] = field(default_factory=dict)
+    operations: dict[str, Operation] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)  # fingerprint → operation
 
     def put(self, stored: Stored) -> None:
         self.rows[stored.seq] = stored

@@ -14,6 +14,7 @@ change_stream   wakes relays after commits
 lookup          get, find, count
 commands        replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
                 pauses
+operations      stored work on many events, in fenced steps
 handler_transactions   sessions for handlers; deferred writes where there are no transactions
 reconciler      adds events that a writer without transactions failed to add; `reconciler_rules`
                 decide which documents need one

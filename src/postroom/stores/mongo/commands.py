@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bson.int64 import Int64
@@ -45,35 +45,51 @@ _AGAIN: Document = {
 
 async def replay(db: Connection, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     async def work(session: Session) -> int:
-        chosen = await _choose(db, session, ids, over=True)
-        if new_id:  # a copy of an unreadable event would be sent with placeholders in it
-            chosen = [event for event in chosen if FLAW not in event]
-        ct, numbers = await db.places(len(chosen))
-        changes: list[Any] = []
-        entry = command(by, "replay")
-        for event, n in zip(chosen, numbers, strict=True):
-            place = {"ct": ct, "n": n}
-            if event["kseq"] is not None and (new_id or event["kseq"] == 0):
-                place["kseq"] = await _count_up(db, session, event)
-            if new_id:
-                changes.append(_copy(event, make_id(), place))
-                continue
-            history = append(event.get("history"), entry)
-            if event["kseq"] == 0:
-                fields = {**_AGAIN, **place, "history": {"$literal": history}}
-                changes.append(UpdateOne({"_id": event["_id"]}, [{"$set": fields}]))
-            else:
-                over = {"_id": event["_id"], "stage": "over"}
-                changes.append(UpdateOne(over, {"$set": {**_AGAIN, "history": history}}))
-        if changes:
-            await db.outbox.bulk_write(changes, session=session)
-        if by is not None:
-            await record_audit(
-                db, session, audit_entry(by, "replay", len(chosen), [e["_id"] for e in chosen])
-            )
-        return len(chosen)
+        return len(await replay_in(db, session, ids, new_id=new_id, by=by))
 
     return await db.transact(work, tries=_TRIES)
+
+
+async def replay_in(
+    db: Connection,
+    session: Session,
+    ids: Sequence[str],
+    *,
+    new_id: bool,
+    by: str | None,
+    narrow: Callable[[Document], bool] = lambda _: True,
+) -> list[str]:
+    """Replay in the caller's transaction; returns the ids under which the events are sent.
+
+    `narrow` returns whether to replay this document.
+    """
+    chosen = [event for event in await _choose(db, session, ids, over=True) if narrow(event)]
+    if new_id:  # a copy of an unreadable event would be sent with placeholders in it
+        chosen = [event for event in chosen if FLAW not in event]
+    ct, numbers = await db.places(len(chosen))
+    changes: list[Any] = []
+    entry = command(by, "replay")
+    sent = [make_id() if new_id else event["_id"] for event in chosen]
+    for event, name, n in zip(chosen, sent, numbers, strict=True):
+        place = {"ct": ct, "n": n}
+        if event["kseq"] is not None and (new_id or event["kseq"] == 0):
+            place["kseq"] = await _count_up(db, session, event)
+        if new_id:
+            changes.append(_copy(event, name, place))
+            continue
+        history = append(event.get("history"), entry)
+        if event["kseq"] == 0:
+            fields = {**_AGAIN, **place, "history": {"$literal": history}}
+            changes.append(UpdateOne({"_id": event["_id"]}, [{"$set": fields}]))
+        else:
+            over = {"_id": event["_id"], "stage": "over"}
+            changes.append(UpdateOne(over, {"$set": {**_AGAIN, "history": history}}))
+    if changes:
+        await db.outbox.bulk_write(changes, session=session)
+    if by is not None:
+        entered = audit_entry(by, "replay", len(chosen), [e["_id"] for e in chosen])
+        await record_audit(db, session, entered)
+    return sent
 
 
 async def bury(

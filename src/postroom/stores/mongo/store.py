@@ -17,6 +17,7 @@ from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
+from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import MongoOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
@@ -37,6 +38,7 @@ from postroom.stores.mongo import (
     controls,
     leases,
     lookup,
+    operations,
     prune,
     read,
     schema,
@@ -331,6 +333,33 @@ class MongoStore(ContextManager):
     @faithful
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         return await audit.audit_log(self._opened, limit)
+
+    # -- operations ---------------------------------------------------------------------------
+    @faithful
+    async def start_operation(self, new: NewOperation, *, by: str) -> tuple[Operation, bool]:
+        return await operations.start_operation(self._opened, new, by=by)
+
+    @faithful
+    async def operations(self, *, unfinished: bool = False, limit: int = 100) -> list[Operation]:
+        return await operations.operations(self._opened, unfinished=unfinished, limit=limit)
+
+    @faithful
+    async def operation(self, operation_id: str) -> Operation | None:
+        return await operations.operation(self._opened, operation_id)
+
+    @faithful
+    async def take_operation(
+        self, operation_id: str, owner: str, lease_seconds: float = LEASE_SECONDS
+    ) -> Operation | None:
+        return await operations.take_operation(self._opened, operation_id, owner, lease_seconds)
+
+    @faithful
+    async def advance_operation(self, held: Operation, step: Step) -> tuple[str, ...] | None:
+        return await operations.advance_operation(self._opened, held, step)
+
+    @faithful
+    async def change_operation(self, operation_id: str, change: Change, *, by: str) -> bool:
+        return await operations.change_operation(self._opened, operation_id, change, by=by)
 
     # -- waking and handlers ------------------------------------------------------------------
     @faithful

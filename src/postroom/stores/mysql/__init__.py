@@ -13,6 +13,7 @@ prune       deletes old done events, stream by stream
 lookup      get, find, count
 commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
+operations  stored work on many events, in fenced steps
 handler_transactions   connections for handlers, one transaction at a time
 adopt       moves the rows of an outbox table of another program into postroom's
 checks      for `postroom doctor`: durability, character set, packet size, isolation

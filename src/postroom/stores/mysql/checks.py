@@ -43,7 +43,11 @@ INDEXES = {
     "inbox": {"PRIMARY": "consumer,id", "inbox_processed": "consumer,state,processed_at"},
     "audit": {"PRIMARY": "n"},
     "control": {"PRIMARY": "kind,name"},
-    "operation": {"PRIMARY": "id", "operation_created": "created_at"},
+    "operation": {
+        "PRIMARY": "id",
+        "operation_created": "created_at",
+        "operation_unfinished": "fingerprint",
+    },
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from postroom.commands import audit_entry
@@ -35,28 +35,47 @@ class _Chosen(NamedTuple):
 
 
 async def replay(session: Session, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
-    lanes = await _lanes(session, ids, finished=True)
+    lanes = await lanes_of(session, ids, finished=True)
     async with session.change():
-        chosen = await _choose(session, ids, lanes, finished=True)
-        entry = command(by, "replay")
-        in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
-        if in_place:
-            session.later("replay", events=json.dumps(list(in_place.items())))
-        for event in chosen:
-            if event.seq in in_place:
-                continue
-            number = None if event.kseq is None else await _count_up(session, event)
-            if new_id:
-                _copy(session, event, make_id(), number, None)
-            else:
-                session.later("rename", id=f"\x00{event.seq}", seq=event.seq)
-                _copy(session, event, event.id, number, append(event.history, entry))
-                session.later("replay_delete", seq=event.seq)
-        if by is not None:
-            await record_audit(
-                session, audit_entry(by, "replay", len(chosen), [e.id for e in chosen])
-            )
-        return len(chosen)
+        return len(await replay_in(session, ids, lanes, new_id=new_id, by=by))
+
+
+async def replay_in(
+    session: Session,
+    ids: Sequence[str],
+    lanes: Mapping[str, Collection[int]],
+    *,
+    new_id: bool,
+    by: str | None,
+    narrow: Callable[[list[int]], Awaitable[Collection[int]]] | None = None,
+) -> list[str]:
+    """Replay in the caller's transaction; returns the ids under which the events are sent.
+
+    `narrow` returns which of these numbers to replay; their lanes are locked.
+    """
+    chosen = await _choose(session, ids, lanes, finished=True)
+    if narrow is not None:
+        kept = await narrow([event.seq for event in chosen])
+        chosen = [event for event in chosen if event.seq in kept]
+    entry = command(by, "replay")
+    in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
+    if in_place:
+        session.later("replay", events=json.dumps(list(in_place.items())))
+    sent = [make_id() if new_id else event.id for event in chosen]
+    for event, name in zip(chosen, sent, strict=True):
+        if event.seq in in_place:
+            continue
+        number = None if event.kseq is None else await _count_up(session, event)
+        if new_id:
+            _copy(session, event, name, number, None)
+        else:
+            session.later("rename", id=f"\x00{event.seq}", seq=event.seq)
+            _copy(session, event, event.id, number, append(event.history, entry))
+            session.later("replay_delete", seq=event.seq)
+    if by is not None:
+        entered = audit_entry(by, "replay", len(chosen), [e.id for e in chosen])
+        await record_audit(session, entered)
+    return sent
 
 
 async def bury(
@@ -68,7 +87,7 @@ async def bury(
     history: str | None = None,
     attempts: int | None = None,
 ) -> int:
-    lanes = await _lanes(session, ids, finished=False)
+    lanes = await lanes_of(session, ids, finished=False)
     async with session.change():
         chosen = await _choose(session, ids, lanes, finished=False)
         if chosen:
@@ -112,7 +131,7 @@ async def retry_now(session: Session, ids: Sequence[str], *, by: str | None) -> 
 
 
 async def skip(session: Session, event_id: str, reason: str, *, by: str | None) -> None:
-    lanes = await _lanes(session, [event_id], finished=False)
+    lanes = await lanes_of(session, [event_id], finished=False)
     async with session.change():
         chosen = await _choose(session, [event_id], lanes, finished=False)
         if not chosen:
@@ -130,7 +149,7 @@ async def skip(session: Session, event_id: str, reason: str, *, by: str | None) 
             await record_audit(session, audit_entry(by, "skip", 1, [event_id], reason))
 
 
-async def _lanes(
+async def lanes_of(
     session: Session, ids: Sequence[str], *, finished: bool
 ) -> Mapping[str, Collection[int]]:
     """Return stream → lanes of the named events, and create the rows of lanes that were

@@ -14,6 +14,7 @@ from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
+from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import MysqlOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
@@ -36,6 +37,7 @@ from postroom.stores.mysql import (
     controls,
     leases,
     lookup,
+    operations,
     prune,
     read,
     schema,
@@ -291,6 +293,33 @@ class MysqlStore(ContextManager):
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         async with self.session() as session:
             return await audit.audit_log(session, limit)
+
+    # -- operations ---------------------------------------------------------------------------
+    async def start_operation(self, new: NewOperation, *, by: str) -> tuple[Operation, bool]:
+        async with self.session() as session:
+            return await operations.start_operation(session, new, by=by)
+
+    async def operations(self, *, unfinished: bool = False, limit: int = 100) -> list[Operation]:
+        async with self.session() as session:
+            return await operations.operations(session, unfinished=unfinished, limit=limit)
+
+    async def operation(self, operation_id: str) -> Operation | None:
+        async with self.session() as session:
+            return await operations.operation(session, operation_id)
+
+    async def take_operation(
+        self, operation_id: str, owner: str, lease_seconds: float = LEASE_SECONDS
+    ) -> Operation | None:
+        async with self.session() as session:
+            return await operations.take_operation(session, operation_id, owner, lease_seconds)
+
+    async def advance_operation(self, held: Operation, step: Step) -> tuple[str, ...] | None:
+        async with self.session() as session:
+            return await operations.advance_operation(session, held, step)
+
+    async def change_operation(self, operation_id: str, change: Change, *, by: str) -> bool:
+        async with self.session() as session:
+            return await operations.change_operation(session, operation_id, change, by=by)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

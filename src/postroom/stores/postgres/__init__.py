@@ -13,6 +13,7 @@ listener    LISTEN: wakes relays after commits; `notifier` sends NOTIFY from the
 lookup      get, find, count
 commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
+operations  stored work on many events, in fenced steps
 handler_transactions   connections for handlers, one transaction at a time
 errors      what an SQLSTATE means to the port
 checks      for `postroom doctor`: durability, rights, sequence, vacuum, long transactions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
 from postroom.commands import audit_entry
@@ -33,28 +33,46 @@ class _Chosen(NamedTuple):
 
 async def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     async with db.change() as session:
-        chosen = await _choose(session, ids, over=True)
-        entry = command(by, "replay")
-        in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
-        histories = list(in_place.values())
-        await session.run("replay", seqs=numbers(in_place), histories=histories)
-        for event in chosen:
-            if event.seq in in_place:
-                continue
-            number = None if event.kseq is None else await _count_up(session, event)
-            if new_id:
-                await _copy(session, event, make_id(), number, None)
-            else:
-                # No event id begins with this: `add` refuses control characters.
-                await session.run("rename", id=f"\x01{event.seq}", seq=event.seq)
-                history = append(event.history, entry)
-                await _copy(session, event, event.id, number, history)
-                await session.run("replay_delete", seq=event.seq)
-        if by is not None:
-            await record_audit(
-                session, audit_entry(by, "replay", len(chosen), [e.id for e in chosen])
-            )
-        return len(chosen)
+        return len(await replay_in(session, ids, new_id=new_id, by=by))
+
+
+async def replay_in(
+    session: Session,
+    ids: Sequence[str],
+    *,
+    new_id: bool,
+    by: str | None,
+    narrow: Callable[[list[int]], Awaitable[Collection[int]]] | None = None,
+) -> list[str]:
+    """Replay in the caller's transaction; returns the ids under which the events are sent.
+
+    `narrow` returns which of these numbers to replay; their lanes are locked.
+    """
+    chosen = await _choose(session, ids, over=True)
+    if narrow is not None:
+        kept = await narrow([event.seq for event in chosen])
+        chosen = [event for event in chosen if event.seq in kept]
+    entry = command(by, "replay")
+    in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
+    histories = list(in_place.values())
+    await session.run("replay", seqs=numbers(in_place), histories=histories)
+    sent = [make_id() if new_id else event.id for event in chosen]
+    for event, name in zip(chosen, sent, strict=True):
+        if event.seq in in_place:
+            continue
+        number = None if event.kseq is None else await _count_up(session, event)
+        if new_id:
+            await _copy(session, event, name, number, None)
+        else:
+            # No event id begins with this: `add` refuses control characters.
+            await session.run("rename", id=f"\x01{event.seq}", seq=event.seq)
+            history = append(event.history, entry)
+            await _copy(session, event, event.id, number, history)
+            await session.run("replay_delete", seq=event.seq)
+    if by is not None:
+        entered = audit_entry(by, "replay", len(chosen), [e.id for e in chosen])
+        await record_audit(session, entered)
+    return sent
 
 
 async def bury(

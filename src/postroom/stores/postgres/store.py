@@ -17,6 +17,7 @@ from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
+from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import PostgresOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
@@ -39,6 +40,7 @@ from postroom.stores.postgres import (
     controls,
     leases,
     lookup,
+    operations,
     prune,
     read,
     schema,
@@ -266,6 +268,27 @@ class PostgresStore(ContextManager):
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         return await audit.audit_log(self.database, limit)
+
+    # -- operations ---------------------------------------------------------------------------
+    async def start_operation(self, new: NewOperation, *, by: str) -> tuple[Operation, bool]:
+        return await operations.start_operation(self.database, new, by=by)
+
+    async def operations(self, *, unfinished: bool = False, limit: int = 100) -> list[Operation]:
+        return await operations.operations(self.database, unfinished=unfinished, limit=limit)
+
+    async def operation(self, operation_id: str) -> Operation | None:
+        return await operations.operation(self.database, operation_id)
+
+    async def take_operation(
+        self, operation_id: str, owner: str, lease_seconds: float = LEASE_SECONDS
+    ) -> Operation | None:
+        return await operations.take_operation(self.database, operation_id, owner, lease_seconds)
+
+    async def advance_operation(self, held: Operation, step: Step) -> tuple[str, ...] | None:
+        return await operations.advance_operation(self.database, held, step)
+
+    async def change_operation(self, operation_id: str, change: Change, *, by: str) -> bool:
+        return await operations.change_operation(self.database, operation_id, change, by=by)
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

@@ -12,6 +12,7 @@ prune         deletes old done events
 lookup        get, find, count
 commands      replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
+operations    stored work on many events, in fenced steps
 handler_transactions   connections for handlers, one transaction at a time
 statements    loads `queries/` and `migrations/`
 checks        for `postroom doctor`: journal mode, indexes, size of the WAL

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 from postroom.commands import audit_entry
@@ -34,24 +34,44 @@ class _Chosen(NamedTuple):
 
 def replay(db: Database, ids: Sequence[str], *, new_id: bool, by: str | None) -> int:
     with db.change() as now:
-        chosen = _choose(db, ids, over=True, now=now)
-        entry = command(by, "replay")
-        in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
-        db.run("replay", events=json.dumps(list(in_place.items())))
-        for event in chosen:
-            if event.seq in in_place:
-                continue
-            number = None if event.kseq is None else _count_up(db, event)
-            if new_id:
-                _copy(db, event, make_id(), number, now, None)
-            else:
-                db.run("rename", id=f"\x00{event.seq}", seq=event.seq)
-                history = append(event.history, entry)
-                _copy(db, event, event.id, number, event.created_at, history)
-                db.run("replay_delete", seq=event.seq)
-        if by is not None:
-            note(db, audit_entry(by, "replay", len(chosen), [e.id for e in chosen]), now)
-        return len(chosen)
+        return len(replay_in(db, ids, now, new_id=new_id, by=by))
+
+
+def replay_in(
+    db: Database,
+    ids: Sequence[str],
+    now: int,
+    *,
+    new_id: bool,
+    by: str | None,
+    narrow: Callable[[list[int]], Collection[int]] | None = None,
+) -> list[str]:
+    """Replay in the caller's transaction; returns the ids under which the events are sent.
+
+    `narrow` returns which of these numbers to replay.
+    """
+    chosen = _choose(db, ids, over=True, now=now)
+    if narrow is not None:
+        kept = narrow([event.seq for event in chosen])
+        chosen = [event for event in chosen if event.seq in kept]
+    entry = command(by, "replay")
+    in_place = {e.seq: append(e.history, entry) for e in chosen if not new_id and e.kseq != 0}
+    db.run("replay", events=json.dumps(list(in_place.items())))
+    sent = [make_id() if new_id else event.id for event in chosen]
+    for event, name in zip(chosen, sent, strict=True):
+        if event.seq in in_place:
+            continue
+        number = None if event.kseq is None else _count_up(db, event)
+        if new_id:
+            _copy(db, event, name, number, now, None)
+        else:
+            db.run("rename", id=f"\x00{event.seq}", seq=event.seq)
+            history = append(event.history, entry)
+            _copy(db, event, event.id, number, event.created_at, history)
+            db.run("replay_delete", seq=event.seq)
+    if by is not None:
+        note(db, audit_entry(by, "replay", len(chosen), [e.id for e in chosen]), now)
+    return sent
 
 
 def bury(

@@ -17,6 +17,7 @@ from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
+from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import SqliteOptions
 from postroom.record import Record, short_error
 from postroom.settlement import Settlement
@@ -39,6 +40,7 @@ from postroom.stores.sqlite import (
     controls,
     leases,
     lookup,
+    operations,
     prune,
     read,
     schema,
@@ -289,6 +291,33 @@ class SqliteStore(ContextManager):
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         return await self._look.call(lambda db: audit.audit_log(db, limit))
+
+    # -- operations ---------------------------------------------------------------------------
+    async def start_operation(self, new: NewOperation, *, by: str) -> tuple[Operation, bool]:
+        return await self._write.call(lambda db: operations.start_operation(db, new, by=by))
+
+    async def operations(self, *, unfinished: bool = False, limit: int = 100) -> list[Operation]:
+        return await self._look.call(
+            lambda db: operations.operations(db, unfinished=unfinished, limit=limit)
+        )
+
+    async def operation(self, operation_id: str) -> Operation | None:
+        return await self._look.call(lambda db: operations.operation(db, operation_id))
+
+    async def take_operation(
+        self, operation_id: str, owner: str, lease_seconds: float = LEASE_SECONDS
+    ) -> Operation | None:
+        return await self._write.call(
+            lambda db: operations.take_operation(db, operation_id, owner, lease_seconds)
+        )
+
+    async def advance_operation(self, held: Operation, step: Step) -> tuple[str, ...] | None:
+        return await self._write.call(lambda db: operations.advance_operation(db, held, step))
+
+    async def change_operation(self, operation_id: str, change: Change, *, by: str) -> bool:
+        return await self._write.call(
+            lambda db: operations.change_operation(db, operation_id, change, by=by)
+        )
 
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:

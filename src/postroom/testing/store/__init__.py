@@ -11,6 +11,7 @@ blocks           failed events and their keys
 lookup           what operators ask; `audit` the audit log and the causes of dead letters
 commands         what operators change; `controls` pauses, and waiting events that are made due;
                  `purge` dead letters that are deleted
+operations       stored work on many events: owners, and steps that are fenced
 handlers         waking, and transactions of handlers
 unreadable_rows, strays    rows that others have written or damaged cost one event each
 tools            events, and a relay reduced to its calls of the store

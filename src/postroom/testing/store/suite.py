@@ -43,6 +43,7 @@ from postroom.testing.store.handlers import HandlerContract
 from postroom.testing.store.history import HistoryContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
 from postroom.testing.store.lookup import LookupContract
+from postroom.testing.store.operations import OperationContract
 from postroom.testing.store.port import PortContract
 from postroom.testing.store.purge import PurgeContract
 from postroom.testing.store.read import (
@@ -113,6 +114,7 @@ class StoreContract(
     ControlContract,
     RetryNowContract,
     PurgeContract,
+    OperationContract,
     HandlerContract,
     PortContract,
 ):

@@ -42,8 +42,11 @@ CREATE TABLE IF NOT EXISTS postroom_operation (
     error      TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     owner      VARBINARY(255),
     until      DATETIME(6),
+    token      BIGINT NOT NULL DEFAULT 0,
+    fingerprint VARBINARY(64),
     PRIMARY KEY (id),
-    KEY postroom_operation_created (created_at)
+    KEY postroom_operation_created (created_at),
+    UNIQUE KEY postroom_operation_unfinished (fingerprint)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin;
 
 -- The outbox for operators: binary columns as text.

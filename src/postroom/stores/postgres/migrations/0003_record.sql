@@ -50,9 +50,12 @@ CREATE TABLE postroom_operation (
     position   text,          -- JSON: where to go on
     error      text,
     owner      text,          -- the process that runs it
-    until      timestamptz    -- its lease
+    until      timestamptz,   -- its lease
+    token      bigint NOT NULL DEFAULT 0, -- increases with each owner, and with each change by an operator
+    fingerprint text COLLATE "C" -- of the request; null once it is finished
 );
 CREATE INDEX postroom_operation_created ON postroom_operation (created_at);
+CREATE UNIQUE INDEX postroom_operation_unfinished ON postroom_operation (fingerprint) WHERE fingerprint IS NOT NULL;
 
 -- Relays and operators get the rights on these tables that they have on leases.
 DO $body$

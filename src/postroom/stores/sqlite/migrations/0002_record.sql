@@ -35,9 +35,12 @@ CREATE TABLE postroom_operation (
     position   TEXT,          -- JSON: where to go on
     error      TEXT,
     owner      TEXT,          -- the process that runs it
-    until      INTEGER        -- its lease
+    until      INTEGER,       -- its lease
+    token      INTEGER NOT NULL DEFAULT 0, -- increases with each owner, and with each change by an operator
+    fingerprint TEXT          -- of the request; null once it is finished
 ) WITHOUT ROWID;
 CREATE INDEX postroom_operation_created ON postroom_operation (created_at);
+CREATE UNIQUE INDEX postroom_operation_unfinished ON postroom_operation (fingerprint) WHERE fingerprint IS NOT NULL;
 
 DROP VIEW postroom_dead;
 CREATE VIEW postroom_dead AS

@@ -1,0 +1,31 @@
+"""The audit entries of operations, in the same words on every store."""
+
+from __future__ import annotations
+
+from postroom.commands import AuditEntry, audit_entry
+from postroom.operation import Change, NewOperation, Operation, OperationState, Step
+from postroom.record import short_error
+
+
+def started(by: str, operation_id: str, new: NewOperation) -> AuditEntry:
+    """Return the audit entry of a start."""
+    about = f"{operation_id}: {new.kind} {new.about}".rstrip()
+    return audit_entry(by, "operation-start", new.total or 1, [about])
+
+
+def changed(by: str, operation_id: str, change: Change) -> AuditEntry:
+    """Return the audit entry of an operator's change."""
+    return audit_entry(by, f"operation-{change}", 1, [operation_id])
+
+
+def ended(held: Operation, step: Step, handled: int) -> AuditEntry | None:
+    """Return the audit entry of a step that ends or stops an operation."""
+    if step.to == OperationState.RUNNING:
+        return None
+    word = "done" if step.to == OperationState.DONE else "stop"
+    return audit_entry(held.who, f"operation-{word}", handled or 1, [held.id], step.error or "")
+
+
+def stored_error(step: Step) -> str | None:
+    """Return the error as it is stored."""
+    return None if step.error is None else short_error(step.error)
