@@ -27,6 +27,9 @@ class Filter(NamedTuple):
     from_us: int | None = None  # created at or after
     before_us: int | None = None  # created before
     settled_before_us: int | None = None  # finished before
+    correlation_id: str | None = None
+    causation_id: str | None = None
+    until_seq: int | None = None  # up to this position
 
 
 class Standing(NamedTuple):
@@ -74,7 +77,11 @@ class Lookup(Protocol):
         """Return the key hash of each unfinished event of a stream, at one point in time."""
 
     async def find(self, wanted: Filter) -> list[Record]:
-        """Return records in `seq` order."""
+        """Return records in `seq` order.
+
+        Raises ConfigError for a correlation or causation id if nothing bounds the search: no index,
+        no key, no state of few events, no `until_seq` (see `Search.reach`).
+        """
 
     async def stats(self, stream: str | None = None) -> Stats: ...
 

@@ -21,6 +21,7 @@ from postroom.lookup import Lookup
 from postroom.model.diagnostics import Finding
 from postroom.operation import Operations
 from postroom.record import Record
+from postroom.search import Search
 from postroom.settlement import Settlement
 from postroom.transaction import Proof
 
@@ -164,6 +165,10 @@ class Store(Lookup, Commands, Operations, Protocol):
 
     async def schema(self) -> Schema:
         """Return the version of the tables without changing them; before or after `open`."""
+
+    @property
+    def search(self) -> Search:
+        """Searches by index, and the optional indexes."""
 
     def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:
         """Return the statements that `migrate` runs after that version, to be run by hand.

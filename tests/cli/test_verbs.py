@@ -13,11 +13,12 @@ from tests.cli.command import Running, call
 
 SUMMARY = {
     "seq", "id", "stream", "state", "type", "topic", "key", "aggregate_type", "aggregate_id",
-    "attempts", "created_at", "next_attempt_at", "last_error", "size", "flaw",
+    "attempts", "created_at", "next_attempt_at", "last_error", "size", "flaw", "correlation_id",
+    "causation_id",
 }  # fmt: skip
 DETAILS = SUMMARY | {
     "stage", "lane", "lane_owner", "lane_relay", "blocked_after", "lease_owner", "lease_until",
-    "kseq", "correlation_id", "causation_path", "causation_id", "schema_version", "headers",
+    "kseq", "causation_path", "schema_version", "headers",
     "content_type", "options", "payload", "timeline", "history",
 }  # fmt: skip
 STREAM = {"stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays"}

@@ -3,7 +3,8 @@
 app             the group of commands; turns errors into exit codes by `exit_codes`
 configuration   merges options, environment, file and defaults; `configuration_file` finds the file
 variables       passwords of the file from environment variables and from files
-options         options and output that commands share; `selection` chooses events by id or filter
+options         options and output that commands share; `selection` chooses events by id or filter,
+                `bounded_search` bounds the search for them
 progress        a progress bar, and Ctrl-C between two steps
 
 Each command has a module: run, migrate, status, list_events, show, dead, replay (also bury and

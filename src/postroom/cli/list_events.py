@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 
+from postroom.cli.bounded_search import SCAN_LIMIT, BoundedSearch
 from postroom.cli.exit_codes import one_line
-from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
-from postroom.cli.selection import Selection, read_selection, selection_options, walk
+from postroom.cli.options import (
+    json_option,
+    many,
+    opened,
+    print_json,
+    reader,
+    shared_store,
+    store_option,
+)
+from postroom.cli.selection import read_selection, selection_options
 from postroom.cli.status import duration
 from postroom.model.clock import from_microseconds
+from postroom.model.conditions import Condition, Header, read_condition, read_header
 from postroom.model.url import Url
 from postroom.record import Record, State
 
@@ -20,34 +31,80 @@ _NO_DATES = {2**63 - 1: "infinity", -(2**63): "-infinity"}  # as PostgreSQL has 
 _STATES = [str(state) for state in State]
 
 
+def _each(convert: Callable[[str], Any]) -> Callable[..., list[Any]]:
+    read = reader(convert)
+    return lambda ctx, param, values: [read(ctx, param, value) for value in values]
+
+
 @click.command(name="list")
 @store_option
 @click.option("--state", type=click.Choice(_STATES), help="Only events in this state.")
 @selection_options
+@click.option("--correlation", metavar="ID", help="Only events with this correlation id.")
+@click.option("--causation", metavar="ID", help="Only events that this event has caused.")
+@click.option(
+    "--header",
+    "headers",
+    multiple=True,
+    callback=_each(read_header),
+    metavar="NAME=VALUE",
+    help="Only events with this header. Repeatable.",
+)
+@click.option(
+    "--payload",
+    "conditions",
+    multiple=True,
+    callback=_each(read_condition),
+    metavar="CONDITION",
+    help="Only events whose JSON payload matches, for example 'order.total>100'. Repeatable.",
+)
+@click.option(
+    "--scan-limit",
+    type=click.IntRange(min=1),
+    default=SCAN_LIMIT,
+    show_default=True,
+    help="Maximum events to look at.",
+)
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Maximum events."
 )
 @json_option
-def list_events(store: Url, state: str | None, limit: int, as_json: bool, **given: Any) -> None:
+def list_events(
+    store: Url,
+    state: str | None,
+    limit: int,
+    headers: Sequence[Header],
+    conditions: Sequence[Condition],
+    scan_limit: int,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """List events in the order they were written.
 
     --json prints one object per line, without the payload. If more events match, the last line on
     stderr names the option for the next page.
+
+    A search is bounded. It uses the index of --key, --correlation, --causation, or of a --state
+    other than pending and done; any other filter looks at the events of the last 24 hours, unless
+    --since, --until or --after is given. If it ends at --scan-limit, the last line on stderr names
+    the option to go on.
 
     \b
     Examples:
       postroom list --state dead --since 2h
       postroom list --type order.created --key order-42 --json
       postroom list --state failed --error timeout --limit 500
+      postroom list --payload 'order.total>100' --header tenant=acme --since 3d
     """  # noqa: D301 - click knows the sign
     selection = read_selection(State(state) if state else None, given)
-    asyncio.run(_list(store, selection, limit, as_json=as_json))
+    search = BoundedSearch(selection, headers, conditions, scan_limit)
+    asyncio.run(_list(store, search, limit, as_json=as_json))
 
 
-async def _list(url: Url, selection: Selection, limit: int, *, as_json: bool) -> None:
+async def _list(url: Url, search: BoundedSearch, limit: int, *, as_json: bool) -> None:
     async with opened(shared_store(url)) as store:
         shown, last = 0, 0
-        async for record in walk(store, selection):
+        async for record in search.records(store):
             if shown == limit:
                 click.echo(f"more events match; next page: --after {last}", err=True)
                 return
@@ -58,8 +115,20 @@ async def _list(url: Url, selection: Selection, limit: int, *, as_json: bool) ->
                     click.echo(_row("state", "id", "type", "tries", "age"))
                 click.echo("\n".join(_lines(record)))
             shown, last = shown + 1, record.seq
-        if not shown:
-            click.echo(f"no event matches {selection}".rstrip() + f" in {url}", err=True)
+        end = await search.stopped_at(store)
+        for note in search.notes():
+            click.echo(note, err=True)
+        if end is not None:
+            found = many(shown, "event") if shown else "no event"
+            click.echo(
+                f"looked at {search.scan_limit:,} events, up to {instant(end.created_us)}; "
+                f"{found} matched\ngo on: --after {end.seq}",
+                err=True,
+            )
+        elif not shown:
+            asked = " ".join([str(search.selection), *map(str, search.headers)])
+            asked = " ".join([asked, *map(str, search.conditions)]).strip()
+            click.echo(f"no event matches {asked}".rstrip() + f" in {url}", err=True)
 
 
 def summary(record: Record) -> dict[str, Any]:
@@ -74,6 +143,8 @@ def summary(record: Record) -> dict[str, Any]:
         "key": record.key,
         "aggregate_type": record.aggregate_type,
         "aggregate_id": record.aggregate_id,
+        "correlation_id": record.correlation_id,
+        "causation_id": record.causation_id,
         "attempts": record.attempts,
         "created_at": instant(record.created_us),
         "next_attempt_at": instant(record.next_attempt_us),

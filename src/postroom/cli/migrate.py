@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, cast
 
 import click
@@ -12,6 +13,7 @@ from postroom.cli.options import json_option, print_json, reaching, shared_store
 from postroom.cli.progress import gently, progress
 from postroom.errors import ConfigError
 from postroom.model.url import Url
+from postroom.search import OPTIONAL
 from postroom.store import AdoptingStore, Store
 
 
@@ -29,6 +31,15 @@ from postroom.store import AdoptingStore, Store
     is_flag=True,
     help="With sql: no BEGIN and COMMIT, for a tool that opens the transaction.",
 )
+@click.option(
+    "--index",
+    "index",
+    type=click.Choice(list(OPTIONAL)),
+    help="With up: create this optional index, too.",
+)
+@click.option(
+    "--drop-index", type=click.Choice(list(OPTIONAL)), help="With up: drop this optional index."
+)
 @click.option("--table", help="With adopt: table whose rows move into the outbox.")
 @click.option("--topic", help="With adopt: topic of the events.  [default: outbox_events]")
 @click.option(
@@ -45,6 +56,8 @@ def migrate(
     store: Url,
     from_version: int | None,
     no_transaction: bool,
+    index: str | None,
+    drop_index: str | None,
     table: str | None,
     topic: str | None,
     statuses: tuple[str, ...],
@@ -61,18 +74,27 @@ def migrate(
 
     `up` is idempotent and safe to run from several processes at once.
 
+    The index `correlation` lets `list` and `story` find events by correlation and causation id at
+    once. Writers go on while it is built, except on SQLite; every event that has these ids then
+    costs more to add.
+
     \b
     Examples:
       postroom migrate --store sqlite:///app.db
       postroom migrate status --store sqlite:///app.db
       postroom migrate sql --store sqlite:///app.db > postroom.sql
       postroom migrate sql --from 0 --no-transaction --store postgresql:///shop
+      postroom migrate --index correlation
       postroom migrate adopt --table outbox --status published=done
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
         raise click.UsageError("--from is only valid with `migrate sql`")
     if no_transaction and what != "sql":
         raise click.UsageError("--no-transaction is only valid with `migrate sql`")
+    if (index or drop_index) and what != "up":
+        raise click.UsageError("--index and --drop-index are only valid with `migrate up`")
+    if index is not None and index == drop_index:
+        raise click.UsageError("--index and --drop-index name the same index")
     given = {"topic": topic, "statuses": dict(map(_status_of, statuses)), "force": force}
     options = {name: value for name, value in given.items() if value}
     if (table is None) == (what == "adopt") or (options and what != "adopt"):
@@ -84,7 +106,8 @@ def migrate(
     with reaching(chosen):
         match what:
             case "up":
-                return _up(chosen, store, as_json=as_json)
+                changes = {index: True, drop_index: False}
+                return _up(chosen, store, {n: c for n, c in changes.items() if n}, as_json=as_json)
             case "status":
                 return _status(chosen, store, as_json=as_json)
             case "sql":
@@ -93,12 +116,23 @@ def migrate(
                 return asyncio.run(_adopt(chosen, table or "", options, as_json=as_json))
 
 
-def _up(store: Store, url: Url, *, as_json: bool) -> int:
-    reached = asyncio.run(store.migrate())
+def _up(store: Store, url: Url, indexes: Mapping[str, bool], *, as_json: bool) -> int:
+    async def work() -> tuple[int, dict[str, bool]]:
+        reached = await store.migrate()
+        return reached, {
+            name: await store.search.set_index(name, present=present)
+            for name, present in indexes.items()
+        }
+
+    reached, changed = asyncio.run(work())
     if as_json:
-        print_json({"store": str(url), "version": reached})
-    else:
-        click.echo(f"{url} is at version {reached}")
+        named = {name: "present" if present else "absent" for name, present in indexes.items()}
+        print_json({"store": str(url), "version": reached, **({"indexes": named} if named else {})})
+        return ExitCode.OK
+    click.echo(f"{url} is at version {reached}")
+    for name, present in indexes.items():
+        was = "" if changed[name] else "already "
+        click.echo(f"the index {name} {'is ' + was + 'there' if present else 'is ' + was + 'gone'}")
     return ExitCode.OK
 
 

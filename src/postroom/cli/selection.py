@@ -54,6 +54,7 @@ class Selection:
 
     filter: Filter
     group: str | None = None
+    from_start: bool = False  # --after 0
 
     def matches(self, record: Record) -> bool:
         """Return whether a record passes the filters that the store cannot apply."""
@@ -72,6 +73,7 @@ class Selection:
         names = {
             "from_us": "since", "before_us": "until", "after_seq": "after",
             "settled_before_us": "ended before",
+            "correlation_id": "correlation", "causation_id": "causation",
         }  # fmt: skip
         given = {names.get(n, n): v for n, v in self.filter._asdict().items() if n != "limit" and v}
         if self.group:
@@ -118,8 +120,10 @@ def read_selection(state: State | None, given: dict[str, Any]) -> Selection:
         error=given["error"],
         from_us=since,
         before_us=until,
+        correlation_id=given.get("correlation"),
+        causation_id=given.get("causation"),
     )
-    return Selection(wanted, group)
+    return Selection(wanted, group, given["after"] == 0)
 
 
 def require_one(ids: Sequence[str], selection: Selection, *, everything: bool, verb: str) -> None:

@@ -8,6 +8,7 @@ envelope          the names of the headers; writes and reads them
 unreadable_rows   turns rows into records; a row that cannot be one becomes a `FlawedRecord`
 dead_letters      groups dead letters by cause
 controls          what operators set at run time: pauses
+conditions        on headers and payloads, as operators write them
 history           failed attempts of an event, and operators' commands, as bounded text
 receipts          where a destination put an event, as bounded text
 

@@ -7,6 +7,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
+from postroom.search import INDEX_OF
 from postroom.transactions.queries import DEFAULT_PREFIX
 
 
@@ -20,8 +21,20 @@ class Migration(NamedTuple):
 
 @cache
 def load_queries(package: str, prefix: str) -> Mapping[str, str]:
-    """Return every statement of a store by name, with this table prefix."""
-    return dict(_read_folder(package, "queries", prefix))
+    """Return every statement of a store by name, with this table prefix.
+
+    A statement with `{column}` in it exists once for each column that `postroom.search` knows:
+    `find_by` becomes `find_by_key`, `find_by_correlation_id`, ….
+    """
+    found: dict[str, str] = {}
+    for name, text in _read_folder(package, "queries", prefix):
+        if "{column}" not in text:
+            found[name] = text
+            continue
+        for column, index in INDEX_OF.items():
+            filled = text.replace("{column}", column).replace("{index}", index)
+            found[f"{name}_{column}"] = filled
+    return found
 
 
 @cache

@@ -3,7 +3,7 @@
 store         the port; each call is one atomic step
 tables        the rows, and their moves between stages
 transaction   the caller's transaction; also its own write-side adapter
-lookup        get, find, count
+lookup        get, find, count; `search`: by index, or within bounds
 commands      replay, bury, skip, purge, retry now
 operations    stored work on many events, in fenced steps
 

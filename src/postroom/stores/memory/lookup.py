@@ -10,6 +10,8 @@ from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.record import Record, Stage, State
+from postroom.search import walk_by
+from postroom.stores.memory.search import Search
 from postroom.stores.memory.tables import Stored, Tables
 
 _SECOND = 1_000_000
@@ -22,6 +24,7 @@ class Lookup:
         self.now_us = now_us
         self.data = Tables()
         self._seq = 0
+        self.search = Search(lambda: self.data, self.find)
 
     def next_seq(self) -> int:
         self._seq += 1
@@ -44,12 +47,14 @@ class Lookup:
         return found[:limit]
 
     async def find(self, wanted: Filter) -> list[Record]:
+        walk_by(wanted, self.search.names)
         found = []
         for seq in sorted(self.data.rows):
             stored = self.data.rows[seq]
             r = stored.row
             if (
                 seq > wanted.after_seq
+                and (wanted.until_seq is None or seq <= wanted.until_seq)
                 and all(
                     want is None or want == have
                     for want, have in (
@@ -58,6 +63,8 @@ class Lookup:
                         (wanted.type, r.type),
                         (wanted.topic, r.topic),
                         (wanted.key, r.key),
+                        (wanted.correlation_id, r.correlation_id),
+                        (wanted.causation_id, r.causation_id),
                     )
                 )
                 and _matches(stored, wanted)

@@ -11,7 +11,7 @@ settle          writes outcomes behind the fence
 blocks          decides what becomes of blocked keys, repairs blocks
 prune           deletes old done events
 change_stream   wakes relays after commits
-lookup          get, find, count
+lookup          get, find, count; `search`: by index, or within bounds
 commands        replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
                 pauses
 operations      stored work on many events, in fenced steps

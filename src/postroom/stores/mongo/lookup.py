@@ -11,10 +11,12 @@ from bson.datetime_ms import DatetimeMS
 from postroom.lookup import Details, Filter, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, State
+from postroom.search import INDEX_OF, is_caused, walk_by
 from postroom.stores.mongo.audit import find_causes
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.records import date_microseconds, is_encodable, shown, sound
+from postroom.stores.mongo.search import indexes
 from postroom.stores.mongo.work_index import ORDER, lanes_with
 from postroom.transactions.mongo.documents import (
     NEVER,
@@ -61,32 +63,47 @@ async def open_keys(db: Connection, stream: str, limit: int) -> list[bytes]:
 
 
 async def find(db: Connection, wanted: Filter) -> list[Record]:
+    conditions = await where(db, wanted)
+    by = walk_by(wanted, await indexes(db)) if is_caused(wanted) else None
+    hint = INDEX_OF[by] if by is not None and by != "state" else None
+    with translated(harmless=True):
+        cursor = db.outbox.find(conditions, hint=hint).sort({"ct": 1, "n": 1})
+        return [shown(found) for found in await cursor.limit(wanted.limit).to_list()]
+
+
+async def where(db: Connection, wanted: Filter) -> Document:
+    """Return the conditions of a filter, those included that let an index be used."""
     names = {
         "stream": wanted.stream,
         "event_type": wanted.type,
         "topic": wanted.topic,
         "key": wanted.key,
+        "correlation_id": wanted.correlation_id,
+        "causation_id": wanted.causation_id,
     }
-    where: Document = {name: value for name, value in names.items() if value is not None}
+    found: Document = {name: value for name, value in names.items() if value is not None}
     if wanted.state != State.DEAD:
-        where["size"] = {"$gte": 0}  # all: required to use the index `place`
+        found["size"] = {"$gte": 0}  # all: required to use the index `place`
     if wanted.state is not None:
-        where["status"] = str(wanted.state)
-        where |= await _where_to_look(db, wanted)
+        found["status"] = str(wanted.state)
+        found |= await _where_to_look(db, wanted)
     if wanted.error is not None:
-        where["last_error"] = {"$regex": re.escape(wanted.error)}
+        found["last_error"] = {"$regex": re.escape(wanted.error)}
     created = {"$gte": wanted.from_us, "$lt": wanted.before_us}
     if times := {op: _date(us) for op, us in created.items() if us is not None}:
-        where["created_at"] = times
+        found["created_at"] = times
     if wanted.settled_before_us is not None:
-        where["settled_at"] = {"$lt": _date(wanted.settled_before_us)}
+        found["settled_at"] = {"$lt": _date(wanted.settled_before_us)}
+    bounds: list[Document] = []
     if wanted.after_seq:
         after = Place.of(wanted.after_seq)
-        where["ct"] = {"$gte": after.ct}
-        where["$or"] = [{"ct": {"$gt": after.ct}}, {"n": {"$gt": after.n}}]
-    with translated(harmless=True):
-        cursor = db.outbox.find(where).sort({"ct": 1, "n": 1}).limit(wanted.limit)
-        return [shown(found) for found in await cursor.to_list()]
+        found["ct"] = {"$gte": after.ct}
+        bounds.append({"$or": [{"ct": {"$gt": after.ct}}, {"n": {"$gt": after.n}}]})
+    if wanted.until_seq is not None:
+        last = Place.of(wanted.until_seq)
+        found["ct"] = {**found.get("ct", {}), "$lte": last.ct}
+        bounds.append({"$or": [{"ct": {"$lt": last.ct}}, {"n": {"$lte": last.n}}]})
+    return {**found, "$and": bounds} if bounds else found
 
 
 def _date(microseconds: int) -> DatetimeMS:

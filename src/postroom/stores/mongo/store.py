@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any, Unpack
 
 from pymongo import AsyncMongoClient
@@ -50,6 +50,7 @@ from postroom.stores.mongo.collector import Collector, check_indexes
 from postroom.stores.mongo.connection import Connection, faithful
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.handler_transactions import SyncHandlerTransactions, handler_transaction
+from postroom.stores.mongo.search import Search
 from postroom.stores.mongo.settings import read_settings
 from postroom.stores.mongo.uncollected import with_embedded
 from postroom.stores.opening import ContextManager
@@ -137,6 +138,18 @@ class MongoStore(ContextManager):
         finally:
             await db.close()
         return Schema(current, schema.load_migrations(self.prefix)[-1].version)
+
+    @property
+    def search(self) -> Search:
+        return Search(lambda: self._opened, self._once, lookup.where)
+
+    @asynccontextmanager
+    async def _once(self) -> AsyncIterator[Connection]:
+        db = self._connect()
+        try:
+            yield db
+        finally:
+            await db.close()
 
     def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:  # noqa: ARG002
         """Return the commands that `migrate` would run, as text for mongosh."""

@@ -10,7 +10,7 @@ stage       makes due events readable
 settle      writes outcomes behind the fence
 blocks      lets blocked keys go on, repairs blocks
 prune       deletes old done events, stream by stream
-lookup      get, find, count
+lookup      get, find, count; `search`: by index, or within bounds
 commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
 operations  stored work on many events, in fenced steps

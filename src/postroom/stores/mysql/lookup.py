@@ -9,11 +9,12 @@ from postroom.lookup import Details, Filter, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, to_record, to_records
 from postroom.record import LANES, Record, State
+from postroom.search import is_caused, walk_by
 from postroom.stores.mysql.read import lanes_of
 from postroom.stores.mysql.records import decoded
+from postroom.stores.mysql.search import indexes
 from postroom.stores.mysql.session import Session
 
-_OPEN = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
 _LOOKED_AT = 16  # rows per lane that are sampled for the age of the rest
 _FEW_STREAMS = 20  # more lanes are queried together, one row of each
 
@@ -33,10 +34,9 @@ async def open_keys(session: Session, stream: str, limit: int) -> list[bytes]:
     return [bytes(found) for (found,) in rows]
 
 
-async def find(session: Session, wanted: Filter) -> list[Record]:
-    statement = "find_open" if wanted.state in _OPEN else "find"
-    if wanted.key is not None:
-        statement = "find_key"
+async def find(session: Session, prefix: str, wanted: Filter) -> list[Record]:
+    by = walk_by(wanted, await indexes(session, prefix) if is_caused(wanted) else ())
+    statement = {None: "find", "state": "find_open"}.get(by, f"find_by_{by}")
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
     return to_records((*decoded(row), None) for row in await session.rows(statement, **values))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from postroom.commands import AuditEntry
@@ -46,6 +47,7 @@ from postroom.stores.mysql import (
 )
 from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.pool import Pool
+from postroom.stores.mysql.search import Search
 from postroom.stores.mysql.session import Session
 from postroom.stores.mysql.settings import read_settings
 from postroom.stores.mysql.statements import load_migrations, load_queries
@@ -60,6 +62,7 @@ T = TypeVar("T")
 
 _HANDLERS = 32
 _MIGRATE_SECONDS = 60
+_INDEX_SECONDS = 86_400.0  # as long as the table is large
 
 
 class MysqlStore(ContextManager):
@@ -117,6 +120,10 @@ class MysqlStore(ContextManager):
         async with self._once() as session:
             current = await schema.version(session)
         return Schema(current, load_migrations(self.prefix)[-1].version)
+
+    @property
+    def search(self) -> Search:
+        return Search(self.prefix, self.session, lambda: self._once(_INDEX_SECONDS))
 
     def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:
         return script(Place("mysql", self.prefix), after, transaction=transaction)
@@ -215,7 +222,7 @@ class MysqlStore(ContextManager):
 
     async def find(self, wanted: Filter) -> list[Record]:
         async with self.session() as session:
-            return await lookup.find(session, wanted)
+            return await lookup.find(session, self.prefix, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
         async with self.session() as session:
@@ -369,17 +376,22 @@ class MysqlStore(ContextManager):
         user = f"{self.target.user}@" if self.target.user else ""
         return f"mysql://{user}{self.target.host}:{self.target.port}/{self.target.database}"
 
-    async def _connect(self) -> Session:
-        return await Session.open(self.target, load_queries(self.prefix))
+    async def _connect(self, seconds: float | None = None) -> Session:
+        limit = self.target.statement_seconds if seconds is None else seconds
+        target = replace(self.target, statement_seconds=limit)
+        return await Session.open(target, load_queries(self.prefix))
 
     def session(self) -> AbstractAsyncContextManager[Session]:
         """Use one of the store's own sessions, for checks and for adopting a table."""
         return _opened(self._pool).session()
 
     @asynccontextmanager
-    async def _once(self) -> AsyncIterator[Session]:
-        """Open a session for one piece of work, even if the tables do not exist."""
-        session = await self._connect()
+    async def _once(self, seconds: float | None = None) -> AsyncIterator[Session]:
+        """Open a session for one piece of work, even if the tables do not exist.
+
+        `seconds` replaces the time limit of a statement.
+        """
+        session = await self._connect(seconds)
         try:
             yield session
         finally:

@@ -10,7 +10,7 @@ blocks      lets blocked keys go on, repairs blocks
 prune       deletes old done events
 floors      proves below which number a read finds nothing, so that reads skip dead index entries
 listener    LISTEN: wakes relays after commits; `notifier` sends NOTIFY from the writer's process
-lookup      get, find, count
+lookup      get, find, count; `search`: by index, or within bounds
 commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
 operations  stored work on many events, in fenced steps

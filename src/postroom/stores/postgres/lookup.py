@@ -9,7 +9,9 @@ from postroom.lookup import Details, Filter, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import to_record, to_records
 from postroom.record import Record, State
+from postroom.search import is_caused, walk_by
 from postroom.stores.postgres.database import Database, Session
+from postroom.stores.postgres.search import indexes
 
 _OTHER = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
 
@@ -28,10 +30,9 @@ async def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
     return [bytes(found) for (found,) in await db.rows("open_keys", stream=stream, limit=limit)]
 
 
-async def find(db: Database, wanted: Filter) -> list[Record]:
-    statement = "find_other" if wanted.state in _OTHER else "find"
-    if wanted.key is not None:
-        statement = "find_key"
+async def find(db: Database, prefix: str, wanted: Filter) -> list[Record]:
+    by = walk_by(wanted, await indexes(db, prefix) if is_caused(wanted) else ())
+    statement = {None: "find", "state": "find_other"}.get(by, f"find_by_{by}")
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
     return to_records((*row, None) for row in await db.rows(statement, **values))

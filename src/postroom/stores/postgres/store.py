@@ -54,6 +54,7 @@ from postroom.stores.postgres.floors import Floors
 from postroom.stores.postgres.handler_transactions import HandlerTransactions
 from postroom.stores.postgres.listener import Listener
 from postroom.stores.postgres.notifier import PostgresNotifier
+from postroom.stores.postgres.search import Search
 from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.postgres.statements import load_migrations, load_queries
 from postroom.transaction import Proof
@@ -122,6 +123,10 @@ class PostgresStore(ContextManager):
         newest = load_migrations(self.settings.prefix)[-1].version
         async with self._connected() as connection:
             return Schema(await schema.version(connection, self.settings), newest)
+
+    @property
+    def search(self) -> Search:
+        return Search(self.settings, lambda: self.database, lambda: self._connected(migrating=True))
 
     def migration_sql(self, after: int = 0, *, transaction: bool = True) -> str:
         place = Place("postgres", self.settings.prefix, self.settings.schema)
@@ -203,7 +208,7 @@ class PostgresStore(ContextManager):
         return await lookup.open_keys(self.database, stream, limit)
 
     async def find(self, wanted: Filter) -> list[Record]:
-        return await lookup.find(self.database, wanted)
+        return await lookup.find(self.database, self.settings.prefix, wanted)
 
     async def stats(self, stream: str | None = None) -> Stats:
         return await lookup.stats(self.database, stream)

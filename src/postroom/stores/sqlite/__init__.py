@@ -9,7 +9,7 @@ read          what may be sent now; `stage` makes due events readable
 settle        writes outcomes (under BEGIN IMMEDIATE: the file's write lock is the fence)
 blocks        lets blocked keys go on, repairs blocks
 prune         deletes old done events
-lookup        get, find, count
+lookup        get, find, count; `search`: by index, or within bounds
 commands      replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
               pauses
 operations    stored work on many events, in fenced steps

@@ -48,6 +48,7 @@ from postroom.stores.sqlite import (
     stage,
 )
 from postroom.stores.sqlite.handler_transactions import HandlerTransactions
+from postroom.stores.sqlite.search import Search
 from postroom.stores.sqlite.settings import read_settings
 from postroom.stores.sqlite.statements import load_migrations, load_queries
 from postroom.stores.sqlite.thread import Database, DatabaseThread, OpenFile
@@ -122,11 +123,19 @@ class SqliteStore(ContextManager):
             raise StoreError(
                 f"the folder {self.path.parent} does not exist; create it for {self.path.name}"
             )
+        return await self._once(lambda db: schema.migrate(db, self.prefix, _MIGRATE_SECONDS))
+
+    async def _once(self, request: Callable[[Database], T]) -> T:
+        """Run a function on a new connection, which waits longer for its locks."""
         thread = DatabaseThread("migrate", partial(self._connect, create=True))
         try:
-            return await thread.call(lambda db: schema.migrate(db, self.prefix, _MIGRATE_SECONDS))
+            return await thread.call(request)
         finally:
             await thread.close()
+
+    @property
+    def search(self) -> Search:
+        return Search(self.prefix, self.ask, self._once)
 
     async def schema(self) -> Schema:
         newest = load_migrations(self.prefix)[-1].version
@@ -222,7 +231,7 @@ class SqliteStore(ContextManager):
         return await self._look.call(lambda db: lookup.open_keys(db, stream, limit))
 
     async def find(self, wanted: Filter) -> list[Record]:
-        return await self._look.call(lambda db: lookup.find(db, wanted))
+        return await self._look.call(lambda db: lookup.find(db, self.prefix, wanted))
 
     async def stats(self, stream: str | None = None) -> Stats:
         return await self._look.call(lambda db: lookup.stats(db, stream))

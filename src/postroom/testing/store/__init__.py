@@ -9,6 +9,7 @@ history          failed attempts and commands, recorded with the event
 receipts         where its destination put an event, recorded with its done row
 blocks           failed events and their keys
 lookup           what operators ask; `audit` the audit log and the causes of dead letters
+search           what an index finds, and the bounds of searches
 commands         what operators change; `controls` pauses, and waiting events that are made due;
                  `purge` dead letters that are deleted
 operations       stored work on many events: owners, and steps that are fenced

@@ -52,6 +52,7 @@ from postroom.testing.store.read import (
     SchedulingContract,
 )
 from postroom.testing.store.receipts import ReceiptContract
+from postroom.testing.store.search import SearchContract
 from postroom.testing.store.set_back import NamingContract
 from postroom.testing.store.settle import SettlingContract
 from postroom.testing.store.tools import Add, Another, SetBack, Write, event, names, needs
@@ -109,6 +110,7 @@ class StoreContract(
     NamingContract,
     BlockContract,
     LookupContract,
+    SearchContract,
     CommandContract,
     OversightContract,
     ControlContract,

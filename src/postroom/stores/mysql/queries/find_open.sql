@@ -8,4 +8,7 @@ WHERE o.open_state = :state AND o.seq > :after_seq
   AND (:before_us IS NULL OR TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.created_at) < :before_us)
   AND (:settled_before_us IS NULL OR (o.stage = 'over'
     AND TIMESTAMPDIFF(MICROSECOND, '1970-01-01', o.settled_at) < :settled_before_us))
+  AND (:correlation_id IS NULL OR o.correlation_id = :correlation_id)
+  AND (:causation_id IS NULL OR o.causation_id = :causation_id)
+  AND (:until_seq IS NULL OR o.seq <= :until_seq)
 ORDER BY o.seq LIMIT :limit

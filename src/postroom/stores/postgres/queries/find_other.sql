@@ -14,4 +14,7 @@ WHERE o.state IN ('processing', 'failed', 'dead', 'expired', 'cancelled')
   AND (CAST(:from_us AS bigint) IS NULL OR o.created_at >= 'epoch'::timestamptz + :from_us * interval '1 us')
   AND (CAST(:before_us AS bigint) IS NULL OR o.created_at < 'epoch'::timestamptz + :before_us * interval '1 us')
   AND (CAST(:settled_before_us AS bigint) IS NULL OR o.settled_at < 'epoch'::timestamptz + :settled_before_us * interval '1 us')
+  AND (CAST(:correlation_id AS text) IS NULL OR o.correlation_id = :correlation_id)
+  AND (CAST(:causation_id AS text) IS NULL OR o.causation_id = :causation_id)
+  AND (CAST(:until_seq AS bigint) IS NULL OR o.seq <= :until_seq)
 ORDER BY o.seq LIMIT :limit

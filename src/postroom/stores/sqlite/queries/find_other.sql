@@ -12,4 +12,7 @@ WHERE (o.state = 'processing' OR o.state = 'failed' OR o.state = 'dead' OR o.sta
   AND (:error IS NULL OR instr(o.last_error, :error) > 0)
   AND (:from_us IS NULL OR o.created_at >= :from_us) AND (:before_us IS NULL OR o.created_at < :before_us)
   AND (:settled_before_us IS NULL OR o.settled_at < :settled_before_us)
+  AND (:correlation_id IS NULL OR o.correlation_id = :correlation_id)
+  AND (:causation_id IS NULL OR o.causation_id = :causation_id)
+  AND (:until_seq IS NULL OR o.seq <= :until_seq)
 ORDER BY o.seq LIMIT :limit

@@ -1,4 +1,5 @@
--- The events of one key. The key as a range, for the reason that postroom_read asks for a lane as one.
+-- The events of one key, correlation id or causation id. It is asked for as a range, for the reason
+-- that postroom_read asks for a lane as one.
 -- Instants: see the function postroom_instant.
 SELECT
     o.seq, o.id, o.stream, o.lane, o.key_hash, o.type, o.topic, o.key, o.aggregate_type, o.aggregate_id,
@@ -9,10 +10,14 @@ SELECT
 FROM postroom_outbox AS o
 WHERE (CAST(:state AS text) IS NULL OR o.state = :state)
   AND (CAST(:stream AS text) IS NULL OR o.stream = :stream) AND (CAST(:type AS text) IS NULL OR o.type = :type)
-  AND (CAST(:topic AS text) IS NULL OR o.topic = :topic) AND o.key IS NOT NULL
-  AND (o.key, o.seq) > (CAST(:key AS text), :after_seq) AND o.key <= CAST(:key AS text)
+  AND (CAST(:topic AS text) IS NULL OR o.topic = :topic) AND (CAST(:key AS text) IS NULL OR o.key = :key)
+  AND o.{column} IS NOT NULL AND (o.{column} COLLATE "C", o.seq) > (CAST(:{column} AS text), :after_seq)
+  AND o.{column} COLLATE "C" <= CAST(:{column} AS text)
   AND (CAST(:error AS text) IS NULL OR strpos(o.last_error, :error) > 0)
   AND (CAST(:from_us AS bigint) IS NULL OR o.created_at >= 'epoch'::timestamptz + :from_us * interval '1 us')
   AND (CAST(:before_us AS bigint) IS NULL OR o.created_at < 'epoch'::timestamptz + :before_us * interval '1 us')
   AND (CAST(:settled_before_us AS bigint) IS NULL OR o.settled_at < 'epoch'::timestamptz + :settled_before_us * interval '1 us')
-ORDER BY o.key, o.seq LIMIT :limit
+  AND (CAST(:correlation_id AS text) IS NULL OR o.correlation_id = :correlation_id)
+  AND (CAST(:causation_id AS text) IS NULL OR o.causation_id = :causation_id)
+  AND (CAST(:until_seq AS bigint) IS NULL OR o.seq <= :until_seq)
+ORDER BY o.{column} COLLATE "C", o.seq LIMIT :limit

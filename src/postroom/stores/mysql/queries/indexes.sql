@@ -1,0 +1,2 @@
+SELECT DISTINCT index_name FROM information_schema.statistics
+WHERE table_schema = DATABASE() AND table_name = 'postroom_outbox'

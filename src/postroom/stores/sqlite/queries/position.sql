@@ -1,0 +1,2 @@
+SELECT o.seq, o.created_at, (SELECT max(h.seq) FROM postroom_outbox AS h)
+FROM postroom_outbox AS o WHERE o.seq >= :seq ORDER BY o.seq LIMIT 1

@@ -1,0 +1,122 @@
+"""`postroom list`: filters that an index answers, and bounds of all others."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from postroom.event import Event
+from tests.cli.command import call
+
+HOUR = 3_600_000_000
+
+
+class Listing:
+    def __init__(self, place, folder):
+        self.place = place
+        self.folder = folder
+
+    def __call__(self, *arguments, code=0):
+        done = call("list", "--store", self.place.url, "--json", *arguments, cwd=self.folder)
+        assert done.returncode == code, done.stderr
+        assert all(len(line) <= 80 for line in done.stderr.splitlines() if " in sqlite" not in line)
+        return [json.loads(line)["id"] for line in done.stdout.splitlines()], done.stderr
+
+    def run(self, *statements):
+        with sqlite3.connect(self.folder / "app.db") as conn:
+            for statement in statements:
+                conn.execute(statement)
+        conn.close()
+
+
+@pytest.fixture
+def listing(sqlite_place, tmp_path):
+    sqlite_place.migrate()
+    return Listing(sqlite_place, tmp_path)
+
+
+def test_by_correlation_causation_header_and_payload(listing):
+    listing.place.add(
+        Event("a", {"order": {"total": 90}}, id="1", headers={"tenant": "acme"}),
+        Event("b", {"order": {"total": 120}}, id="2", correlation_id="1", causation_id="1"),
+        Event("b", b"raw", id="3", correlation_id="1", causation_id="2"),
+        Event("c", {"order": {"total": 500}}, id="4", headers={"tenant": "other"}),
+    )
+    window = "looked at events of the last 24 hours; others: --since, --after 0\n"
+    hint = "no index of these ids: postroom migrate --index correlation\n"
+    assert listing("--correlation", "1") == (["2", "3"], window + hint)
+    assert listing("--header", "tenant=acme") == (["1"], window)
+    found, said = listing("--payload", "order.total>100")
+    assert found == ["2", "4"]
+    assert said == window + "1 event without a JSON payload left out\n"
+    assert listing("--payload", "order.total>100", "--header", "tenant=other")[0] == ["4"]
+    made = call(
+        "migrate", "--index", "correlation", "--store", listing.place.url, cwd=listing.folder
+    )
+    assert made.stdout.endswith("the index correlation is there\n"), made
+    assert listing("--correlation", "1") == (["2", "3"], "")
+    assert listing("--causation", "1") == (["2"], "")
+    assert listing("--causation", "1", "--payload", "order.total>1000")[0] == []
+    gone = call(
+        "migrate", "--drop-index", "correlation", "--store", listing.place.url, cwd=listing.folder
+    )
+    assert gone.stdout.endswith("the index correlation is gone\n"), gone
+    assert listing("--causation", "1") == (["2"], window + hint)
+
+
+def test_a_search_without_matches_stops_at_its_limit_and_says_how_to_go_on(listing):
+    listing.place.add(*(Event("t", {"n": n}, id=f"e{n:02}") for n in range(30)))
+    asked = ("--payload", "n>=25", "--after", "0", "--scan-limit")
+    found, said = listing(*asked, "20")
+    assert found == []
+    assert "looked at 20 events, up to 2" in said
+    place = said.split("go on: --after ")[1].strip()
+    found, said = listing("--payload", "n>=25", "--after", place, "--scan-limit", "20")
+    assert found == ["e25", "e26", "e27", "e28", "e29"]
+    assert said == ""
+    # The rows that the statement reads, not only those that are returned, are bounded.
+    listing.run("UPDATE postroom_outbox SET type = 'late' WHERE seq = 21")
+    assert listing("--type", "late", "--after", "0", "--scan-limit", "20")[0] == []
+    assert listing("--type", "late", "--after", "0", "--scan-limit", "21")[0] == ["e20"]
+    assert "more events match; next page: --after 3" in listing("--type", "t", "--limit", "3")[1]
+
+
+def test_a_window_begins_where_its_time_was(listing):
+    listing.place.add(*(Event("t", {}, id=f"e{n:02}") for n in range(40)))
+    listing.run(f"UPDATE postroom_outbox SET created_at = created_at - (40 - seq) * 10 * {HOUR}")
+    assert listing("--type", "t")[0] == ["e37", "e38", "e39"]  # 24 hours: 20, 10, 0
+    assert listing("--type", "t", "--since", "45h")[0] == ["e35", "e36", "e37", "e38", "e39"]
+    # Only what lies in the window is looked at, and not what is before or after it.
+    window = ("--type", "t", "--since", "205h", "--until", "175h", "--scan-limit")
+    assert listing(*window, "4") == (["e19", "e20", "e21"], "")
+    assert listing("--type", "t", "--after", "0", "--limit", "99")[0][0] == "e00"
+    assert len(listing("--limit", "99")[0]) == 40  # no filter: all, from the first
+    assert listing("--type", "t", "--until", "385h")[0] == ["e00"]
+
+
+def test_hostile_rows_cost_nothing_but_themselves(listing):
+    listing.place.add(*(Event("t", {"n": n}, id=f"e{n}") for n in range(4)))
+    listing.run(
+        "PRAGMA ignore_check_constraints = ON",
+        "UPDATE postroom_outbox SET payload = '{\"n\":' WHERE id = 'e1'",
+        "UPDATE postroom_outbox SET headers = '[[', correlation_id = x'ff' WHERE id = 'e2'",
+    )
+    assert listing("--payload", "n>=0")[0] == ["e0", "e2", "e3"]
+    assert listing("--header", "a=b")[0] == []
+    assert listing("--correlation", "x' OR 1=1 --")[0] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--payload", "total"), "'total' is not a condition such as order.total>100"),
+        (("--header", "tenant"), "'tenant' is not a header such as tenant=acme"),
+        (("--scan-limit", "0"), "0 is not in the range x>=1"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(listing, arguments, said):
+    done = call("list", "--store", listing.place.url, *arguments, cwd=listing.folder)
+    assert done.returncode == 2
+    assert said in done.stderr
