@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 
 import pytest
 
+from postroom.broker import Outcome, Verdict
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.relay.relay import Relay
 from postroom.errors import StoreRetryableError, StoreUnknownError
@@ -152,3 +154,31 @@ def test_a_drain_takes_lanes_again_that_it_lost():
 
     with virtual_time() as loop:
         assert loop.run_until_complete(asyncio.wait_for(story(loop), 1_000)) == []
+
+
+def ended(script, **options):
+    """Return why a drain ended, its counts, and the seconds it took."""
+
+    async def story(loop):
+        store, broker = Flaky(loop, 0), MemoryBroker()
+        script(broker)
+        async with store.transaction() as tx:
+            await Outbox().add_many(tx, [Event("t", n, key=f"k{n}") for n in range(20)])
+        relay = Relay(store, broker, clock=SimClock(loop), lease_seconds=LEASE, stop_seconds=1.0)
+        assert relay.drain_end is None
+        began = loop.time()
+        counts = await relay.drain(**options)
+        return relay.drain_end, counts.done, loop.time() - began
+
+    with virtual_time() as loop:
+        return loop.run_until_complete(asyncio.wait_for(story(loop), 1_000))
+
+
+def test_a_drain_tells_why_it_ended():  # U22
+    assert ended(lambda broker: None)[:2] == ("drained", 20)
+    assert ended(lambda broker: None, max_seconds=timedelta(minutes=1))[:2] == ("drained", 20)
+    why, done, _ = ended(lambda b: b.script(lambda r: Outcome(Verdict.OUTAGE, "down")))
+    assert (why, done) == ("unreachable", 0)
+    why, done, seconds = ended(lambda broker: broker.hold(), max_seconds=5)
+    assert (why, done) == ("time", 0)
+    assert 5 <= seconds < 5 + 1 + LEASE

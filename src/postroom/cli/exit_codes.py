@@ -21,6 +21,8 @@ class ExitCode(IntEnum):
     BROKEN = 1
     USAGE = 2
     STORE = 3
+    LEFT = 4
+    FAILED = 5
     BUG = 70
     INTERRUPTED = 130
     PIPE = 141
@@ -31,6 +33,8 @@ MEANINGS: Final = {
     ExitCode.BROKEN: "a check failed",
     ExitCode.USAGE: "invalid usage or configuration",
     ExitCode.STORE: "the store is unreachable or not migrated",
+    ExitCode.LEFT: "`run --drain` ended before all due events were sent",
+    ExitCode.FAILED: "events failed or became dead letters during `run --drain`",
     ExitCode.BUG: "unexpected error; please report it",
     ExitCode.INTERRUPTED: "interrupted; a second signal stopped the process immediately",
     ExitCode.PIPE: "the reader of the output closed the pipe",

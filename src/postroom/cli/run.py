@@ -17,8 +17,9 @@ import click
 
 from postroom._version import __version__
 from postroom.cli.configuration import FORMATS, LEVELS, RelayPlan, Setting
+from postroom.cli.drain import drain as drain_relays
 from postroom.cli.exit_codes import ExitCode
-from postroom.cli.options import mode_of
+from postroom.cli.options import mode_of, reader, span
 from postroom.engine.consumer import Consumer
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
@@ -85,13 +86,24 @@ _OBJECTS_BEFORE_A_COLLECTION = 10_000
     help="Minimum log level.  [default: info]",
 )
 @click.option("--log-format", type=click.Choice(FORMATS), help="Log format.  [default: text]")
+@click.option("--drain", is_flag=True, help="Send the events that are due, then end.")
+@click.option(
+    "--for",
+    "drain_seconds",
+    callback=reader(span),
+    metavar="DURATION",
+    help="With --drain: end after this time, such as 20s.  [default: no limit]",
+)
 @click.pass_context
-def run(ctx: click.Context, /, **flags: Any) -> None:
+def run(ctx: click.Context, /, drain: bool, drain_seconds: float | None, **flags: Any) -> None:
     """Deliver events and consume messages until a signal stops it.
 
     SIGTERM or Ctrl-C starts a graceful shutdown: events in flight are finished, lanes are handed
     over, exit code 0. A second signal stops immediately with exit code 130; events in flight may
     then be sent again. If a broker or store is unreachable, `run` waits and reconnects.
+
+    With --drain it sends the events that are due and ends: exit code 0 if none is left, 4 if the
+    time was over or the broker is unreachable, 5 if events failed. Consumers do not take part.
 
     Every option can also be set by an environment variable (POSTROOM_BATCH_SIZE) or in
     postroom.toml (batch_size); `postroom config show` lists further settings. Several [[relay]]
@@ -102,9 +114,12 @@ def run(ctx: click.Context, /, **flags: Any) -> None:
       postroom run --store sqlite:///app.db --broker handlers:shop.app:handlers
       postroom run --store sqlite:///app.db --broker null: --stream mail
       postroom run --metrics-port 9464 --log-format json
+      postroom run --drain --for 20s --store postgresql://app@db/shop --broker kafka://k:9092
 
     handlers:module:attribute also finds modules in the current folder.
     """  # noqa: D301 - click knows the sign
+    if drain_seconds is not None and not (drain and drain_seconds > 0):
+        raise click.UsageError("--for needs --drain and a time above 0")
     configuration = mode_of(ctx).configuration
     process = configuration.process({n: flags[n] for n in _PROCESS})
     plans = configuration.relays({n: v for n, v in flags.items() if n not in _PROCESS})
@@ -116,7 +131,11 @@ def run(ctx: click.Context, /, **flags: Any) -> None:
     if own_code or any(p.broker is not None and p.broker.scheme == "handlers" for p in plans):
         sys.path.insert(0, os.getcwd())  # noqa: PTH109 - a script has its own folder there
     log_to_stderr(process["log_level"].value, process["log_format"].value)
-    ctx.exit(asyncio.run(_serve(store, plans, consumers, process)))
+    if drain:
+        serving = _drain(store, plans, consumers, process, drain_seconds)
+    else:
+        serving = _serve(store, plans, consumers, process)
+    ctx.exit(asyncio.run(serving))
 
 
 _PROCESS = ("store", "metrics_port", "metrics_host", "log_level", "log_format")
@@ -146,11 +165,7 @@ async def _serve(
     workers: list[Lifecycle[Any]] = [*relays, *consumers]
     reconcilers = _reconcilers(process["reconcilers"], plans)
     async with _measured(relays, consumers, reconcilers, plans, observers, process):
-        for relay, plan in zip(relays, plans, strict=True):
-            facts = {"version": __version__, "stream": plan.settings.stream}
-            facts |= {"name": relay.settings.name, "store": str(url), "broker": str(plan.broker)}
-            say(_log, logging.INFO, "starting", facts)
-
+        _say_start(relays, plans, url)
         for consumer, section in zip(consumers, sections, strict=True):
             facts = {"version": __version__, "consumer": consumer.name, "store": str(url)}
             say(_log, logging.INFO, "starting", facts | {"source": str(section["source"].value)})
@@ -174,6 +189,37 @@ async def _serve(
         facts = {"consumer": consumer.name, "how": how}
         say(_log, logging.INFO, "stopped", {**facts, **asdict(consumer.counts)})
     return ExitCode.OK if gracefully else ExitCode.INTERRUPTED
+
+
+async def _drain(
+    url: Url,
+    plans: Sequence[RelayPlan],
+    sections: Sequence[Mapping[str, Setting]],
+    process: Mapping[str, Setting],
+    max_seconds: float | None,
+) -> ExitCode:
+    """Send what is due, then end; consumers and reconcilers have no end and do not start."""
+    if not plans:
+        raise ConfigError(
+            "--drain sends the events of an outbox: name a broker. "
+            "A consumer has no end to wait for"
+        )
+    store = load_store(url)
+    observers: list[Observer] = [LogObserver()]
+    relays = [_relay(store, plan, observers) for plan in plans]
+    async with _measured(relays, [], [], plans, observers, process):
+        _say_start(relays, plans, url)
+        if sections or process["reconcilers"].value:
+            facts = {"left_out": "consumers and reconcilers do not take part in --drain"}
+            say(_log, logging.INFO, "drain", facts)
+        return await drain_relays(relays, max_seconds)
+
+
+def _say_start(relays: Sequence[Relay], plans: Sequence[RelayPlan], url: Url) -> None:
+    for relay, plan in zip(relays, plans, strict=True):
+        facts = {"version": __version__, "stream": plan.settings.stream}
+        facts |= {"name": relay.settings.name, "store": str(url), "broker": str(plan.broker)}
+        say(_log, logging.INFO, "starting", facts)
 
 
 def _spare_the_collector() -> None:

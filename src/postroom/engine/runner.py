@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from postroom.engine.service import end
 from postroom.errors import ConfigError
@@ -25,19 +25,8 @@ async def run_all(
     Returns True if all stopped gracefully, False if at once. Raises the error of one that broke
     down, after the others have stopped gracefully.
     """
-    loop = asyncio.get_running_loop()
     asked, at_once = asyncio.Event(), asyncio.Event()
-
-    def on_signal() -> None:
-        (at_once if asked.is_set() else asked).set()
-
-    try:
-        for number in _SIGNALS:
-            loop.add_signal_handler(number, on_signal)
-    except (NotImplementedError, RuntimeError, ValueError) as error:
-        raise ConfigError(
-            "run() listens to signals and needs the main thread; use start() and stop() here"
-        ) from error
+    _listen(asked, at_once)
     lives = [asyncio.create_task(_live(worker, asked)) for worker in workers]
     ending: asyncio.Task[None] | None = None
     try:
@@ -51,8 +40,7 @@ async def run_all(
         if gracefully:
             ending.result()
     finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
+        _unlisten()
         await end(*lives, *([ending] if ending is not None else []))
         for worker in workers:
             await worker.kill()
@@ -60,6 +48,72 @@ async def run_all(
         if not life.cancelled():
             life.result()  # raises the error that it broke down with
     return gracefully
+
+
+class Drainable(Protocol):
+    """A relay, as far as a drain needs it."""
+
+    async def drain(self, *, max_seconds: float | None) -> object: ...
+    async def stop(self) -> None: ...
+    async def kill(self) -> None: ...
+
+
+async def drain_all(relays: Sequence[Drainable], *, max_seconds: float | None = None) -> bool:
+    """Drain relays side by side. A signal ends the drain gracefully, a second one at once.
+
+    Returns False if it ended at once. Raises the error of a drain after all have ended.
+    """
+    asked, at_once = asyncio.Event(), asyncio.Event()
+    _listen(asked, at_once)
+    drains = [asyncio.create_task(relay.drain(max_seconds=max_seconds)) for relay in relays]
+    ends = asyncio.create_task(_ended(drains))
+    stops = asyncio.create_task(_stop_drains(relays, asked))
+    try:
+        await _any(asyncio.create_task(at_once.wait()), ends)
+        gracefully = ends.done()
+    finally:
+        _unlisten()
+        for relay in relays:
+            await relay.kill()  # nothing, if it has stopped
+        await ends
+        await end(stops)
+    for drain in drains:
+        if gracefully:
+            drain.result()
+        else:
+            drain.exception()  # asyncio need not report it
+    return gracefully
+
+
+async def _ended(drains: Sequence[asyncio.Task[object]]) -> None:
+    await asyncio.wait(drains)
+
+
+async def _stop_drains(relays: Sequence[Drainable], asked: asyncio.Event) -> None:
+    await asked.wait()
+    await asyncio.gather(*(relay.stop() for relay in relays))
+
+
+def _listen(asked: asyncio.Event, at_once: asyncio.Event) -> None:
+    """Set the first event at the first signal, the other one at the second."""
+
+    def on_signal() -> None:
+        (at_once if asked.is_set() else asked).set()
+
+    loop = asyncio.get_running_loop()
+    try:
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, on_signal)
+    except (NotImplementedError, RuntimeError, ValueError) as error:
+        raise ConfigError(
+            "run() listens to signals and needs the main thread; use start() and stop() here"
+        ) from error
+
+
+def _unlisten() -> None:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.remove_signal_handler(number)
 
 
 async def _live(worker: Lifecycle[Any], asked: asyncio.Event) -> None:

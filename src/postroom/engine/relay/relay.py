@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Unpack
+from typing import Literal, Unpack
 from uuid import uuid4
 
 from postroom import notifier
@@ -30,6 +30,7 @@ from postroom.engine.summaries import Summaries
 from postroom.errors import PausedError, StoreError, StoreRetryableError, StoreUnknownError
 from postroom.model.clock import Clock, SystemClock
 from postroom.model.controls import CONSUMER, Control
+from postroom.model.durations import Seconds, to_seconds
 from postroom.model.option_reader import with_options
 from postroom.model.pauses import Pauses
 from postroom.observer import Observer, Woken
@@ -40,6 +41,7 @@ from postroom.registry import load_broker, load_store
 from postroom.settings import RelaySettings
 from postroom.store import Member, Store
 
+DrainEnd = Literal["drained", "time", "unreachable", "stopped"]
 _TICK = 0.02
 _SUMMARISED = ("done", "failed", "dead", "expired", "repeated")
 _LEAVE_SECONDS, _LEAVE_TRIES, _FIRST_PAUSE = 5.0, 5, 0.05
@@ -83,6 +85,7 @@ class Relay(Lifecycle[RelayContext]):
         self._workers: list[Worker] = []
         self._unsubscribe: Callable[[], None] = _nothing
         self._counts = Counts()
+        self.drain_end: DrainEnd | None = None  # of the last drain
 
     @property
     def counts(self) -> Counts:
@@ -115,24 +118,38 @@ class Relay(Lifecycle[RelayContext]):
         """The id under which the running relay holds its lanes: a new one at each start."""
         return self._context.owner if self._context else None
 
-    async def drain(self) -> Counts:
-        """Send what is due now, stop, return the counts; ends early if the destination is
-        unreachable.
+    async def drain(self, *, max_seconds: Seconds | None = None) -> Counts:
+        """Send what is due now, stop, return the counts; `drain_end` tells why it ended.
+
+        "drained": nothing due is left. "time": `max_seconds` are over. "unreachable": the
+        destination does not answer. "stopped": by `stop` or `kill`. Events in flight are then
+        finished within `stop_seconds`.
 
         Events in the lanes of another relay are left to it, even if it died within its lease.
         Raises the error of a crashed service, PausedError if the stream is paused, and StoreError
         if for a whole lease the store is unreachable or free lanes cannot be taken. Events of a
         paused topic wait, and are not due.
         """
+        began, limit = self._clock.monotonic(), to_seconds(max_seconds or 0.0)
+        self.drain_end = None
         await self.start()
         context = self._context
-        assert context is not None
+        if context is None:  # killed meanwhile
+            self.drain_end = "stopped"
+            return self._counts
         heartbeat = next(s for s in self._services if isinstance(s, Heartbeat))
         lease = self.settings.lease_seconds
         patience, settled_at = Patience(self._clock, lease), self._clock.monotonic()
         try:
             while not await patience.ask(lambda: self._nothing_due(context, heartbeat)):
-                if not context.breaker.is_closed or self._context is not context or self._error:
+                if self._context is not context or self._stopping or self._error:
+                    self.drain_end = "stopped"
+                    break
+                if not context.breaker.is_closed:
+                    self.drain_end = "unreachable"
+                    break
+                if limit and self._clock.monotonic() - began >= limit:
+                    self.drain_end = "time"
                     break
                 if (pause := context.paused.stream) is not None:
                     raise PausedError(pause.kind, pause.name, pause.command)
@@ -149,6 +166,8 @@ class Relay(Lifecycle[RelayContext]):
                     )
                 context.wake()
                 await asyncio.sleep(_TICK / 4)
+            else:
+                self.drain_end = "drained"
         finally:
             await self.stop()
             counts = context.counts
