@@ -114,7 +114,7 @@ def run(ctx: click.Context, /, drain: bool, drain_seconds: float | None, **flags
       postroom run --store sqlite:///app.db --broker handlers:shop.app:handlers
       postroom run --store sqlite:///app.db --broker null: --stream mail
       postroom run --metrics-port 9464 --log-format json
-      postroom run --drain --for 20s --store postgresql://app@db/shop --broker kafka://k:9092
+      postroom run --drain --for 20s
 
     handlers:module:attribute also finds modules in the current folder.
     """  # noqa: D301 - click knows the sign
