@@ -20,7 +20,7 @@ import postroom
 from tests.prepared import Prepared
 
 SOURCE = Path(postroom.__file__).parents[1]
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 
 
 def environment(**extra):

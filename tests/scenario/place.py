@@ -17,7 +17,7 @@ from postroom.store import Capabilities
 from postroom.stores.memory import MemoryStore
 from postroom.stores.sqlite import SqliteStore
 
-PATIENCE = 15.0
+PATIENCE = 60.0
 QUICK = {
     "poll_seconds": 0.02,
     "retry": RetryPolicy(backoff=Constant(0.01)),

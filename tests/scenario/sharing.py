@@ -15,6 +15,7 @@ from tests.scenario.place import ids, until
 
 KEYS = [f"k{n}" for n in range(40)]
 SHARING = {"lease_seconds": 1.5}
+CALM = {"lease_seconds": 4.0}  # no lane may be lost, on a busy machine either
 
 
 class Traffic:
@@ -77,8 +78,8 @@ class SharingScenes:
     async def test_joining_and_leaving_under_traffic_repeats_nothing_and_keeps_the_order(
         self, place, broker, owners, notes
     ):
-        first = place.relay(broker, owner="anna", observers=[notes], **SHARING)
-        second = place.relay(broker, owner="bert", observers=[notes], **SHARING)
+        first = place.relay(broker, owner="anna", observers=[notes], **CALM)
+        second = place.relay(broker, owner="bert", observers=[notes], **CALM)
         traffic = Traffic(place)
         async with first, traffic.flowing():
             await until(owners((first, 64)))
@@ -91,7 +92,7 @@ class SharingScenes:
             await until(owners((first, 64)))
             await traffic.goes_on()
             await first.stop()
-        async with place.relay(broker, **SHARING):
+        async with place.relay(broker, **CALM):
             await until(place.all_done)
         assert sorted(ids(broker)) == sorted(traffic.written)  # nothing lost, nothing twice
         assert in_order(broker)

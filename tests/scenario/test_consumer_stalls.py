@@ -17,7 +17,7 @@ from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 from tests.scenario.rabbit import fresh
 
-PATIENCE = 60.0
+PATIENCE = 90.0
 ROOM = 20
 OTHERS = [f"k{n}-1" for n in range(10)]
 

@@ -13,7 +13,7 @@ from postroom.brokers.kafka import lane_producers as lanes_module
 from postroom.testing.broker_tools import RecordingReporter, make_record
 from tests.scenario.kafka_place import make_topic, tap
 
-PATIENCE = 60.0
+PATIENCE = 90.0
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.scenario.kafka_place import kafka_behind_a_proxy, make_topic, run, ta
 from tests.scenario.place import until
 
 pytestmark = pytest.mark.server
-PATIENCE = 30.0
+PATIENCE = 90.0
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.programs import nss_wrapper
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-PATIENCE = 60.0
+PATIENCE = 90.0
 
 
 @pytest.fixture(scope="module")

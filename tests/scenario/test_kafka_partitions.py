@@ -18,7 +18,7 @@ from tests.scenario.place import SqlitePlace, until
 from tests.servers.kafka import KafkaCluster
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
-PATIENCE = 60.0
+PATIENCE = 90.0
 
 
 @pytest.fixture

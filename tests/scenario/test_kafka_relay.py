@@ -14,7 +14,7 @@ from postroom.observer import Alarm, Attempt
 from tests.scenario.kafka_place import copies, first_seen_by_key, make_topic, tap
 from tests.scenario.place import SqlitePlace, until
 
-PATIENCE = 60.0
+PATIENCE = 90.0
 
 
 @pytest.fixture

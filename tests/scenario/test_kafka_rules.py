@@ -18,7 +18,7 @@ from tests.scenario.kafka_place import make_topic, run, servers, tap
 from tests.servers import programs
 
 pytestmark = pytest.mark.server
-PATIENCE = 30.0
+PATIENCE = 90.0
 # Java's compiler is part of Debian's runtime, too: it runs one file of source as it is.
 PARTITIONER = """
 import java.nio.charset.StandardCharsets;

@@ -18,7 +18,7 @@ from tests.scenario.rabbit import Tap, fresh
 from tests.scenario.rabbit import first_seen_by_key as first_seen_in_queue
 from tests.servers.proxy import Proxy
 
-PATIENCE = 60.0
+PATIENCE = 90.0
 BACKLOG = 2_000
 KEYS = [f"order-{n}" for n in range(20)]
 

@@ -17,7 +17,7 @@ import pytest
 from postroom.stores.postgres import PostgresStore
 from postroom.stores.postgres.database import _CHANGE
 from postroom.stores.postgres.statements import hashes, load_queries, numbers
-from tests.scenario.postgres_place import own_schema
+from tests.scenario.postgres_place import own_database
 
 pytestmark = pytest.mark.slow
 
@@ -112,7 +112,7 @@ LARGE, MILLION = (50_000, 25_000, 10_000), (1_000_000, 500_000, 100_000)
 def outbox(request):
     """A large outbox, two lookers: one from before it was filled, and one from after."""
     server, (done, scheduled, followers) = request.param
-    with own_schema(request.getfixturevalue(server)) as url:
+    with own_database(request.getfixturevalue(server)) as url:
         asyncio.run(PostgresStore(url).migrate())
         early = Looker(url)
         for _ in range(8):  # long enough for the server to settle on a plan
@@ -338,7 +338,7 @@ def test_fresh_statistics_change_nothing(outbox):
 @pytest.mark.parametrize("server", ["postgres_url", "postgres18_url"])
 def test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key(request, server, stage):
     """They say that any row is what the read looks for. By now all of these are done."""
-    with own_schema(request.getfixturevalue(server)) as url:
+    with own_database(request.getfixturevalue(server)) as url:
         asyncio.run(PostgresStore(url).migrate())
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("ALTER TABLE postroom_outbox SET (autovacuum_enabled = off)")

@@ -10,7 +10,7 @@ from postroom.store import Capabilities, Tables
 from postroom.testing.broker_tools import RecordingReporter, make_record
 from postroom.transaction import Acceptance, Standing, SyncTransaction
 
-PATIENCE = 20
+PATIENCE = 60
 
 
 class Database:

@@ -10,7 +10,7 @@ from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.model.codec import JSON
 from postroom.record import Record, State, key_hash, lane_of
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 90.0  # ends a hang; generous for a busy machine
 """How long a test waits for an expected event. No test waits for something not to happen."""
 
 

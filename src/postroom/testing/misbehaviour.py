@@ -24,7 +24,7 @@ from postroom.record import Record
 from postroom.testing.broker_tools import RecordingReporter, make_record
 from postroom.testing.transaction_tools import TransactionBench
 
-PATIENCE = 30
+PATIENCE = 90
 Behaviour = Callable[[TransactionBench, Any], Awaitable[None]]
 CONFIRMED, FAILED, REJECTED = Verdict.CONFIRMED, Verdict.FAILED, Verdict.REJECTED
 

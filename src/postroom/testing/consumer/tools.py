@@ -20,7 +20,7 @@ from postroom.retry import Constant, RetryPolicy
 from postroom.source import Source
 from postroom.stores.sqlite import SqliteStore
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 90.0
 JSON = {"content-type": "application/json"}
 
 
