@@ -38,6 +38,7 @@ class Outcome(NamedTuple):
     traceback   the last frames of a handler's exception, for the event's history
     receipt     where the destination put a confirmed record, as `postroom.model.receipts.make`
                 writes it; empty if it does not say
+    local       decided in this process: the destination was not asked, and may be unreachable
     """
 
     verdict: Verdict
@@ -46,8 +47,15 @@ class Outcome(NamedTuple):
     proofs: tuple[Proof, ...] = ()
     traceback: str = ""
     receipt: str = ""
+    local: bool = False
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether the destination itself gave it: it is reachable."""
+        return self.verdict in _ANSWERS and not self.local
 
 
+_ANSWERS = (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.MISCONFIGURED, Verdict.FAILED)
 CONFIRMED = Outcome(Verdict.CONFIRMED)
 REPEAT = Outcome(Verdict.CONFIRMED, "duplicate: already handled")
 UNSENT = Outcome(Verdict.UNSENT)

@@ -29,6 +29,7 @@ from tests.mutants.repairs import REPAIR_MUTANTS
 from tests.mutants.rows import ROW_MUTANTS
 from tests.mutants.scopes import SCOPE_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
+from tests.mutants.silence import SILENCE_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
 from tests.mutants.upgrades import UPGRADE_MUTANTS
 
@@ -438,6 +439,7 @@ MUTANTS = {
     **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,
     **SET_BACK_MUTANTS,
+    **SILENCE_MUTANTS,
     **ROW_MUTANTS,
     **REPAIR_MUTANTS,
     **SCOPE_MUTANTS,

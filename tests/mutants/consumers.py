@@ -356,8 +356,8 @@ def _a_key_goes_on_behind_what_no_row_holds():
 
     bury = processor.ConsumerContext.bury
 
-    async def gives_up(self, received, reason):
-        return await bury(self, received, reason) or True
+    async def gives_up(self, received, reason, *given, **more):
+        return await bury(self, received, reason, *given, **more) or True
 
     processor.ConsumerContext.bury = gives_up
     Consumer._may_be_kept = lambda self, received: not received.delivery.is_lost

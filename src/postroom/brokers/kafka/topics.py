@@ -29,7 +29,7 @@ from postroom.brokers.outages import UnreachableError
 Key = TypeVar("Key")
 
 GOOD_SECONDS = 60.0
-BAD_SECONDS = 5.0
+BAD_SECONDS = 2.0  # events that wait for a topic go out soon after it was created
 _TIMES = 3
 _JUST_NOW_SECONDS = 0.5
 _MARGIN = 0.9  # the part of a topic's limit that a batch may use

@@ -100,7 +100,7 @@ def in_a_batch(loss: Loss, unreachable: str = "", unavailable_partitions: str = 
     unavailable_partitions  the problem of its partition, while the cluster answers
     """
     if loss.verdict is not None:
-        return Outcome(loss.verdict, loss.error)
+        return Outcome(loss.verdict, loss.error, local=True)
     if loss.code in WRONG_TOPIC:
         return Outcome(Verdict.MISCONFIGURED, loss.error)
     if loss.code in REFUSED:  # possibly because of another message: it is tried alone
@@ -121,7 +121,7 @@ def alone(loss: Loss, unreachable: str = "", unavailable_partitions: str = "") -
     the cause.
     """
     if loss.verdict is not None:
-        return Outcome(loss.verdict, loss.error)
+        return Outcome(loss.verdict, loss.error, local=True)
     if loss.code in REFUSED:
         return Outcome(Verdict.REJECTED, loss.error)
     if unreachable:

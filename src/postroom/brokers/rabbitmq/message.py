@@ -55,17 +55,19 @@ class Writer:
         try:
             routing_key = self._routing_key(record)
         except Exception as error:  # its headers are invalid
-            return Outcome(Verdict.REJECTED, short_error(error))
+            return Outcome(Verdict.REJECTED, short_error(error), local=True)
         if routing_key is None:
             return Outcome(
                 Verdict.MISCONFIGURED,
                 f"the routing key is taken from the event's {self._what}, which is missing",
+                local=True,
             )
         if self._header and len(routing_key.encode()) > _MAX_KEY:
             return Outcome(
                 Verdict.MISCONFIGURED,
                 f"the event's {self._what} cannot be a routing key: it is longer than "
                 f"{_MAX_KEY} bytes",
+                local=True,
             )
         headers: dict[str, str] = {}
         try:
@@ -74,7 +76,7 @@ class Writer:
             if self._cloud is not None:
                 headers |= self._cloud(record)
         except Exception as error:  # it cannot be encoded as a message
-            return Outcome(Verdict.REJECTED, short_error(error))
+            return Outcome(Verdict.REJECTED, short_error(error), local=True)
         seconds = record.occurred_us // 1_000_000
         return Message(
             record,

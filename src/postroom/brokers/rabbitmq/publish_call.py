@@ -124,12 +124,12 @@ class PublishCall:
                     continue
                 packed.append((message, channel.pack(message)))
             except UnsendableError as error:
-                self._stop(run, Outcome(Verdict.REJECTED, str(error)))
+                self._stop(run, Outcome(Verdict.REJECTED, str(error), local=True))
                 continue
             # a row from a foreign writer, such as text with lone surrogates
             except Exception as error:
                 said = f"it cannot be encoded as an AMQP message: {short_error(error)}"
-                self._stop(run, Outcome(Verdict.REJECTED, said))
+                self._stop(run, Outcome(Verdict.REJECTED, said, local=True))
                 continue
             self._written += 1
             self._in_flight[message.record.seq] = (message, self._written, now)

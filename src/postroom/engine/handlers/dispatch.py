@@ -39,6 +39,7 @@ SKIPPED_TYPE = "postroom.skipped"
 _UNNAMED = Outcome(
     Verdict.MISCONFIGURED,
     "handlers need a name, which identifies their inbox rows: Handlers(name='payments', …)",
+    local=True,
 )
 
 
@@ -202,6 +203,7 @@ class Dispatch(Broker):
                 Verdict.MISCONFIGURED,
                 f"no handler for type {record.type!r}; "
                 f"register one with @handlers.on({record.type!r})",
+                local=True,
             )
         if record.id in self._runtime.held:
             return HELD
@@ -356,4 +358,5 @@ def _unbound(option: str) -> Outcome:
         Verdict.MISCONFIGURED,
         f"handlers have no transactions to run in: pass {option}=… (or False for none), "
         "or let a relay bind its store",
+        local=True,
     )

@@ -16,6 +16,8 @@ witnesses     earlier effects that a settle checks, to notice that the database 
 paused        what operators have paused; `held_back` lets events of a paused topic wait, and
               `held_events` makes them due when it is resumed
 
+prober        finds out that a wrong configuration was corrected, and frees the events that waited
+
 Beside them, `block_repair` repairs blocked keys, `pruner` deletes old events that are over, and
 `inbox_pruner` deletes inbox rows of handlers that are older than the deduplication window.
 """

@@ -13,6 +13,7 @@ from postroom.engine.relay.in_flight import InFlight
 from postroom.engine.relay.lane_groups import LaneGroups
 from postroom.engine.relay.lanes import LaneKeeper
 from postroom.engine.relay.paused import Paused
+from postroom.engine.relay.prober import Corrections
 from postroom.engine.relay.witnesses import Witnesses
 from postroom.engine.service import is_cancelled
 from postroom.engine.store_calls import StoreCalls
@@ -74,6 +75,7 @@ class RelayContext:
     allotment: LaneGroups = field(init=False)
     witnesses: Witnesses = field(init=False)
     store_calls: StoreCalls = field(init=False)
+    corrections: Corrections = field(default_factory=Corrections)  # of the configuration, awaited
     given_up: dict[int, int] = field(default_factory=dict)  # lane → token: to be released
     lost_before: dict[str, None] = field(default_factory=dict)  # events whose effects were lost
     to_repair: set[int] = field(default_factory=set)  # lanes whose blocks need repair

@@ -293,7 +293,7 @@ class InFlight:
 
     def report(self, record: Record, outcome: Outcome) -> None:
         self._note(record, outcome)
-        if outcome.verdict in (Verdict.CONFIRMED, Verdict.REJECTED, Verdict.FAILED):
+        if outcome.is_answer:
             self._on_answer()
         self._on_stir()
 

@@ -20,6 +20,7 @@ from postroom.engine.relay.heartbeat import Heartbeat, Patience
 from postroom.engine.relay.held_events import HeldEvents
 from postroom.engine.relay.inbox_pruner import InboxPruner
 from postroom.engine.relay.lanes import LaneKeeper
+from postroom.engine.relay.prober import Prober
 from postroom.engine.relay.pruner import Pruner
 from postroom.engine.relay.stager import Stager
 from postroom.engine.relay.suspects import Suspects
@@ -279,7 +280,7 @@ class Relay(Lifecycle[RelayContext]):
         ]
         self._services = [
             Heartbeat(context), BlockRepair(context), *self._workers, suspects, Stager(context),
-            HeldEvents(context), self._summaries(context),
+            HeldEvents(context), Prober(context), self._summaries(context),
         ]  # fmt: skip
         if self._watch is not None:
             self._services.append(self._watch)

@@ -352,6 +352,7 @@ class Settler:
                 self._context.tell(_buried(each))
         if done:
             self._context.note_lag(done[0])
+            self._context.corrections.delivered(done)
             self._context.tell(Delivered(settlement.stream, done, seconds))
 
 

@@ -298,6 +298,9 @@ class Worker(Service):
 
     # -- reporting -----------------------------------------------------------------------------
     def _tell_attempt(self, record: Record, outcome: Outcome, attempts: int) -> None:
+        if outcome.verdict is Verdict.MISCONFIGURED:
+            now = self._context.clock.monotonic()
+            self._context.corrections.note(record, outcome.error, now)
         self._context.tell(
             Attempt(
                 record.stream,
