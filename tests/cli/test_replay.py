@@ -59,13 +59,14 @@ def test_a_hundred_thousand_interrupted_and_run_again(tmp_path, sqlite_place):
     assert "Traceback" not in "".join(replay.lines)
     assert 0 < left < number
     assert states(conn) == {"pending": number - left, "dead": left}
-    assert len(conn.execute("SELECT 1 FROM postroom_audit").fetchall()) == (number - left) // 500
 
     again = call(*command, cwd=tmp_path, timeout=200)
     assert again.returncode == 0, again.stderr
     assert again.stdout == f"replayed {left:,} events\n"
     assert states(conn) == {"pending": number}
-    (noted,) = conn.execute("SELECT sum(how_many) FROM postroom_audit").fetchone()
+    (noted,) = conn.execute(
+        "SELECT sum(how_many) FROM postroom_audit WHERE what = 'replay'"
+    ).fetchone()
     assert noted == number
 
     sent = sqlite_place.deliver()
@@ -106,7 +107,8 @@ def test_a_replay_on_a_server_is_interrupted_and_run_again(tmp_path, request, st
             f"interrupted: {found['dead']:,} events are unchanged" in line for line in replay.lines
         )
         assert call(*command, cwd=tmp_path).stdout == f"replayed {found['dead']:,} events\n"
-    assert sum(entry.how_many for entry in place(lambda found: found.audit_log(100))) == number
+    log = place(lambda found: found.audit_log(100))
+    assert sum(entry.how_many for entry in log if entry.what == "replay") == number
     sent = [int(name[1:]) for name in place.deliver()]
     assert sorted(sent) == list(range(number))
     for key in range(50):
@@ -154,7 +156,7 @@ def test_a_person_is_asked_and_sees_how_far_it_is(tmp_path, sqlite_place, answer
     assert process.wait(PATIENCE_SECONDS) == code
     text = said.decode()
     assert "replay 1,001 events? [y/N]" in text
-    assert ("replaying [##############----------------]" in text) == (answer == "y")
+    assert ("replaying [#" in text) == (answer == "y")
     assert states(conn) == {state: 1_001}
     conn.close()
 

@@ -19,6 +19,7 @@ from postroom.cli.exit_codes import TABLE, ExitCode, close_output, complain
 from postroom.cli.health import health
 from postroom.cli.list_events import list_events
 from postroom.cli.migrate import migrate
+from postroom.cli.operations import operations
 from postroom.cli.options import Mode
 from postroom.cli.pause import pause, resume
 from postroom.cli.prune import prune
@@ -104,8 +105,8 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, config, dead, demo, doctor, health, list_events, migrate, pause, prune, purge,
-    reconcile, replay, resume, retry_now, run, show, skip, status, version,
+    audit, bury, config, dead, demo, doctor, health, list_events, migrate, operations, pause, prune,
+    purge, reconcile, replay, resume, retry_now, run, show, skip, status, version,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -19,7 +19,7 @@ from postroom.model.url import Url
 )
 @json_option
 def audit(store: Url, limit: int, as_json: bool) -> None:
-    """List audit entries of replay, bury, skip, retry-now, prune, pause and resume, newest first.
+    """List audit entries of operators' commands, newest first.
 
     \b
     Example:
@@ -34,8 +34,8 @@ def audit(store: Url, limit: int, as_json: bool) -> None:
             print_json({"at": at, **facts}, lines=True)
         else:
             click.echo(
-                f"{str(at)[:19]:<19}Z  {cut(entry.what, 6):<6}  {entry.how_many:>7,}  "
-                f"{cut(entry.who, 41)}"
+                f"{str(at)[:19]:<19}Z  {cut(entry.what, 16):<16}  {entry.how_many:>7,}  "
+                f"{cut(entry.who, 31)}"
             )
             click.echo(f"    {cut(entry.about, 76)}")
     if not audit_log and not as_json:

@@ -19,6 +19,7 @@ from postroom.cli.options import (
 )
 from postroom.errors import SchemaError, StoreError
 from postroom.model.url import Url
+from postroom.operation import OperationState
 from postroom.record import State
 from postroom.store import Member, Store
 
@@ -69,6 +70,11 @@ async def _ask(
             alive = await _look(store, streams, warnings)
             paused = [one for one in await store.controls() if one.paused]
             notes += [f"{one.kind} {one.name} is paused" for one in paused]
+            warnings += [
+                f"operation {one.id} stopped; see: postroom operations"
+                for one in await store.operations(unfinished=True)
+                if one.state == OperationState.STOPPED
+            ]
             if not store_only and not _is_there(alive, name):
                 relay = f"relay {name!r}" if name else "relay on this host"
                 problems.append(f"no heartbeat from a {relay}")

@@ -111,6 +111,17 @@ def instant(text: str) -> int:
     return to_microseconds(at if at.tzinfo else at.replace(tzinfo=UTC))
 
 
+def per_second(text: str) -> float:
+    """Read a rate such as `50/s`, or `50`."""
+    try:
+        rate = float(text.removesuffix("/s"))
+    except ValueError:
+        rate = 0.0
+    if not 0 < rate < float("inf"):
+        raise ValueError("a rate such as 50/s")
+    return rate
+
+
 def reader(convert: Callable[[str], Any]) -> Callable[..., Any]:
     """Return a click callback around a converter that raises ValueError."""
 

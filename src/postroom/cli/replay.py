@@ -17,7 +17,9 @@ from postroom.cli.options import (
     json_option,
     many,
     opened,
+    per_second,
     print_json,
+    reader,
     reason_option,
     shared_store,
     store_option,
@@ -25,6 +27,7 @@ from postroom.cli.options import (
     yes_option,
 )
 from postroom.cli.progress import Stop, gently, progress
+from postroom.cli.run_operation import replay_by_operation
 from postroom.cli.selection import (
     Chosen,
     Selection,
@@ -35,6 +38,7 @@ from postroom.cli.selection import (
     selection_options,
     walk,
 )
+from postroom.engine.operations.request import ReplayRequest
 from postroom.errors import ConfigError, NotFoundError
 from postroom.model.url import Url
 from postroom.record import State
@@ -56,10 +60,10 @@ class Order:
     states: Sequence[State]
     work: Callable[[Store, list[str]], Awaitable[int]]
     warnings: Callable[[Sequence[Chosen]], list[str]]
-    copies: bool = False  # the originals stay unchanged: a restart would copy them twice
     dry_run: bool = False
     yes: bool = False
     as_json: bool = False
+    operate: Callable[[Store, int, Stop], Awaitable[int]] | None = None  # for filters
 
 
 @click.command()
@@ -72,6 +76,17 @@ class Order:
 )  # fmt: skip
 @selection_options
 @click.option("--new-id", is_flag=True, help="Send copies with new ids, unknown to every inbox.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many events.")
+@click.option(
+    "--rate",
+    callback=reader(per_second),
+    metavar="N/s",
+    help="At most this many events a second.",
+)
+@click.option(
+    "--canary", is_flag=True, help="Groups of 1, 2, 5, 20 … events; stop at the first failures."
+)
+@click.option("--detach", is_flag=True, help="Do not wait; a relay runs the operation.")
 @by_option
 @dry_run_option
 @yes_option
@@ -82,6 +97,10 @@ def replay(
     everything: bool,
     state: str,
     new_id: bool,
+    limit: int | None,
+    rate: float | None,
+    canary: bool,
+    detach: bool,
     by: str | None,
     dry_run: bool,
     yes: bool,
@@ -91,25 +110,36 @@ def replay(
     """Send dead or done events again, starting at attempt 0.
 
     Replays in the order the events were written; safe while relays run. Asks for confirmation
-    above 100 events. Ctrl-C stops between two transactions; run the command again to continue.
+    above 100 events. A replay by filters is a stored operation (see `operations`): if this process
+    dies, a relay continues it. Ctrl-C pauses it; run the command again to continue.
 
     \b
     Examples:
       postroom replay order-created-42
       postroom replay --group 3f2a91c0 --dry-run
       postroom replay --all --stream mail --since 1d --yes
+      postroom replay --topic invoices --canary --rate 50/s
       postroom replay --state done --type order.created --new-id
     """  # noqa: D301 - click knows the sign
     selection = read_selection(State(state), given)
     require_one(ids, selection, everything=everything, verb="replay")
+    if ids and (limit is not None or rate is not None or canary or detach):
+        raise click.UsageError("--limit, --rate, --canary and --detach are for filters, not ids.")
     who = whoami(by)
+    request = ReplayRequest(selection.filter, selection.group, new_id, limit, rate, canary)
 
     async def work(opened_store: Store, step: list[str]) -> int:
         return await opened_store.replay(step, new_id=new_id, by=who)
 
+    async def operate(opened_store: Store, total: int, stop: Stop) -> int:
+        return await replay_by_operation(
+            opened_store, request, str(selection), total, stop,
+            by=who, detach=detach, as_json=as_json,
+        )  # fmt: skip
+
     order = Order(
         "replay", "to be sent again", _OVER, work, lambda c: _to_order(c, new_id=new_id),
-        copies=new_id, dry_run=dry_run, yes=yes, as_json=as_json,
+        dry_run=dry_run, yes=yes, as_json=as_json, operate=operate,
     )  # fmt: skip
     return asyncio.run(carry_out(store, ids, selection, order))
 
@@ -214,6 +244,8 @@ async def carry_out(url: Url, ids: Sequence[str], selection: Selection, order: O
         if len(chosen) > ASK_ABOVE and not order.yes:
             _ask(len(chosen), order)  # here a Ctrl-C takes effect immediately
         async with gently() as stop:
+            if order.operate is not None and not ids:
+                return await order.operate(store, len(chosen), stop)
             return await _work(store, chosen, order, stop)
 
 
@@ -240,8 +272,7 @@ async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop
     if at == len(chosen):
         return ExitCode.OK
     left = f"{len(chosen) - at:,} events are unchanged; run the command again to continue"
-    after = f", with --after {chosen[at - 1].seq}" if order.copies and at else ""
-    click.echo(f"interrupted: {left}{after}", err=True)
+    click.echo(f"interrupted: {left}", err=True)
     return ExitCode.INTERRUPTED
 
 

@@ -28,6 +28,7 @@ from postroom.model.controls import Control
 from postroom.model.suggest import unknown
 from postroom.model.text import check_setting
 from postroom.model.url import Url
+from postroom.operation import Operation
 from postroom.record import LANES, State
 from postroom.store import Membership, Store
 
@@ -93,6 +94,7 @@ async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: floa
         while True:
             seen = [await look(store, name) for name in await _streams(store, stream)]
             paused = [one for one in await store.controls() if one.paused]
+            running = await store.operations(unfinished=True)
             at = datetime.now(UTC).isoformat(timespec="seconds")
             if watch_seconds is not None and redraw:
                 click.clear()
@@ -103,10 +105,13 @@ async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: floa
                     "streams": [asdict(s) for s in seen],
                 }
                 data["paused"] = [_facts(one) for one in paused]
+                data["operations"] = [_progress(one) for one in running]
                 print_json(data, lines=watch_seconds is not None)
             else:
                 head = [f"{url}  {at}", ""] if watch_seconds is not None else []
-                click.echo("\n".join([*head, *render(seen), *_pauses(paused)]))
+                click.echo(
+                    "\n".join([*head, *render(seen), *_pauses(paused), *_operations(running)])
+                )
             if watch_seconds is None:
                 return
             await asyncio.sleep(watch_seconds)
@@ -183,6 +188,21 @@ def _pauses(paused: list[Control]) -> list[str]:
         for one in paused
     ]
     return ["", *lines] if lines else []
+
+
+def _operations(found: list[Operation]) -> list[str]:
+    """Return a line for each unfinished operation."""
+    lines = []
+    for one in found:
+        total = "" if one.total is None else f" of {one.total:,}"
+        why = f": {one_line(one.error)}" if one.error else ""
+        lines.append(f"operation {one.id}: {one.kind} {one.state}, {one.handled:,}{total}{why}")
+    return ["", *lines] if lines else []
+
+
+def _progress(one: Operation) -> dict[str, object]:
+    names = ("id", "kind", "state", "who", "total", "handled", "failed", "error")
+    return {name: value for name, value in one._asdict().items() if name in names}
 
 
 def _facts(control: Control) -> dict[str, object]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from postroom.engine.consumer import Consumer
 from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Service
+from postroom.operation import OperationState
 from postroom.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -74,6 +75,7 @@ class Health:
         warnings: list[str] = []
         relays: list[dict[str, Any]] = []
         notes = set[str]()
+        stopped = set[str]()
         for relay in self._relays:
             stream, vitals = relay.settings.stream, relay.vitals
             told: dict[str, Any] = {"stream": stream, "running": relay.is_running}
@@ -89,7 +91,9 @@ class Health:
                 warnings.append(f"the destination of stream {stream} is unreachable")
             told["paused"] = [f"{one.kind} {one.name}" for one in relay.pauses]
             notes |= {f"{one.kind} {one.name} is paused" for one in relay.pauses}
+            stopped |= {one.id for one in relay.operations if one.state == OperationState.STOPPED}
             self._sampled(stream, told, warnings)
+        warnings += [f"operation {name} stopped; see: postroom operations" for name in stopped]
         notes |= {f"consumer {one.name} is paused" for one in self._consumers if one.is_paused}
         consumers = [
             {

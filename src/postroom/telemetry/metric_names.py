@@ -80,6 +80,10 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "1 while the stream, topic or consumer is paused, as this process sees it.",
         ("kind", "name"),
     ),
+    "postroom_operations": (
+        "Unfinished operations in the store by state, as this process saw them last.",
+        ("state",),
+    ),
     "postroom_store_up": ("1 if the last sample of the store succeeded.", ("stream",)),
     "postroom_notifications_up": (
         "1 while LISTEN or NOTIFY (part listener or notifier) works here, 0 while relays poll.",

@@ -40,6 +40,7 @@ from postroom.observer import (
     StoreTrouble,
     Vanished,
 )
+from postroom.operation import OperationState
 from postroom.record import Record
 from postroom.telemetry.metric_names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS
 from postroom.telemetry.sampler import Sampler
@@ -52,6 +53,7 @@ _LAG_US = [int(bound * 1_000_000) for bound in HISTOGRAMS["postroom_delivery_lag
 
 _topic = attrgetter("topic")
 Labels = tuple[str, ...]
+_UNFINISHED: Final = (OperationState.RUNNING, OperationState.PAUSED, OperationState.STOPPED)
 
 
 class Tally:
@@ -252,6 +254,7 @@ class RelayMetrics(Collector):
             is_open = float(vitals is not None and vitals.breaker != "closed")
             values["postroom_breaker_open"].append(((stream, destination), is_open))
         values["postroom_paused"] = list(self._pauses().items())
+        values["postroom_operations"] = list(self._operations().items())
         for stream in list(self._destinations):
             self._sampled(stream, values)
         for part, works in working_connections().items():
@@ -261,6 +264,12 @@ class RelayMetrics(Collector):
             for found, number in values[name]:
                 family.add_metric(found, number)
             yield family
+
+    def _operations(self) -> dict[Labels, float]:
+        """Count unfinished operations; relays of one store see the same ones."""
+        seen = {one.id: one.state for relay, _ in self._relays for one in relay.operations}
+        counts = Counter(seen.values())
+        return {(state,): float(counts[state]) for state in _UNFINISHED}
 
     def _pauses(self) -> dict[Labels, float]:
         paused: dict[Labels, float] = {

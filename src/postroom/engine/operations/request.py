@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args, get_type_hints
 
 from postroom.errors import ConfigError
 from postroom.lookup import Filter
@@ -16,7 +17,9 @@ CANARY = (1, 2, 5, 20, 100, 500)
 """The sizes of the groups of a canary; the last one is repeated."""
 
 _REPLAYED = (State.DEAD, State.DONE)
-_NUMBERS = ("after_seq", "from_us", "before_us")
+_NUMBERS = {
+    name for name, kind in get_type_hints(Filter).items() if kind is int or int in get_args(kind)
+}
 _FIELDS = ("filter", "group", "new_id", "limit", "per_second", "canary")
 _MAX_WATCHED = max(CANARY)
 
@@ -97,7 +100,7 @@ def read_request(operation: Operation) -> ReplayRequest:
     limit, rate, group = stored.get("limit"), stored.get("per_second"), stored.get("group")
     sound = (
         (limit is None or (type(limit) is int and limit > 0))
-        and (rate is None or (type(rate) in (int, float) and rate > 0))
+        and (rate is None or (type(rate) in (int, float) and 0 < rate < math.inf))
         and (group is None or isinstance(group, str))
         and all(type(stored.get(name, False)) is bool for name in ("new_id", "canary"))
     )
