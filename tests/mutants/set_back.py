@@ -27,7 +27,7 @@ def _by_number_sqlite():
 
 
 def _by_number_mysql():
-    mysql._rewrite("settle_done", "AND o.id = UNHEX(d.id)", "")
+    mysql._rewrite("settle_done", "AND (seq, id) IN %(names)s", "")
 
 
 def _by_number_mysql_slowly():

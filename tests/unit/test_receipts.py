@@ -191,3 +191,18 @@ def test_none_is_made_where_done_rows_are_deleted():
     pending = tower.flight.collect("main", "anna", 15.0, lambda _: {}, keep_done=False)
     assert pending.settlement.receipts == {}
     assert pending.settlement.done == [one]
+
+
+@pytest.mark.parametrize(
+    ("texts", "beginning", "rests"),
+    [
+        ([], "", []),
+        ([None, None], "", [None, None]),
+        (["abc"], "abc", [""]),
+        (["abc", None, "abc"], "abc", ["", None, ""]),
+        (["ab2", "ab1", None, "ab"], "ab", ["2", "1", None, ""]),
+        (["x", "y"], "", ["x", "y"]),
+    ],
+)
+def test_what_a_batch_has_in_common_is_told_once(texts, beginning, rests):
+    assert receipts.common(texts) == (beginning, rests)

@@ -60,6 +60,21 @@ def _are_clean(texts: Collection[str]) -> bool:
     )
 
 
+def common(texts: Iterable[str | None]) -> tuple[str, list[str | None]]:
+    """Return the beginning that all these receipts share, and the rest of each.
+
+    Most of a receipt is the same in a batch: a statement is shorter that has it once.
+    """
+    given = list(texts)
+    known = [text for text in given if text is not None]
+    if not known:
+        return "", given
+    first, last = min(known), max(known)
+    pairs = enumerate(zip(first, last, strict=False))
+    size = next((place for place, (one, other) in pairs if one != other), len(first))
+    return first[:size], [None if text is None else text[size:] for text in given]
+
+
 def read(receipt: object) -> dict[str, Any]:
     """Return a stored receipt; empty if there is none, or if it cannot be read."""
     try:

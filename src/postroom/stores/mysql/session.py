@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -27,6 +28,19 @@ SET_NAMES = "SET NAMES utf8mb4"
 _CLOSE_SECONDS = 1.0
 _CANNOT_LOAD = 2059  # an authentication plugin
 _TOGETHER_BYTES = 500_000  # longer statements are sent alone: a server may accept 1 MB at a time
+
+
+_PLACEHOLDER = re.compile(r"%\((\w+)\)s")
+_BETWEEN, _NULL = "\x01", "\x02"
+
+
+class Listed(tuple[Any, ...]):
+    """Arguments of a function, without parentheses: all integers, or all printable texts or None.
+
+    The driver renders a plain tuple with parentheses, as IN needs it.
+    """
+
+    __slots__ = ()
 
 
 class ClearText:
@@ -222,7 +236,21 @@ class Session:
         text = self.sql[name]
         for part, words in (parts or {}).items():
             text = text.replace(f"{{{part}}}", words)
+        if any(type(value) is Listed for value in values.values()):
+            text = _PLACEHOLDER.sub(lambda found: self._listed(found, values), text)
         return str(self._cursor.mogrify(text, values or None))
+
+    def _listed(self, found: re.Match[str], values: Mapping[str, Any]) -> str:
+        """Return the text for a placeholder of a list; others stay."""
+        value = values[found[1]]
+        if type(value) is not Listed:
+            return found[0]
+        if all(type(each) is int for each in value):
+            return ",".join(map(str, value))
+        texts = [_NULL if each is None else each for each in value]
+        quoted = str(self._cursor.mogrify("%s", (_BETWEEN.join(texts),)))  # once, not one by one
+        listed = quoted.replace(_BETWEEN, "','").replace(f"'{_NULL}'", "NULL")
+        return listed.replace("%", "%%")
 
     async def execute(self, text: str) -> None:
         """Send the pending statements and this one; the result is that of the last."""

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 from postroom.errors import StoreError
+from postroom.model import receipts
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
 from postroom.settlement import DeadOutcome, FailedOutcome, Settlement, new_history
 from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import fence
-from postroom.stores.mysql.session import Session
+from postroom.stores.mysql.session import Listed, Session
 from postroom.transaction import Proof, by_place
 
 
@@ -51,14 +53,10 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
                 "settle_starts",
                 counted=True, starts=_json(starts), owner=s.owner, lease=lease, **where,
             )  # fmt: skip
-        if s.keep_done:
-            receipts = s.receipts
-            if rows := sorted(
-                (r.seq, name(r).hex(), receipts.get(r.id)) for r in s.done if r.lane in lanes
-            ):
-                session.later("settle_done", counted=True, done=_json(rows), **where)
-        elif done := named(s.done):
-            if session.flavour == "mariadb":
+        if done := named(s.done):
+            if s.keep_done:
+                session.later("settle_done", counted=True, **_receipts(s, done["seqs"]), **done)
+            elif session.flavour == "mariadb":
                 session.later("settle_delete_returning", fetched=True, **done)
             else:
                 session.later("settle_there", fetched=True, **done)
@@ -149,6 +147,17 @@ async def holds(session: Session, proofs: Sequence[Proof]) -> set[int]:
             n for n, c in counters.items() if last.get((c.topic.encode(), c.key_hash), 0) >= c.step
         }
     return there
+
+
+def _receipts(s: Settlement, places: Sequence[int]) -> dict[str, Any]:
+    """Return the receipts of done events by number; none for a number that two of them have."""
+    by_number = {r.seq: s.receipts.get(r.id) for r in s.done} if s.receipts else {}
+    if len(set(places)) < len(places):
+        by_number |= {seq: None for seq, count in Counter(places).items() if count > 1}
+    beginning, rests = receipts.common(map(by_number.get, places))
+    if len(set(rests)) == 1:  # all are the same, or there are none
+        places, rests = (0,), rests[:1]
+    return {"beginning": beginning, "places": Listed(places), "rests": Listed(rests)}
 
 
 async def _odd_ids(session: Session, s: Settlement) -> dict[tuple[int, str], bytes]:

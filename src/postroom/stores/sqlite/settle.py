@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring_ascii as _quoted
 
+from postroom.model import receipts
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
 from postroom.record import Record, short_error
@@ -51,13 +52,13 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
                 "settle_starts", starts=json.dumps(starts), owner=s.owner, until=until, **where
             ).rowcount
         if s.keep_done:
-            if names := _receipts(s, lanes, name):
-                changed += db.run("settle_done", receipts=names, now=now, **where).rowcount
+            if told := _receipts(s, lanes, name):
+                changed += db.run("settle_done", **told, now=now, **where).rowcount
         elif names := named(s.done):
             deleted = db.rows("settle_delete", names=names, **where)
             changed += len(deleted)
-        if told := s.told(lanes):
-            seqs = json.dumps([record.seq for record in told])
+        if failing := s.told(lanes):
+            seqs = json.dumps([record.seq for record in failing])
             histories = dict(db.rows("settle_history", seqs=seqs))
         if dead := [
             (
@@ -118,13 +119,16 @@ def holds(db: Database, proofs: Sequence[Proof]) -> set[int]:
     return there
 
 
-def _receipts(s: Settlement, lanes: set[int], name: Callable[[Record], str]) -> str | None:
-    """Return the receipts of done events as an object: number and id → receipt."""
+def _receipts(
+    s: Settlement, lanes: set[int], name: Callable[[Record], str]
+) -> dict[str, str] | None:
+    """Return the receipts of done events: the beginning that all share, and the rest of each."""
     done, get = [record for record in s.done if record.lane in lanes], s.receipts.get
-    texts = [_quoted(text) if (text := get(record.id)) else "null" for record in done]
+    beginning, rests = receipts.common([get(record.id) for record in done])
+    texts = ["null" if rest is None else _quoted(rest) for rest in rests]
     names = [_quoted(f"{record.seq}/{name(record)}") for record in done]
-    found = map(":".join, zip(names, texts, strict=True))
-    return "{" + ",".join(found) + "}" if done else None
+    found = "{" + ",".join(map(":".join, zip(names, texts, strict=True))) + "}"
+    return {"beginning": beginning, "rests": found} if done else None
 
 
 def _odd_ids(db: Database, s: Settlement) -> dict[tuple[int, str], str]:
