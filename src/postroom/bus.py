@@ -22,6 +22,7 @@ from postroom.broker import (
     Reporter,
     Verdict,
 )
+from postroom.delivery import Watch, until_done
 from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages
 from postroom.engine.consumer.messages import to_message, to_record
 from postroom.engine.handlers.dispatch import SKIPPED_TYPE
@@ -32,14 +33,16 @@ from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
+from postroom.lookup import Standing
 from postroom.model import receipts
+from postroom.model.durations import Seconds, to_seconds
 from postroom.model.incoming import Incoming
 from postroom.model.option_reader import refuse_unknown, with_options
 from postroom.model.text import check_setting
 from postroom.observer import Observer
 from postroom.options import BusOptions
 from postroom.outbox import Outbox, SyncOutbox
-from postroom.record import Record, short_error
+from postroom.record import Record, row_id, short_error
 from postroom.registry import load_store
 from postroom.settings import RelaySettings
 from postroom.store import Store
@@ -155,6 +158,30 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
             if not moved:
                 return handled
 
+    async def delivered(
+        self,
+        ids: Iterable[str],
+        *,
+        timeout: Seconds | None = 30.0,  # noqa: ASYNC109 - see NotDeliveredError
+        committed: bool = False,
+    ) -> None:
+        """Return when all modules have handled these events of any module's outbox.
+
+        Events that their handlers add are not waited for. Otherwise like `Relay.delivered`; call it
+        while the bus runs.
+        """
+        names = [ids] if isinstance(ids, str) else list(ids)
+        loop = asyncio.get_running_loop()
+        ends = None if timeout is None else loop.time() + to_seconds(timeout)
+        stores = list({id(module.store): module.store for module in self.modules}.values())
+        await until_done(_Together(stores), Watch(names), timeout, committed=committed)
+        stored = [(m.store, row_id(m.name, name)) for m in self.modules for name in names]
+        for store in stores:
+            rest = None if ends is None else max(0.0, ends - loop.time())
+            mine = Watch(row for where, row in stored if where is store)
+            # A module stored the events before they were confirmed, or has no handler for them.
+            await until_done(store, mine, rest, committed=True)
+
     @property
     def _title(self) -> str:
         return f"the bus of {', '.join(self._modules)}"
@@ -201,6 +228,19 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
 
     def _relay(self, store: Store, broker: Any, **more: Any) -> Relay:
         return Relay(store, broker, observers=self._observers, log=False, **self._settings, **more)
+
+
+class _Together:
+    """The outboxes of several stores, to look up events by id."""
+
+    def __init__(self, stores: Sequence[Store]) -> None:
+        self._stores = stores
+
+    async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
+        found: dict[str, Standing] = {}
+        for store in self._stores:
+            found |= await store.look_up(ids)
+        return found
 
 
 class _Post(Broker):

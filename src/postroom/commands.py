@@ -14,7 +14,7 @@ UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
 
 class AuditEntry(NamedTuple):
     """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, retry-now,
-    pause, resume, or operation-start, -pause, -resume, -cancel, -stop or -done.
+    cancel, reschedule, pause, resume, or operation-start, -pause, -resume, -cancel, -stop or -done.
     """
 
     who: str
@@ -74,6 +74,18 @@ class Commands(Protocol):
 
         Events in any other state are left alone. Nothing of them is in flight: no lane changes its
         owner, and their attempts stay counted.
+        """
+
+    async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
+        """Cancel events that wait for their first attempt; returns how many.
+
+        Events that were ready once are left alone: a relay may have read them. `bury` ends those.
+        """
+
+    async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
+        """Change the time of events that wait for their first attempt; returns how many.
+
+        An event that would expire before is left alone. A time in the past makes it due.
         """
 
     async def set_control(

@@ -18,6 +18,7 @@ PostroomError
 │   ├── StoreRefusedError             nothing was changed: the database rejects these values
 │   ├── NumberTakenError              the outbox sequence is behind its table
 │   └── StoreUnknownError             the connection was lost: the outcome is unknown
+├── NotDeliveredError                 events that were waited for are not done
 ├── PausedError                       a drain of a stream that an operator has paused
 └── NotFoundError(LookupError)        no event with that id
 
@@ -27,12 +28,13 @@ event.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 from postroom.model.durations import Seconds
 
 _SHOWN_CHARS = 100
+_SHOWN_EVENTS = 10
 
 
 class PostroomError(Exception):
@@ -196,6 +198,26 @@ class PausedError(PostroomError):
         super().__init__(f"the {kind} {name} is paused: nothing is sent; resume it with: {command}")
         self.kind = kind
         self.name = name
+
+
+class NotDeliveredError(PostroomError):
+    """Events that were waited for are not done.
+
+    states    id → state, of each event that is not done: dead, expired, cancelled, or the state of
+              an event that still waits (empty: the store was unreachable)
+    waiting   the ids of events that were still waiting at the timeout
+    """
+
+    def __init__(self, states: Mapping[str, str], *, waiting: Iterable[str] = ()) -> None:
+        self.states = dict(states)
+        self.waiting = tuple(waiting)
+        shown = [f"{name} is {state or 'unknown'}" for name, state in self.states.items()]
+        more = f" and {len(shown) - _SHOWN_EVENTS} more" if len(shown) > _SHOWN_EVENTS else ""
+        late = f" ({len(self.waiting)} still waiting at the timeout)" if self.waiting else ""
+        super().__init__(
+            f"{len(shown)} events are not done{late}: {', '.join(shown[:_SHOWN_EVENTS])}{more}. "
+            "See: postroom show ID, postroom status"
+        )
 
 
 class NotFoundError(PostroomError, LookupError):

@@ -101,11 +101,11 @@ class Event(_Fields):
             )
         if not 0 <= self.schema_version < 2**31:
             raise EventError("schema_version", "must be from 0 to 2147483647", limit=2**31 - 1)
-        _check_instant("occurred_at", self.occurred_at)
+        check_instant("occurred_at", self.occurred_at)
         if self.available_at is not None:
-            _check_instant("available_at", self.available_at)
+            check_instant("available_at", self.available_at)
         if self.deliver_by is not None:
-            _check_instant("deliver_by", self.deliver_by)
+            check_instant("deliver_by", self.deliver_by)
             if self.available_at is not None and self.deliver_by <= self.available_at:
                 raise EventError("deliver_by", "must be after available_at")
         # Copies: the caller may change the originals after validation.
@@ -167,7 +167,8 @@ def _refused(error: TextError) -> EventError:
     return EventError(error.what, problem, limit=error.limit)
 
 
-def _check_instant(name: str, value: object) -> None:
+def check_instant(name: str, value: object) -> None:
+    """Check an instant of an event. Raises EventError."""
     if type(value) is datetime and value.tzinfo is UTC:  # as nearly all are
         return
     if not isinstance(value, datetime):

@@ -14,13 +14,15 @@ import copy
 import json
 import logging
 from collections import Counter as Tally
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Literal, Self, TypeVar, overload
 
 from postroom import notifier as notifier_module
 from postroom.connection import Connection, SyncConnection
+from postroom.delivery import Watch, until_done
 from postroom.errors import (
     ConfigError,
     DuplicateEventError,
@@ -31,15 +33,13 @@ from postroom.event import DEFAULT_TOPIC, Event
 from postroom.model import add_hooks
 from postroom.model.clock import to_microseconds
 from postroom.model.codec import JSON, encode
+from postroom.model.durations import Seconds
 from postroom.notifier import Notifier
 from postroom.record import PARTITION, PARTITION_KEY, TOMBSTONE, key_hash, lane_of
 from postroom.routes import Routes
-from postroom.store import Tables
+from postroom.store import Store, Tables
 from postroom.transaction import AsyncTransaction, Row, SyncTransaction
-from postroom.transactions import (
-    resolve,
-    resolve_sync,
-)
+from postroom.transactions import resolve, resolve_sync, waiting
 from postroom.transactions.inserts import OnDuplicate, insert_new, insert_strict, refuse
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
 from postroom.transactions.steps import Steps, run, run_async
@@ -211,14 +211,13 @@ class _Writer:
             duplicates = yield from insert_new(tx, rows)
         elif (yield tx.insert(rows)) != len(rows):
             duplicates = [row.id for row in rows]
-        self._remember(tx, rows)
+        self._remember(tx, {row.stream for row in rows})
         if duplicates:
             yield from refuse(tx, duplicates, on_duplicate)
         return {row.id for row in rows}.difference(duplicates)
 
-    def _remember(self, tx: AsyncTransaction | SyncTransaction, rows: Sequence[Row]) -> None:
+    def _remember(self, tx: AsyncTransaction | SyncTransaction, streams: Collection[str]) -> None:
         """Kick these streams after the commit, if the driver reports commits."""
-        streams = {row.stream for row in rows}
         scope = self._open.get(id(tx.target)) if self._open else None
         if scope is not None:
             scope.update(streams)
@@ -324,7 +323,7 @@ class Outbox(_Writer):
             await run_async(self._write(tx, [row]))
         else:
             new = await tx.insert((row,))
-            self._remember(tx, (row,))
+            self._remember(tx, (row.stream,))
             if not new:
                 await run_async(refuse(tx, [row.id]))
         return event
@@ -342,6 +341,41 @@ class Outbox(_Writer):
         tx = resolve(conn, self.prefix)
         new = await run_async(self._write(tx, rows, on_duplicate)) if rows else set()
         return _written(listed, new)
+
+    async def cancel(self, conn: Connection, event_id: str) -> bool:
+        """Cancel a delayed event in the transaction that is open on `conn`; never commits.
+
+        Returns whether it was cancelled: if the transaction commits, it ends as `cancelled` and is
+        never sent. False: it was due, and a relay may have sent it; or it has ended, or there is no
+        event with this id. Raises AutocommitError and UnsupportedConnectionError like `add`.
+        """
+        return await run_async(waiting.cancel(resolve(conn, self.prefix), event_id))
+
+    async def reschedule(self, conn: Connection, event_id: str, at: datetime) -> bool:
+        """Change the time of a delayed event in the transaction that is open on `conn`.
+
+        Returns whether it was changed; False as with `cancel`, or because it would expire before
+        `at`. A time in the past sends it at once. A relay notices an earlier time at its next poll.
+        """
+        return await run_async(waiting.reschedule(resolve(conn, self.prefix), event_id, at))
+
+    async def wait(
+        self,
+        store: Store,
+        ids: Iterable[str],
+        *,
+        timeout: Seconds | None = 30.0,  # noqa: ASYNC109 - see NotDeliveredError
+        committed: bool = False,
+    ) -> None:
+        """Return when these events are done: confirmed by their destination, or handled.
+
+        Call it after the commit. `store` is an open store of the outbox' database. Raises
+        NotDeliveredError, which names the events that are dead, expired, cancelled, or still
+        waiting at the timeout; NotFoundError for an id that is not in the outbox. With `committed`
+        an event that is not there counts as done, where done events are deleted at once.
+        """
+        self.within(store.tables)
+        await until_done(store, Watch(ids), timeout, committed=committed)
 
     @asynccontextmanager
     async def transaction(self, conn: AnyConn) -> AsyncIterator[AnyConn]:
@@ -376,7 +410,7 @@ class SyncOutbox(_Writer):
             run(self._write(tx, [row]))
         else:
             new = tx.insert((row,))
-            self._remember(tx, (row,))
+            self._remember(tx, (row.stream,))
             if not new:
                 run(refuse(tx, [row.id]))
         return event
@@ -390,6 +424,14 @@ class SyncOutbox(_Writer):
         tx = resolve_sync(conn, self.prefix)
         new = run(self._write(tx, rows, on_duplicate)) if rows else set()
         return _written(listed, new)
+
+    def cancel(self, conn: SyncConnection, event_id: str) -> bool:
+        """Cancel a delayed event in the transaction that is open on `conn`; see `Outbox.cancel`."""
+        return run(waiting.cancel(resolve_sync(conn, self.prefix), event_id))
+
+    def reschedule(self, conn: SyncConnection, event_id: str, at: datetime) -> bool:
+        """Change the time of a delayed event; see `Outbox.reschedule`."""
+        return run(waiting.reschedule(resolve_sync(conn, self.prefix), event_id, at))
 
     @contextmanager
     def transaction(self, conn: SyncConn) -> Iterator[SyncConn]:

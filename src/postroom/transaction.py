@@ -122,6 +122,23 @@ class SyncTransaction(Protocol):
     def count_up(self, counters: Sequence[Counter]) -> list[int]:
         """Add to each counter and return its new value; in the order given."""
 
+    def cancel(self, event_id: str) -> str | None:  # noqa: ARG002
+        """Cancel an event that waits for its first attempt; returns its stream.
+
+        None: it was not changed, because there is no such event, or because it was due, and a relay
+        may have read it. The decision and the change are atomic (L2): no relay reads it between.
+        By default TransactionError.
+        """
+        raise _cannot(self, "cancel")
+
+    def reschedule(self, event_id: str, at_us: int) -> str | None:  # noqa: ARG002
+        """Change the time of an event that waits for its first attempt; returns its stream.
+
+        None as with `cancel`, or because it would expire before. It waits for the stager even if
+        the time has passed (R6). By default TransactionError.
+        """
+        raise _cannot(self, "reschedule")
+
     def accept(self, acceptance: Acceptance) -> bool:
         """Record the message as handled; False if it already was (I1)."""
 
@@ -186,6 +203,13 @@ class AsyncTransaction(Protocol):
     def check(self) -> None: ...
     def insert(self, rows: Sequence[Row], *, whole: bool = False) -> Awaitable[int]: ...
     def count_up(self, counters: Sequence[Counter]) -> Awaitable[list[int]]: ...
+
+    async def cancel(self, event_id: str) -> str | None:  # noqa: ARG002
+        raise _cannot(self, "cancel")
+
+    async def reschedule(self, event_id: str, at_us: int) -> str | None:  # noqa: ARG002
+        raise _cannot(self, "reschedule")
+
     def accept(self, acceptance: Acceptance) -> Awaitable[bool]: ...
     def count_done(self, acceptances: Sequence[Acceptance]) -> Awaitable[int]: ...
     def done_before(
@@ -206,6 +230,12 @@ class AsyncTransaction(Protocol):
 
     def open(self) -> AbstractAsyncContextManager[None]:
         raise _is_one_already(self)
+
+
+def _cannot(transaction: object, verb: str) -> TransactionError:
+    return TransactionError(
+        f"{type(transaction).__qualname__} cannot {verb} events: its adapter has no method for it"
+    )
 
 
 def _is_one_already(transaction: object) -> TransactionError:

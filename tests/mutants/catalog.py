@@ -32,6 +32,7 @@ from tests.mutants.set_back import SET_BACK_MUTANTS
 from tests.mutants.silence import SILENCE_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
 from tests.mutants.upgrades import UPGRADE_MUTANTS
+from tests.mutants.waiting import WAITING_MUTANTS
 
 CONTRACT = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
@@ -436,6 +437,7 @@ MUTANTS = {
     **CONSUMERS_MUTANTS,
     **STRANGER_MUTANTS,
     **UPGRADE_MUTANTS,
+    **WAITING_MUTANTS,
     **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,
     **SET_BACK_MUTANTS,

@@ -22,6 +22,7 @@ PUBLIC = {
     "AutocommitError", "Broker", "Bus", "CausationError", "ConfigError", "Constant", "Consumer",
     "ConsumerSettings", "Context", "DuplicateEventError", "Event",
     "EventError", "Exponential", "Filter", "Handlers", "Inbox", "Linear", "MemoryBroker", "MemoryStore", "MissingExtraError", "Module",
+    "NotDeliveredError",
     "NotFoundError",
     "NumberTakenError", "PausedError", "Outbox", "PayloadError", "PostroomError", "Record",
     "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "Source", "State", "Store", "open_store",

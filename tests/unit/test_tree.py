@@ -61,7 +61,8 @@ SHARED = {
     "lookup": {
         "get", "look_up", "open_keys", "find", "stats", "streams", "details", "dead_causes",
     },
-    "commands": {"replay", "bury", "skip", "retry_now"},
+    "commands": {"replay", "bury", "skip"},
+    "waiting": {"retry_now", "cancel", "reschedule"},
     "audit": {"record_audit", "audit_log"},
     "operations": {
         "operations", "operation", "start_operation", "take_operation", "advance_operation",

@@ -31,6 +31,7 @@ from postroom.cli.run import run
 from postroom.cli.show import show
 from postroom.cli.status import status
 from postroom.cli.version import version
+from postroom.cli.waiting import cancel, reschedule
 
 
 class ReaderGoneError(Exception):
@@ -105,8 +106,9 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, config, dead, demo, doctor, health, list_events, migrate, operations, pause, prune,
-    purge, reconcile, replay, resume, retry_now, run, show, skip, status, version,
+    audit, bury, cancel, config, dead, demo, doctor, health, list_events, migrate, operations,
+    pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run, show, skip, status,
+    version,
 ):  # fmt: skip
     cli.add_command(command)
 

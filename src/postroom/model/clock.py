@@ -47,3 +47,8 @@ def from_microseconds(microseconds: int) -> datetime:
 def host_microseconds() -> int:
     """Return the time of this host's clock in microseconds since 1970."""
     return time.time_ns() // 1000
+
+
+def instant_text(microseconds: int) -> str:
+    """Return microseconds since 1970 as operators read them: 2026-05-01T12:00:00Z."""
+    return from_microseconds(microseconds).isoformat().replace("+00:00", "Z")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from inspect import isawaitable
 from typing import Any, NamedTuple
 
@@ -119,6 +120,16 @@ class TransactionBench(ABC):
             await Outbox(**options).add(tx, events[0])
         else:
             await Outbox(**options).add_many(tx, events)
+
+    async def cancel(self, tx: Any, event_id: str) -> bool:
+        if self.sync:
+            return SyncOutbox().cancel(tx, event_id)
+        return await Outbox().cancel(tx, event_id)
+
+    async def reschedule(self, tx: Any, event_id: str, at: datetime) -> bool:
+        if self.sync:
+            return SyncOutbox().reschedule(tx, event_id, at)
+        return await Outbox().reschedule(tx, event_id, at)
 
     async def accept(self, tx: Any, message: Note, consumer: str = "payments") -> bool:
         if self.sync:

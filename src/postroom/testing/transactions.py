@@ -21,13 +21,14 @@ from postroom.errors import (
 from postroom.event import Event
 from postroom.testing.transaction_content import FidelityContract
 from postroom.testing.transaction_tools import Note, SavepointBench, TransactionBench, ids, numbers
+from postroom.testing.transaction_waiting import WaitingContract
 from postroom.transaction import Acceptance
 from postroom.transactions import resolve, resolve_sync
 
 __all__ = ["Note", "SavepointBench", "SavepointContract", "TransactionBench", "TransactionContract"]
 
 
-class TransactionContract(FidelityContract):
+class TransactionContract(FidelityContract, WaitingContract):
     """Required of every adapter."""
 
     @pytest.mark.req("S3.2", "S4.2", "S5.1")
@@ -88,6 +89,8 @@ class TransactionContract(FidelityContract):
             await bench.accept(target, Note("m-1"))
         with pytest.raises(AutocommitError):
             await bench.forget(target, older_than_seconds=60)
+        with pytest.raises(AutocommitError):
+            await bench.cancel(target, "e-1")
         assert await bench.rows() == []
         assert await bench.rows("postroom_counter") == []
         assert await bench.rows("postroom_inbox") == []

@@ -3,6 +3,7 @@
 A call passes the modules in this order:
 
 inserts      how an outbox writes rows that may exist, and numbers those of strict order
+waiting      cancels and reschedules events
 adapters     finds the adapter for a connection by its class, without importing any driver
 psycopg, asyncpg, mysql, sqlite, sqlalchemy, django, mongo    the adapters, one for each driver
 driver       what an adapter can do: run one statement, and tell whether it would autocommit

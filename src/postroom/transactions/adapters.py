@@ -33,6 +33,8 @@ _PORT = (
     "check",
     "insert",
     "count_up",
+    "cancel",
+    "reschedule",
     "accept",
     "count_done",
     "done_before",
@@ -263,6 +265,12 @@ class _Awaited:
 
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return cast("list[int]", await _result(self._inner.count_up(counters)))
+
+    async def cancel(self, event_id: str) -> str | None:
+        return cast("str | None", await _result(self._inner.cancel(event_id)))
+
+    async def reschedule(self, event_id: str, at_us: int) -> str | None:
+        return cast("str | None", await _result(self._inner.reschedule(event_id, at_us)))
 
     async def accept(self, acceptance: Acceptance) -> bool:
         return cast("bool", await _result(self._inner.accept(acceptance)))

@@ -54,6 +54,10 @@ class Mysql(Savepoint):
         self._done = self._count_done.picker(Acceptance._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._old = self._done_before.picker(Old._fields)
+        self._waiting, self._waiting_lock = queries["waiting"], queries["waiting_lock"]
+        self._locked = self._waiting_lock.picker(("seq", "id", "at_us"))
+        self._cancel, self._reschedule = queries["cancel"], queries["reschedule"]
+        self._rescheduled = self._reschedule.picker(("seq", "at_us"))
 
     def insert(self, driver: MysqlDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         yield from self._refuse_charset(driver)
@@ -153,6 +157,29 @@ class Mysql(Savepoint):
             found = yield driver.fetch(self._count_up_read.sql, self._counter_read(source))
             values.append(found[0][0])
         return values
+
+    def cancel(self, driver: MysqlDriver, event_id: str) -> Steps[str | None]:
+        seq, stream = yield from self._lock_waiting(driver, event_id, None)
+        if stream is not None:
+            yield driver.change(self._cancel.sql, (seq,))
+        return stream
+
+    def reschedule(self, driver: MysqlDriver, event_id: str, at_us: int) -> Steps[str | None]:
+        seq, stream = yield from self._lock_waiting(driver, event_id, at_us)
+        if stream is not None:
+            yield driver.change(self._reschedule.sql, self._rescheduled((seq, at_us)))
+        return stream
+
+    def _lock_waiting(
+        self, driver: MysqlDriver, event_id: str, at_us: int | None
+    ) -> Steps[tuple[int, str | None]]:
+        """Lock an event that was never ready; returns its number and stream, if it is one."""
+        yield from self._refuse_charset(driver)
+        for (seq,) in (yield driver.fetch(self._waiting.sql, (event_id,))):
+            values = self._locked((seq, event_id, at_us))
+            for (stream,) in (yield driver.fetch(self._waiting_lock.sql, values)):
+                return seq, decode(stream) if isinstance(stream, bytes) else stream
+        return 0, None
 
     def accept(self, driver: MysqlDriver, acceptance: Acceptance) -> Steps[bool]:
         yield from self._refuse_charset(driver)

@@ -37,6 +37,12 @@ class Dialect(Protocol):
     def count_up(self, driver: Any, counters: Sequence[Counter]) -> Steps[list[int]]:
         """Add to each counter, in the order given; returns the new values."""
 
+    def cancel(self, driver: Any, event_id: str) -> Steps[str | None]:
+        """Cancel an event that was never ready; returns its stream, or None."""
+
+    def reschedule(self, driver: Any, event_id: str, at_us: int) -> Steps[str | None]:
+        """Change the time of an event that was never ready; returns its stream, or None."""
+
     def accept(self, driver: Any, acceptance: Acceptance) -> Steps[bool]:
         """Record the message as done; False if it was done before."""
 
@@ -188,6 +194,9 @@ class Sqlite(Savepoint):
         self._done = self._count_done.picker(Acceptance._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._counter_last = self._last.picker(Counter._fields)
+        self._cancel, self._reschedule = queries["cancel"], queries["reschedule"]
+        self._cancelled = self._cancel.picker(("id", "now"))
+        self._rescheduled = self._reschedule.picker(("id", "at_us"))
 
     def insert(self, driver: SqliteDriver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         now = host_microseconds()
@@ -206,6 +215,14 @@ class Sqlite(Savepoint):
             found = yield driver.fetch(self._count_up.sql, self._counter(counter))
             values.append(found[0][0])
         return values
+
+    def cancel(self, driver: Driver, event_id: str) -> Steps[str | None]:
+        values = self._cancelled((event_id, host_microseconds()))
+        return _stream((yield driver.fetch(self._cancel.sql, values)))
+
+    def reschedule(self, driver: Driver, event_id: str, at_us: int) -> Steps[str | None]:
+        values = self._rescheduled((event_id, at_us))
+        return _stream((yield driver.fetch(self._reschedule.sql, values)))
 
     def accept(self, driver: Driver, acceptance: Acceptance) -> Steps[bool]:
         now = host_microseconds()
@@ -264,6 +281,8 @@ class Postgresql:
         self._old = self._done_before.picker(Old._fields)
         self._counter_last = self._last.picker(Counter._fields)
         self._may_look, self._stored = queries["may_look"], queries["stored"]
+        self._cancel, self._reschedule = queries["cancel"], queries["reschedule"]
+        self._rescheduled = self._reschedule.picker(("id", "at_us"))
 
     def insert(self, driver: Driver, rows: Sequence[Row], whole: bool) -> Steps[int]:
         if len(rows) == 1:
@@ -295,6 +314,13 @@ class Postgresql:
         found = yield driver.fetch(self._count_up_many.sql, self._counters(columns))
         values = {(topic, bytes(hashed)): last for topic, hashed, last in found}
         return [values[counter.topic, counter.key_hash] for counter in counters]
+
+    def cancel(self, driver: Driver, event_id: str) -> Steps[str | None]:
+        return _stream((yield driver.fetch(self._cancel.sql, (event_id,))))
+
+    def reschedule(self, driver: Driver, event_id: str, at_us: int) -> Steps[str | None]:
+        values = self._rescheduled((event_id, at_us))
+        return _stream((yield driver.fetch(self._reschedule.sql, values)))
 
     def accept(self, driver: Driver, acceptance: Acceptance) -> Steps[bool]:
         found = yield driver.fetch(self._accept.sql, self._acceptance(acceptance))
@@ -351,6 +377,13 @@ class Postgresql:
             return None
         found = yield driver.fetch(self._stored.sql, (list(ids),))
         return {row[0] for row in found}
+
+
+def _stream(found: Sequence[Any]) -> str | None:
+    """Return the stream of the changed event, if one was changed."""
+    if not found:
+        return None
+    return found[0][0] if isinstance(found[0][0], str) else decode(bytes(found[0][0]))
 
 
 def _stamp(driver: Driver, found: Sequence[Any]) -> None:

@@ -285,6 +285,14 @@ class _Bridged:
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return await self._target.run_sync(lambda inner: self._sync(inner).count_up(counters))
 
+    async def cancel(self, event_id: str) -> str | None:
+        return await self._target.run_sync(lambda inner: self._sync(inner).cancel(event_id))
+
+    async def reschedule(self, event_id: str, at_us: int) -> str | None:
+        return await self._target.run_sync(
+            lambda inner: self._sync(inner).reschedule(event_id, at_us)
+        )
+
     async def accept(self, acceptance: Acceptance) -> bool:
         return await self._target.run_sync(lambda inner: self._sync(inner).accept(acceptance))
 

@@ -53,6 +53,18 @@ class _Statements:
         dialect = dialect_of(driver.dialect, driver.style, self.prefix)
         return (yield from dialect.count_up(driver, counters))
 
+    def _cancel(self, event_id: str) -> Steps[str | None]:
+        driver = self.driver
+        yield driver.guard()
+        dialect = dialect_of(driver.dialect, driver.style, self.prefix)
+        return (yield from dialect.cancel(driver, event_id))
+
+    def _reschedule(self, event_id: str, at_us: int) -> Steps[str | None]:
+        driver = self.driver
+        yield driver.guard()
+        dialect = dialect_of(driver.dialect, driver.style, self.prefix)
+        return (yield from dialect.reschedule(driver, event_id, at_us))
+
     def _accept(self, acceptance: Acceptance) -> Steps[bool]:
         driver = self.driver
         yield driver.guard()
@@ -127,6 +139,20 @@ class SyncStatements(_Statements):
             self._explain(error, "SELECT, INSERT, UPDATE", "counter")
             raise
 
+    def cancel(self, event_id: str) -> str | None:
+        try:
+            return run(self._cancel(event_id))
+        except Exception as error:
+            self._explain(error, "SELECT, UPDATE", "outbox")
+            raise
+
+    def reschedule(self, event_id: str, at_us: int) -> str | None:
+        try:
+            return run(self._reschedule(event_id, at_us))
+        except Exception as error:
+            self._explain(error, "SELECT, UPDATE", "outbox")
+            raise
+
     def accept(self, acceptance: Acceptance) -> bool:
         try:
             return run(self._accept(acceptance))
@@ -176,6 +202,20 @@ class AsyncStatements(_Statements):
             return await run_async(self._count_up(counters))
         except Exception as error:
             self._explain(error, "SELECT, INSERT, UPDATE", "counter")
+            raise
+
+    async def cancel(self, event_id: str) -> str | None:
+        try:
+            return await run_async(self._cancel(event_id))
+        except Exception as error:
+            self._explain(error, "SELECT, UPDATE", "outbox")
+            raise
+
+    async def reschedule(self, event_id: str, at_us: int) -> str | None:
+        try:
+            return await run_async(self._reschedule(event_id, at_us))
+        except Exception as error:
+            self._explain(error, "SELECT, UPDATE", "outbox")
             raise
 
     async def accept(self, acceptance: Acceptance) -> bool:

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from postroom import notifier
 from postroom.broker import Broker
+from postroom.delivery import Watch, until_done
 from postroom.engine.breaker import Breaker
 from postroom.engine.controls import ControlWatch
 from postroom.engine.failure_policy import FailurePolicy
@@ -34,7 +35,7 @@ from postroom.model.controls import CONSUMER, Control
 from postroom.model.durations import Seconds, to_seconds
 from postroom.model.option_reader import with_options
 from postroom.model.pauses import Pauses
-from postroom.observer import Observer, Woken
+from postroom.observer import Delivered, Fact, Observer, Woken
 from postroom.operation import Operation
 from postroom.options import RelayOptions
 from postroom.record import Record, short_error
@@ -84,6 +85,7 @@ class Relay(Lifecycle[RelayContext]):
         self._operations: OperationWatch | None = None
         self._services: list[Service] = []
         self._workers: list[Worker] = []
+        self._watched: set[Watch] = set()
         self._unsubscribe: Callable[[], None] = _nothing
         self._counts = Counts()
         self.drain_end: DrainEnd | None = None  # of the last drain
@@ -176,6 +178,25 @@ class Relay(Lifecycle[RelayContext]):
             raise self._error
         return counts
 
+    async def delivered(
+        self,
+        ids: Iterable[str],
+        *,
+        timeout: Seconds | None = 30.0,  # noqa: ASYNC109 - see NotDeliveredError
+        committed: bool = False,
+    ) -> None:
+        """Return when these events are done, as `Outbox.wait` does, with this relay's store.
+
+        The events may belong to any stream. Outcomes of this relay are noticed at once, without a
+        query. The relay must be running, or its store be open.
+        """
+        watch = Watch(ids)
+        self._watched.add(watch)
+        try:
+            await until_done(self.store, watch, timeout, committed=committed)
+        finally:
+            self._watched.discard(watch)
+
     # -- life ---------------------------------------------------------------------------------
     @property
     def _title(self) -> str:
@@ -198,7 +219,7 @@ class Relay(Lifecycle[RelayContext]):
             LaneKeeper(self._owner or str(uuid4()), self.settings.lease_seconds),
             Breaker(self.settings.outage_seconds, self.settings.max_outage_seconds),
             self._clock,
-            self._observers,
+            (*self._observers, _Confirmations(self._watched)),
             outbox_id=await self.store.identity(),
             on_members=self.on_members,
         )
@@ -315,6 +336,18 @@ class Relay(Lifecycle[RelayContext]):
         aside = any(worker.settler.has_aside for worker in self._workers)
         done = aside and all(worker.found_nothing for worker in self._workers)
         return (not staged.ready or done) and all(flight.is_empty for flight in context.flights)
+
+
+class _Confirmations:
+    """Tells callers of `delivered` about done events, without a query."""
+
+    def __init__(self, watched: set[Watch]) -> None:
+        self._watched = watched
+
+    def observe(self, fact: Fact) -> None:
+        if self._watched and isinstance(fact, Delivered):
+            for watch in self._watched:
+                watch.confirm(record.id for record in fact.records)
 
 
 async def _nothing_in_flight(context: RelayContext) -> None:

@@ -12,6 +12,7 @@ from postroom.observer import Alarm, Woken
 _STEP = 1_000
 _SHORTEST = 0.005
 _SLOWEST = 0.1  # slow looks do not slow it down beyond this
+_LOCKED = 0.1  # until due events are tried again that an application's transaction has locked
 _PART = 20  # at most one part in this many of the time is spent looking
 
 
@@ -61,4 +62,8 @@ class Stager(Service):
         if staged.moved or staged.ready:
             context.tell(Woken(context.stream, "poll"))
             context.wake()
-        return 0.0 if staged.moved == _STEP else staged.next_due_seconds
+        if staged.moved == _STEP:
+            return 0.0
+        if not staged.moved and staged.next_due_seconds == 0:
+            return _LOCKED
+        return staged.next_due_seconds

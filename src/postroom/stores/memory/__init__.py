@@ -4,7 +4,7 @@ store         the port; each call is one atomic step
 tables        the rows, and their moves between stages
 transaction   the caller's transaction; also its own write-side adapter
 lookup        get, find, count; `search`: by index, or within bounds
-commands      replay, bury, skip, purge, retry now
+commands      replay, bury, skip, purge, retry now, cancel, reschedule
 operations    stored work on many events, in fenced steps
 
 It models what is hard about a real database: a transaction takes its sequence numbers when it

@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge, retry now, cancel (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from postroom.commands import UNSENT, AuditEntry, audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
+from postroom.model.clock import instant_text
 from postroom.model.codec import encode_json
 from postroom.model.controls import Control, check_control
 from postroom.model.history import append, command
@@ -61,6 +62,28 @@ class Commands(Lookup):
         await self._note(by, "purge", [stored.row.id for stored in chosen])
         return len(chosen)
 
+    async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
+        chosen = [s for s in self._chosen(ids, over=False) if s.is_delayed and s.row.kseq is None]
+        for stored in chosen:
+            self._tell(stored, by, "cancel", reason)
+            self.data.cancel(stored, self.now_us())
+        await self._note(by, "cancel", [stored.row.id for stored in chosen], reason)
+        return len(chosen)
+
+    async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
+        chosen = [
+            s
+            for s in self._chosen(ids, over=False)
+            if s.is_delayed and s.row.kseq is None and (s.row.expires_us or at_us + 1) > at_us
+        ]
+        time = instant_text(at_us)
+        for stored in chosen:
+            self._tell(stored, by, "reschedule", time)
+            self.data.reschedule(stored, at_us)
+        await self._note(by, "reschedule", [stored.row.id for stored in chosen], time)
+        self.changed()
+        return len(chosen)
+
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         chosen = [
             stored
@@ -69,9 +92,16 @@ class Commands(Lookup):
         ]
         for stored in chosen:
             stored.next_attempt_us = self.now_us()
+            self._tell(stored, by, "retry-now")
         await self._note(by, "retry-now", [stored.row.id for stored in chosen])
         self.changed()
         return len(chosen)
+
+    @staticmethod
+    def _tell(stored: Stored, by: str | None, what: str, reason: str = "") -> None:
+        """Record an operator's command in the history of its event."""
+        if by is not None:
+            stored.history = append(stored.history, command(by, what, reason))
 
     async def _note(self, by: str | None, what: str, ids: Sequence[str], reason: str = "") -> None:
         if by is not None:

@@ -295,7 +295,11 @@ class MemoryStore(ContextManager, Operations):
         for stored in mine:
             before[stored.seq] = rank[stored.row.lane]
             rank[stored.row.lane] += 1
-        ripe = [stored for stored in mine if _due(stored)[0] <= now]
+        ripe = [
+            stored
+            for stored in mine
+            if _due(stored)[0] <= now and ("waiting", stored.row.id) not in self.locks
+        ]
         due = sorted(ripe, key=lambda stored: before[stored.seq])[:limit]
         for stored in due:
             self.data.move(stored, Stage.READY)

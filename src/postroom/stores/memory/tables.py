@@ -36,6 +36,11 @@ class Stored:
     receipt: str | None = None
     replaced_by: str | None = None
 
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it waits for its first attempt: it was never ready."""
+        return self.stage == Stage.WAITING and self.state == State.PENDING
+
     def record(self, barrier: int | None = None) -> Record:
         r = self.row
         body = r.payload.encode() if r.payload is not None else r.payload_bytes
@@ -122,6 +127,14 @@ class Tables:
             self._exit(stored)
             stored.stage = stage
             self._enter(stored)
+
+    def cancel(self, stored: Stored, now_us: int) -> None:
+        stored.state, stored.settled_us, stored.next_attempt_us = State.CANCELLED, now_us, None
+        self.move(stored, Stage.OVER)
+
+    def reschedule(self, stored: Stored, at_us: int) -> None:
+        stored.row = stored.row._replace(available_us=at_us)
+        stored.next_attempt_us = at_us
 
     def lane_leases(self, stream: str) -> dict[int, LeaseRow]:
         if stream not in self.leases:

@@ -25,6 +25,7 @@ class MemoryTransaction(AsyncTransaction):
         self._ids: set[str] = set()
         self._counters: dict[tuple[str, bytes], int] = {}
         self._inbox: dict[tuple[str, str], str] = {}
+        self._changed: dict[int, int | None] = {}  # seq → new time; None: cancelled
         self._locked: list[Hashable] = []
         self._calls: list[Callable[[], None]] = []
         self._over = self._committed = False
@@ -65,6 +66,27 @@ class MemoryTransaction(AsyncTransaction):
             self._counters[name] = last + counter.step
             values.append(last + counter.step)
         return values
+
+    async def cancel(self, event_id: str) -> str | None:
+        return await self._change_waiting(event_id, None)
+
+    async def reschedule(self, event_id: str, at_us: int) -> str | None:
+        return await self._change_waiting(event_id, at_us)
+
+    async def _change_waiting(self, event_id: str, at_us: int | None) -> str | None:
+        self.check()
+        await self._lock(("waiting", event_id))
+        own = [stored for stored in self._rows if stored.row.id == event_id]
+        seq = self._store.data.ids.get(event_id)
+        for stored in own or ([] if seq is None else [self._store.data.rows[seq]]):
+            ends = stored.row.expires_us
+            late = at_us is not None and ends is not None and ends <= at_us
+            gone = self._changed.get(stored.seq, 0) is None
+            if gone or late or not stored.is_delayed or stored.row.kseq is not None:
+                continue
+            self._changed[stored.seq] = at_us
+            return stored.row.stream
+        return None
 
     async def accept(self, acceptance: Acceptance) -> bool:
         self.check()
@@ -122,6 +144,12 @@ class MemoryTransaction(AsyncTransaction):
         tables = self._store.data
         for stored in self._rows:
             tables.put(stored)
+        for seq, at_us in self._changed.items():
+            stored = tables.rows[seq]
+            if at_us is None:
+                tables.cancel(stored, self._store.now_us())
+            else:
+                tables.reschedule(stored, at_us)
         tables.counters.update(self._counters)
         tables.inbox.update(self._inbox)
         tables.inbox_at.update(dict.fromkeys(self._inbox, self._store.now_us()))

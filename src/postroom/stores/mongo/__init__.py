@@ -12,8 +12,8 @@ blocks          decides what becomes of blocked keys, repairs blocks
 prune           deletes old done events
 change_stream   wakes relays after commits
 lookup          get, find, count; `search`: by index, or within bounds
-commands        replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
-                pauses
+commands        replay, bury, skip; `waiting`: retry now, cancel, reschedule. `audit` logs these
+                commands, `controls` keeps pauses
 operations      stored work on many events, in fenced steps
 handler_transactions   sessions for handlers; deferred writes where there are no transactions
 reconciler      adds events that a writer without transactions failed to add; `reconciler_rules`

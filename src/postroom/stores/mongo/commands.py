@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -148,21 +148,6 @@ def _dead(reason: str, history: str, attempts: int | None) -> Document:
     if attempts is not None:
         change["$set"]["available_at"] = None
     return change
-
-
-async def retry_now(db: Connection, ids: Sequence[str], *, by: str | None) -> int:
-    async def work(session: Session) -> int:
-        waits: Document = {"stage": "waiting", "status": "failed", "awaits": {"$type": "date"}}
-        where = {"_id": {"$in": list(ids)}, **waits}
-        found = [one["_id"] async for one in db.outbox.find(where, {"_id": 1}, session=session)]
-        change = [{"$set": {"next_attempt_at": "$$NOW", "awaits": "$$NOW"}}]
-        still = {"_id": {"$in": found}, **waits}
-        changed = (await db.outbox.update_many(still, change, session=session)).matched_count
-        if by is not None:
-            await record_audit(db, session, audit_entry(by, "retry-now", changed, found))
-        return changed
-
-    return await db.transact(work, tries=_TRIES)
 
 
 async def skip(db: Connection, event_id: str, reason: str, *, by: str | None) -> None:

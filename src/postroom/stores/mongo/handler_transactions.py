@@ -93,6 +93,13 @@ class DeferredWrites(AsyncTransaction):
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return await self._writes.count_up(counters)
 
+    async def cancel(self, event_id: str) -> str | None:
+        """Cancel at once, like the handler's own writes: the caller needs the answer."""
+        return await self._writes.cancel(event_id)
+
+    async def reschedule(self, event_id: str, at_us: int) -> str | None:
+        return await self._writes.reschedule(event_id, at_us)
+
     async def accept(self, acceptance: Acceptance) -> bool:
         found = await self._inbox.find_one(
             {"_id": inbox_id(acceptance.consumer, acceptance.id)}, {"status": 1}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
 
+from postroom.errors import StoreRetryableError
 from postroom.store import Staged
-from postroom.stores.mongo.connection import Connection
+from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.work_index import ORDER, first_of_lanes, ready_in
 from postroom.transactions.mongo.documents import NEVER, Document
+
+_CONFLICT = 112  # another transaction has changed a document
+_MOST_CONFLICTS = 200  # in one look
 
 
 async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -> Staged:
@@ -27,11 +32,37 @@ async def stage(db: Connection, stream: str, lanes: Sequence[int], limit: int) -
                 due = {**_waiting(stream, [lane]), "awaits": {"$lte": outlook.now}}
                 cursor = db.outbox.find(due, {"_id": 1}).sort({"awaits": 1, **ORDER}).limit(each)
                 found += [one["_id"] async for one in cursor]
-            still = {"_id": {"$in": found[:limit]}, "stage": "waiting"}
-            change = {"$set": {"stage": "ready", "awaits": NEVER}}
-            moved = (await db.outbox.update_many(still, change)).modified_count
+            moved = await _move(db, found[:limit])
             outlook = await _look(db, stream, lanes)
     return Staged(moved, outlook.wait_seconds, outlook.ready)
+
+
+async def _move(db: Connection, ids: Sequence[Any]) -> int:
+    """Make these events ready; returns how many.
+
+    An event that an application's transaction changes, to cancel or reschedule it, is left for a
+    later look. Therefore in a transaction: outside of one, the server would wait for the other.
+    """
+    moved = 0
+    left = [list(ids)]
+    for _ in range(_MOST_CONFLICTS):
+        if not left:
+            break
+        part = left.pop()
+        try:
+            moved += await db.transact(partial(_make_ready, db, part), tries=1)
+        except StoreRetryableError as error:
+            if getattr(error.__cause__, "code", None) != _CONFLICT:
+                raise
+            middle = len(part) // 2
+            left += [half for half in (part[middle:], part[:middle]) if 0 < len(half) < len(part)]
+    return moved
+
+
+async def _make_ready(db: Connection, ids: Sequence[Any], session: Session) -> int:
+    still = {"_id": {"$in": list(ids)}, "stage": "waiting"}
+    change = {"$set": {"stage": "ready", "awaits": NEVER}}
+    return (await db.outbox.update_many(still, change, session=session)).modified_count
 
 
 @dataclass(slots=True)

@@ -44,6 +44,7 @@ from postroom.stores.mongo import (
     schema,
     settle,
     stage,
+    waiting,
 )
 from postroom.stores.mongo.change_stream import ChangeStream
 from postroom.stores.mongo.collector import Collector, check_indexes
@@ -317,7 +318,15 @@ class MongoStore(ContextManager):
 
     @faithful
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        return await commands.retry_now(self._opened, ids, by=by)
+        return await waiting.retry_now(self._opened, ids, by=by)
+
+    @faithful
+    async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
+        return await waiting.cancel(self._opened, ids, short_error(reason), by=by)
+
+    @faithful
+    async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
+        return await waiting.reschedule(self._opened, ids, at_us, by=by)
 
     @faithful
     async def controls(self) -> list[Control]:

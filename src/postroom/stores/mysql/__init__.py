@@ -11,8 +11,8 @@ settle      writes outcomes behind the fence
 blocks      lets blocked keys go on, repairs blocks
 prune       deletes old done events, stream by stream
 lookup      get, find, count; `search`: by index, or within bounds
-commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
-              pauses
+commands    replay, bury, skip; `waiting`: retry now, cancel, reschedule. `audit` logs these
+              commands, `controls` keeps pauses
 operations  stored work on many events, in fenced steps
 handler_transactions   connections for handlers, one transaction at a time
 adopt       moves the rows of an outbox table of another program into postroom's

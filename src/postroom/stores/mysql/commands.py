@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -114,20 +114,6 @@ async def purge(session: Session, ids: Sequence[str], *, by: str | None) -> int:
             names = [name for _, name in chosen]
             await record_audit(session, audit_entry(by, "purge", len(names), names))
         return len(chosen)
-
-
-async def retry_now(session: Session, ids: Sequence[str], *, by: str | None) -> int:
-    wanted = _unique(ids)
-    chosen = await session.rows("retry_now_chosen", ids=wanted) if wanted else ()
-    if not chosen:
-        return 0
-    async with session.change():
-        changed = await session.run("retry_now", seqs=tuple(seq for seq, _ in chosen), ids=wanted)
-        if by is not None:
-            await record_audit(
-                session, audit_entry(by, "retry-now", changed, [name for _, name in chosen])
-            )
-        return changed
 
 
 async def skip(session: Session, event_id: str, reason: str, *, by: str | None) -> None:

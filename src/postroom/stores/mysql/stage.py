@@ -25,7 +25,10 @@ async def stage(session: Session, stream: str, lanes: Sequence[int], limit: int)
         found = await session.query(f"{text} LIMIT {limit}")
         if found:
             async with session.change():
-                moved = await session.run("stage", seqs=tuple(sorted(seq for (seq,) in found)))
+                seqs = tuple(sorted(seq for (seq,) in found))
+                free = tuple(seq for (seq,) in await session.rows("stage_free", seqs=seqs))
+                if free:
+                    moved = await session.run("stage", seqs=free)
         ((due, ready),) = await session.rows("stage_look", **where)
     wait = None if due is None else max(0.0, due / 1_000_000)
     return Staged(moved, wait, bool(ready))

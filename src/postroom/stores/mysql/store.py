@@ -44,6 +44,7 @@ from postroom.stores.mysql import (
     schema,
     settle,
     stage,
+    waiting,
 )
 from postroom.stores.mysql.handler_transactions import HandlerTransactions
 from postroom.stores.mysql.pool import Pool
@@ -272,7 +273,15 @@ class MysqlStore(ContextManager):
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         async with self.session() as session:
-            return await commands.retry_now(session, ids, by=by)
+            return await waiting.retry_now(session, ids, by=by)
+
+    async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
+        async with self.session() as session:
+            return await waiting.cancel(session, ids, short_error(reason), by=by)
+
+    async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
+        async with self.session() as session:
+            return await waiting.reschedule(session, ids, at_us, by=by)
 
     async def controls(self) -> list[Control]:
         async with self.session() as session:

@@ -11,8 +11,8 @@ prune       deletes old done events
 floors      proves below which number a read finds nothing, so that reads skip dead index entries
 listener    LISTEN: wakes relays after commits; `notifier` sends NOTIFY from the writer's process
 lookup      get, find, count; `search`: by index, or within bounds
-commands    replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
-              pauses
+commands    replay, bury, skip; `waiting`: retry now, cancel, reschedule. `audit` logs these
+              commands, `controls` keeps pauses
 operations  stored work on many events, in fenced steps
 handler_transactions   connections for handlers, one transaction at a time
 errors      what an SQLSTATE means to the port

@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -104,14 +104,6 @@ async def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:
         names = [name for (name,) in await session.rows("purge", ids=list(ids))]
         if by is not None:
             await record_audit(session, audit_entry(by, "purge", len(names), names))
-        return len(names)
-
-
-async def retry_now(db: Database, ids: Sequence[str], *, by: str | None) -> int:
-    async with db.change() as session:
-        names = [name for (name,) in await session.rows("retry_now", ids=list(ids))]
-        if by is not None:
-            await record_audit(session, audit_entry(by, "retry-now", len(names), names))
         return len(names)
 
 

@@ -46,6 +46,7 @@ from postroom.stores.postgres import (
     schema,
     settle,
     stage,
+    waiting,
 )
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.database import Database
@@ -249,7 +250,13 @@ class PostgresStore(ContextManager):
         return await commands.purge(self.database, ids, by=by)
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        return await commands.retry_now(self.database, ids, by=by)
+        return await waiting.retry_now(self.database, ids, by=by)
+
+    async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
+        return await waiting.cancel(self.database, ids, short_error(reason), by=by)
+
+    async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
+        return await waiting.reschedule(self.database, ids, at_us, by=by)
 
     async def controls(self) -> list[Control]:
         return await controls.controls(self.database)

@@ -10,8 +10,8 @@ settle        writes outcomes (under BEGIN IMMEDIATE: the file's write lock is t
 blocks        lets blocked keys go on, repairs blocks
 prune         deletes old done events
 lookup        get, find, count; `search`: by index, or within bounds
-commands      replay, bury, skip, retry now; `audit` logs these commands, `controls` keeps
-              pauses
+commands      replay, bury, skip; `waiting`: retry now, cancel, reschedule. `audit` logs these
+              commands, `controls` keeps pauses
 operations    stored work on many events, in fenced steps
 handler_transactions   connections for handlers, one transaction at a time
 statements    loads `queries/` and `migrations/`

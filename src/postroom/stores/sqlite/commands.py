@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, purge, retry now (rules L7 and B6)."""
+"""Operators' commands: replay, bury, skip, purge (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -100,14 +100,6 @@ def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:
         names = [name for (name,) in db.rows("purge", ids=json.dumps(list(ids)))]
         if by is not None:
             note(db, audit_entry(by, "purge", len(names), names), now)
-        return len(names)
-
-
-def retry_now(db: Database, ids: Sequence[str], *, by: str | None) -> int:
-    with db.change() as now:
-        names = [name for (name,) in db.rows("retry_now", ids=json.dumps(list(ids)), now=now)]
-        if by is not None:
-            note(db, audit_entry(by, "retry-now", len(names), names), now)
         return len(names)
 
 

@@ -46,6 +46,7 @@ from postroom.stores.sqlite import (
     schema,
     settle,
     stage,
+    waiting,
 )
 from postroom.stores.sqlite.handler_transactions import HandlerTransactions
 from postroom.stores.sqlite.search import Search
@@ -274,7 +275,14 @@ class SqliteStore(ContextManager):
         return await self._write.call(lambda db: commands.purge(db, ids, by=by))
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        return await self._write.call(lambda db: commands.retry_now(db, ids, by=by))
+        return await self._write.call(lambda db: waiting.retry_now(db, ids, by=by))
+
+    async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
+        why = short_error(reason)
+        return await self._write.call(lambda db: waiting.cancel(db, ids, why, by=by))
+
+    async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
+        return await self._write.call(lambda db: waiting.reschedule(db, ids, at_us, by=by))
 
     async def controls(self) -> list[Control]:
         return await self._look.call(controls.controls)

@@ -10,8 +10,9 @@ receipts         where its destination put an event, recorded with its done row
 blocks           failed events and their keys
 lookup           what operators ask; `audit` the audit log and the causes of dead letters
 search           what an index finds, and the bounds of searches
-commands         what operators change; `controls` pauses, and waiting events that are made due;
-                 `purge` dead letters that are deleted
+commands         what operators change; `controls` pauses, and failed events that are made due;
+                 `purge` dead letters that are deleted; `waiting` delayed events that are cancelled
+                 or rescheduled
 operations       stored work on many events: owners, and steps that are fenced
 handlers         waking, and transactions of handlers
 unreadable_rows, strays    rows that others have written or damaged cost one event each

@@ -56,6 +56,7 @@ from postroom.testing.store.search import SearchContract
 from postroom.testing.store.set_back import NamingContract
 from postroom.testing.store.settle import SettlingContract
 from postroom.testing.store.tools import Add, Another, SetBack, Write, event, names, needs
+from postroom.testing.store.waiting import WaitingContract
 from postroom.testing.store.write import WritingContract
 
 
@@ -116,6 +117,7 @@ class StoreContract(
     ControlContract,
     RetryNowContract,
     PurgeContract,
+    WaitingContract,
     OperationContract,
     HandlerContract,
     PortContract,

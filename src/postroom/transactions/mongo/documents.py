@@ -247,6 +247,39 @@ def upsert_of(row: Row, ct: Expression, n: int) -> UpdateOne:
     return UpdateOne({"_id": row.id}, [{"$replaceWith": new}], upsert=True)
 
 
+CANCELLED: Document = {
+    "$set": {
+        "status": "cancelled",
+        "stage": "over",
+        "awaits": "cancelled",
+        "next_attempt_at": None,
+        "lease_owner": None,
+        "lease_until": None,
+    },
+    "$currentDate": {"settled_at": True},
+}
+"""The update that cancels an event."""
+
+
+def waiting_of(event_id: str) -> Document:
+    """Return a filter for an event that waits for its first attempt: it was never ready."""
+    return {
+        "_id": event_id,
+        "stage": "waiting",
+        "status": "pending",
+        "awaits": {"$type": "date"},
+        "kseq": None,
+    }
+
+
+def reschedule_of(event_id: str, at_us: int) -> tuple[Document, Document]:
+    """Return the filter and the update that change the time of a waiting event."""
+    at = _ceil(at_us)
+    keeps = {"$or": [{"expires_at": None}, {"expires_at": {"$gt": at}}]}
+    change = {"available_at": at, "next_attempt_at": at, "awaits": at}
+    return {**waiting_of(event_id), **keeps}, {"$set": change}
+
+
 def accept_of(acceptance: Acceptance) -> list[dict[str, Any]]:
     """Return the update that marks a message as done; a first acceptance is left unchanged."""
     done = {"$eq": ["$status", "done"]}

@@ -39,16 +39,20 @@ from postroom.transaction import (
     SyncTransaction,
 )
 from postroom.transactions.mongo.documents import (
+    CANCELLED,
     CLOCK,
     CLUSTER_TIME,
     TICK,
+    Document,
     Expression,
     accept_of,
     clock_of,
     counter_id,
     inbox_id,
     place_numbers,
+    reschedule_of,
     upsert_of,
+    waiting_of,
 )
 from postroom.transactions.mongo.state import standing, transaction_of
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
@@ -135,6 +139,23 @@ class _Writes:
             )
             values.append(int(found["last"]))
         return values
+
+    def _cancel(self, event_id: str) -> Steps[str | None]:
+        return (yield from self._change_waiting(waiting_of(event_id), CANCELLED))
+
+    def _reschedule(self, event_id: str, at_us: int) -> Steps[str | None]:
+        return (yield from self._change_waiting(*reschedule_of(event_id, at_us)))
+
+    def _change_waiting(self, wanted: Document, change: Document) -> Steps[str | None]:
+        """Change an event that was never ready. If the stager has just made it ready, or changed it
+        since this transaction began, the server reports a write conflict.
+        """
+        self.check()
+        yield from self._known()
+        found = yield self._collection("outbox").find_one_and_update(
+            wanted, change, {"stream": 1}, session=self.session
+        )
+        return None if found is None else str(found["stream"])
 
     def _accept(self, acceptance: Acceptance) -> Steps[bool]:
         self.check()
@@ -314,6 +335,12 @@ class _Sync(_Writes, SyncTransaction):
     def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return run(self._count_up(counters))
 
+    def cancel(self, event_id: str) -> str | None:
+        return run(self._cancel(event_id))
+
+    def reschedule(self, event_id: str, at_us: int) -> str | None:
+        return run(self._reschedule(event_id, at_us))
+
     def accept(self, acceptance: Acceptance) -> bool:
         return run(self._accept(acceptance))
 
@@ -342,6 +369,12 @@ class _Async(_Writes, AsyncTransaction):
 
     async def count_up(self, counters: Sequence[Counter]) -> list[int]:
         return await run_async(self._count_up(counters))
+
+    async def cancel(self, event_id: str) -> str | None:
+        return await run_async(self._cancel(event_id))
+
+    async def reschedule(self, event_id: str, at_us: int) -> str | None:
+        return await run_async(self._reschedule(event_id, at_us))
 
     async def accept(self, acceptance: Acceptance) -> bool:
         return await run_async(self._accept(acceptance))

@@ -1,3 +1,5 @@
--- By number, as the stager and a settle lock rows. Only what waits for another attempt: nothing of it is in flight.
-UPDATE postroom_outbox FORCE INDEX (PRIMARY) SET next_attempt_at = UTC_TIMESTAMP(6)
-WHERE seq IN :seqs AND id IN :ids AND stage = 'waiting' AND state = 'failed'
+-- The stager moves them when they are due: at once.
+UPDATE JSON_TABLE(:events, '$[*]' COLUMNS (
+    seq BIGINT PATH '$[0]', history TEXT CHARACTER SET utf8mb4 PATH '$[1]')) AS n
+STRAIGHT_JOIN postroom_outbox AS o ON o.seq = n.seq
+SET o.next_attempt_at = UTC_TIMESTAMP(6), o.history = coalesce(n.history, o.history)

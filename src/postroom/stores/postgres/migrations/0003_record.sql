@@ -181,3 +181,82 @@ IF coalesce(cardinality(ended), 0) < cardinality(in_seqs) THEN
 END IF;
 held := coalesce(held, '{}');
 END $body$;
+
+-- As postroom_stage, but an event that an application's transaction has locked, to cancel or reschedule it, is left for a
+-- later look: it must not hold up the others.
+CREATE FUNCTION postroom_stage3(
+    in_stream text, in_lanes smallint[], in_owners text[], in_tokens bigint[], in_floors bigint[],
+    in_epoch bigint[], in_limit integer)
+RETURNS TABLE (moved bigint, due_seconds double precision, ready boolean, lanes smallint[], lowest bigint[])
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET jit = off SET plan_cache_mode = force_generic_plan
+AS $body$
+DECLARE
+    due timestamptz;
+    started timestamptz := clock_timestamp();
+    busy bigint;
+    held smallint[];
+BEGIN
+SELECT min(w.next_attempt_at), count(*) FILTER (WHERE w.next_attempt_at <= started) INTO due, busy
+FROM unnest(in_lanes) AS l (lane)
+CROSS JOIN LATERAL (
+    SELECT o.next_attempt_at FROM postroom_outbox AS o
+    WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
+    ORDER BY o.next_attempt_at LIMIT 1) AS w;
+moved := 0;
+IF in_floors IS NOT NULL THEN in_floors := postroom_floors(in_floors, in_epoch); END IF;
+IF in_floors IS NOT NULL THEN  -- replayed events are below them
+    in_floors := ARRAY(
+        SELECT least(l.floor, f.replayed)
+        FROM unnest(in_lanes, in_floors) WITH ORDINALITY AS l (lane, floor, place)
+        LEFT JOIN postroom_lease AS f ON f.stream = in_stream AND f.lane = l.lane
+        ORDER BY l.place);
+END IF;
+IF due <= started THEN
+    WITH fence AS MATERIALIZED (
+        SELECT f.lane FROM postroom_lease AS f
+        WHERE f.stream = in_stream AND f.lane = ANY (in_lanes) AND (f.owner IS NULL OR (
+            f.owner = in_owners[array_position(in_lanes, f.lane)]
+            AND f.token = in_tokens[array_position(in_lanes, f.lane)]))
+        ORDER BY f.lane FOR SHARE SKIP LOCKED)
+    SELECT array_agg(l.lane) INTO held FROM unnest(in_lanes) AS l (lane)
+    WHERE l.lane IN (SELECT f.lane FROM fence AS f) OR NOT EXISTS (
+        SELECT 1 FROM postroom_lease AS f WHERE f.stream = in_stream AND f.lane = l.lane);
+    WITH back AS (
+        UPDATE postroom_outbox AS o SET stage = 'ready'
+        WHERE o.stage = 'waiting' AND o.seq = ANY (ARRAY(
+            SELECT w.seq FROM unnest(held) AS l (lane)
+            CROSS JOIN LATERAL (
+                SELECT d.seq FROM postroom_outbox AS d
+                WHERE d.stream = in_stream AND d.lane = l.lane AND d.stage = 'waiting' AND d.next_attempt_at <= started
+                ORDER BY d.next_attempt_at LIMIT ceil(in_limit::float8 / busy)
+                FOR NO KEY UPDATE SKIP LOCKED) AS w
+            LIMIT in_limit))
+        RETURNING o.lane, o.seq)
+    SELECT coalesce(sum(b.n), 0), array_agg(b.lane), array_agg(b.least) INTO moved, lanes, lowest
+    FROM (SELECT k.lane, count(*) AS n, min(k.seq) AS least FROM back AS k GROUP BY k.lane) AS b;
+    SELECT min(w.next_attempt_at) INTO due
+    FROM unnest(held) AS l (lane)
+    CROSS JOIN LATERAL (
+        SELECT o.next_attempt_at FROM postroom_outbox AS o
+        WHERE o.stream = in_stream AND o.lane = l.lane AND o.stage = 'waiting'
+        ORDER BY o.next_attempt_at LIMIT 1) AS w;
+    IF cardinality(held) IS DISTINCT FROM cardinality(in_lanes) THEN
+        due := least(due, started + interval '0.1 s');  -- locked lanes are looked at again, but not in a busy loop
+    END IF;
+    IF moved = 0 AND due <= started THEN
+        due := started + interval '0.1 s';  -- so are locked events
+    END IF;
+END IF;
+due_seconds := CASE WHEN isfinite(due) THEN greatest(date_part('epoch', due - clock_timestamp()), 0) END;
+ready := moved > 0 OR EXISTS (
+    SELECT 1 FROM unnest(in_lanes, in_floors) AS l (lane, floor)
+    CROSS JOIN LATERAL (
+        SELECT o.seq FROM postroom_outbox AS o
+        WHERE o.stream = in_stream AND o.stage = 'ready'
+          AND (o.lane, o.seq) >= (l.lane, coalesce(l.floor, 0)) AND o.lane <= l.lane
+        ORDER BY o.lane, o.seq LIMIT 1) AS r);
+RETURN NEXT;
+END $body$;

@@ -1,3 +1,5 @@
-UPDATE postroom_outbox SET next_attempt_at = :now
-WHERE id IN (SELECT value FROM json_each(:ids)) AND stage = 'waiting' AND state = 'failed'
-RETURNING id
+-- The stager moves them when they are due: at once.
+UPDATE postroom_outbox
+SET next_attempt_at = :now, history = coalesce(json_extract(n.value, '$[1]'), postroom_outbox.history)
+FROM json_each(:events) AS n
+WHERE seq = json_extract(n.value, '$[0]')
