@@ -57,6 +57,8 @@ def test_version(tmp_path, run):
     done = run("version", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.splitlines()[0] == f"postroom {__version__}"
+    short = run("--version", cwd=tmp_path)  # U20
+    assert (short.returncode, short.stdout) == (0, f"postroom {__version__}\n")
     told = json.loads(run("version", "--json", cwd=tmp_path).stdout)
     assert set(told) == {"postroom", "python", "sqlite"}
     assert told["postroom"] == __version__

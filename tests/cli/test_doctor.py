@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import sys
 
@@ -105,6 +106,34 @@ def test_a_sound_topic_and_one_that_cannot_be_looked_at():
     (tight,) = judge_topic("t", Topic("", 2, sound))
     assert tight.what == "topic 't' has 2 replicas and min.insync.replicas=2"
     assert (tight.level, "single broker" in tight.why) == ("warning", True)
+    (weak,) = judge_topic("t", Topic("", 1, sound | {"min.insync.replicas": "1"}))
+    assert (weak.level, weak.what) == ("warning", "topic 't' has min.insync.replicas=1")
+    (stuck,) = judge_topic("t", Topic("", 1, sound))
+    assert (stuck.level, stuck.what) == (
+        "error",
+        "topic 't' has 1 replicas and min.insync.replicas=2",
+    )
+
+
+def test_a_cluster_of_one_broker_is_not_told_to_have_three_replicas():  # U21
+    (missing,) = judge_topic("t", Topic("there is no such topic", brokers=1))
+    assert missing.fix.endswith("--replication-factor 1")
+    (missing,) = judge_topic("t", Topic("there is no such topic", brokers=5))
+    assert missing.fix.endswith("--replication-factor 3")
+    (one,) = judge_topic("t", Topic("", 1, {"min.insync.replicas": "1"}, brokers=1))
+    assert (one.level, one.what) == ("info", "topic 't' is in a cluster of one broker")
+    (stuck,) = judge_topic("t", Topic("", 1, {"min.insync.replicas": "2"}, brokers=1))
+    assert (stuck.level, "min.insync.replicas=1" in stuck.fix) == ("error", True)
+
+
+async def test_a_broker_that_does_not_answer_is_a_sentence(monkeypatch):  # U21
+    monkeypatch.setattr("postroom.cli.doctor_brokers._PATIENCE_SECONDS", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # it never accepts
+        url = f"amqp://127.0.0.1:{silent.getsockname()[1]}/"
+        (found,) = await check_broker(Url.parse(url), RelaySettings())
+    assert found.what == f"{url} did not answer within 0.2 s"
+    (refused,) = await check_broker(Url.parse("amqp://127.0.0.1:1/"), RelaySettings())
+    assert "Error:" not in refused.what.partition("unreachable: ")[2].partition("connecting")[0]
 
 
 @pytest.mark.promise("G6")

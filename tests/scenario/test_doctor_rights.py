@@ -47,7 +47,7 @@ async def test_roles_of_postgresql(postgres_url):
         async with opened(url):
             pass
         assert await rights("postgres") == [
-            ("warning", "postgres is a superuser; a relay only needs access to rows")
+            ("info", "postgres is a superuser; a relay only needs access to rows")
         ]
         server.execute(f"CREATE ROLE {name} LOGIN")
         try:

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 
 import click
 
+from postroom._version import __version__
 from postroom.cli.audit import audit
 from postroom.cli.config import config
 from postroom.cli.dead import dead
@@ -79,6 +80,7 @@ def _pipe() -> Iterator[None]:
     show_envvar=True,
     help="Configuration file.  [default: postroom.toml, then pyproject.toml]",
 )
+@click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
     """postroom: a transactional outbox and inbox.

@@ -225,7 +225,9 @@ def judge_stream(
 
 def _lines(finding: Finding) -> list[str]:
     return [
-        f"{_SIGNS[finding.level]}  {one_line(finding.what)}",
+        *click.wrap_text(
+            f"{_SIGNS[finding.level]}  {one_line(finding.what)}", 80, "", " " * 9
+        ).splitlines(),
         *click.wrap_text(one_line(f"why: {finding.why}"), 80, " " * 9, " " * 14).splitlines(),
         *click.wrap_text(one_line(f"fix: {finding.fix}"), 80, " " * 9, " " * 14).splitlines(),
     ]

@@ -71,7 +71,12 @@ async def check_broker(
 
 
 def _away(url: Url, error: Exception, why: str) -> Finding:
-    what = f"{url} is unreachable: {one_line(short_error(error)) or type(error).__name__}"
+    if isinstance(error, TimeoutError):
+        what = f"{url} did not answer within {_PATIENCE_SECONDS:g} s"
+    else:
+        kind = type(error).__name__
+        reason = one_line(short_error(error)).removeprefix(f"{kind}: ")
+        what = f"{url} is unreachable: {reason or kind}"
     return Finding("warning", what, why, "check the broker; postroom reconnects automatically")
 
 

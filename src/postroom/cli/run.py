@@ -42,7 +42,9 @@ _OBJECTS_BEFORE_A_COLLECTION = 10_000
 @click.command()
 @click.option("--store", metavar="URL", help="Database URL, for example sqlite:///app.db.")
 @click.option(
-    "--broker", metavar="URL", help="Destination, for example handlers:shop.app:handlers."
+    "--broker",
+    metavar="URL",
+    help="Destination: kafka://host:9092, amqp://host/vhost, handlers:module:attribute.",
 )
 @click.option("--stream", help="Stream to serve; selects a [[relay]] section.  [default: main]")
 @click.option(
@@ -112,7 +114,8 @@ def run(ctx: click.Context, /, drain: bool, drain_seconds: float | None, **flags
     \b
     Examples:
       postroom run --store sqlite:///app.db --broker handlers:shop.app:handlers
-      postroom run --store sqlite:///app.db --broker null: --stream mail
+      postroom run --store postgresql://app@db/shop --broker kafka://k1,k2:9092
+      postroom run --store mysql://app@db/shop --broker amqp://app@rabbit/vhost
       postroom run --metrics-port 9464 --log-format json
       postroom run --drain --for 20s
 

@@ -25,11 +25,13 @@ class Topic(NamedTuple):
 
     trouble     why nothing can be sent to it; empty if it can
     config      its settings; empty without permission to read them
+    brokers     of its cluster: it can have no more replicas
     """
 
     trouble: str = ""
     replicas: int = 3
     config: Mapping[str, str] = {}
+    brokers: int = 3
 
 
 async def examine(settings: KafkaSettings, topics: Collection[str]) -> list[Finding]:
@@ -52,7 +54,8 @@ async def _look(cluster: Topics, names: list[str]) -> dict[str, Topic]:
     if not names:
         return {}
     states = await cluster.look(names)
-    seen = {name: Topic(states[name].trouble) for name in names}
+    brokers = cluster.brokers or Topic().brokers
+    seen = {name: Topic(states[name].trouble, brokers=brokers) for name in names}
     there = [name for name in names if not seen[name].trouble]
     for name, described in (await cluster.describe(there)).items() if there else ():
         if not isinstance(described, KafkaError):
@@ -80,7 +83,8 @@ def judge_topic(name: str, topic: Topic, *, creates: bool = False) -> Iterator[F
             yield Finding(
                 "warning", f"topic {name!r}: {topic.trouble}",
                 "its events wait, and an alarm is raised",
-                f"kafka-topics.sh --create --topic {name} --partitions 6 --replication-factor 3",
+                f"kafka-topics.sh --create --topic {name} --partitions 6 "
+                f"--replication-factor {min(3, topic.brokers)}",
             )  # fmt: skip
         return
     yield from _check_safety(name, topic)
@@ -98,7 +102,20 @@ def judge_topic(name: str, topic: Topic, *, creates: bool = False) -> Iterator[F
 
 def _check_safety(name: str, topic: Topic) -> Iterator[Finding]:
     fewest = int(topic.config.get("min.insync.replicas", 2))
-    if fewest < 2:
+    if topic.brokers == 1 and fewest < 2:
+        yield Finding(
+            "info", f"topic {name!r} is in a cluster of one broker",
+            "a confirmed event is lost if that broker loses its disk; good for development",
+            "in production: three brokers, three replicas and min.insync.replicas=2",
+        )  # fmt: skip
+    elif topic.brokers == 1:
+        yield Finding(
+            "error",
+            f"topic {name!r} has min.insync.replicas={fewest} in a cluster of one broker",
+            "Kafka refuses every message, so its events wait",
+            _alter(name, "min.insync.replicas=1") + ", or add brokers",
+        )  # fmt: skip
+    elif fewest < 2:
         yield Finding(
             "warning", f"topic {name!r} has min.insync.replicas={fewest}",
             "acks=all then means a single broker: a confirmed event is lost if that broker fails",

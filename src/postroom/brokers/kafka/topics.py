@@ -54,6 +54,7 @@ class Topics:
 
     answered_at      when the cluster last answered, on the monotonic clock
     is_unreachable   the last request had no answer
+    brokers          of the cluster, when it was last asked; 0 before
     """
 
     def __init__(self, settings: KafkaSettings, lines: LogLines) -> None:
@@ -68,6 +69,7 @@ class Topics:
         self._admin: AdminClient | None = AdminClient(config)
         self.answered_at = float("-inf")
         self.is_unreachable = False
+        self.brokers = 0
 
     async def close(self) -> None:
         held, self._admin = [self._admin], None
@@ -91,10 +93,11 @@ class Topics:
         reason = ""
         for _ in range(_TIMES):
             try:
-                await asyncio.to_thread(admin.list_topics, known, self._patience / _TIMES)
+                there = await asyncio.to_thread(admin.list_topics, known, self._patience / _TIMES)
             except KafkaException as error:
                 reason = error.args[0].str()
             else:
+                self.brokers = len(there.brokers)
                 self._answered()
                 return
         raise self._unreachable(reason)

@@ -239,9 +239,7 @@ def judge_rights(
     why = "a mistake or a stolen password then affects more than the events"
     fix = "CREATE ROLE relay LOGIN, with the grants of `Least privileges` in operations/deploy"
     if superuser:
-        yield Finding(
-            "warning", f"{role} is a superuser; a relay only needs access to rows", why, fix
-        )
+        yield Finding("info", f"{role} is a superuser; a relay only needs access to rows", why, fix)
     elif may_administer:
         what = f"{role} may create roles or databases, or bypass row security"
         yield Finding("warning", what, why, fix)
