@@ -97,7 +97,7 @@ def _postgres_key_without_index():
 def _mysql_key_without_index():
     from tests.mutants.mysql import _rewrite
 
-    _rewrite("find_key", "FORCE INDEX (postroom_outbox_key)", "FORCE INDEX (PRIMARY)")
+    _rewrite("find_by_key", "FORCE INDEX (postroom_outbox_key)", "FORCE INDEX (PRIMARY)")
 
 
 def _causes_unlimited():

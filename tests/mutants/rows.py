@@ -100,8 +100,8 @@ def _keys_without_an_index():
     from postroom.stores.sqlite.statements import load_queries
 
     queries = load_queries("postroom_")
-    assert "INDEXED BY postroom_outbox_key" in queries["find_key"]
-    queries["find_key"] = queries["find_key"].replace(
+    assert "INDEXED BY postroom_outbox_key" in queries["find_by_key"]
+    queries["find_by_key"] = queries["find_by_key"].replace(
         "INDEXED BY postroom_outbox_key", "NOT INDEXED"
     )
 

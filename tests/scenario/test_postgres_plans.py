@@ -312,9 +312,11 @@ def test_the_events_of_a_key_are_found_by_their_index(looker):  # T-D
             "UPDATE postroom_outbox SET key = 'rare' WHERE id IN ('done-7', 'head-1')"
         )
     filters = ("state", "stream", "type", "topic", "error", "from_us", "before_us")
-    none = dict.fromkeys((*filters, "settled_before_us"))
+    none = dict.fromkeys(
+        (*filters, "settled_before_us", "correlation_id", "causation_id", "until_seq")
+    )
     for key, found in (("rare", ["done-7", "head-1"]), ("nobody", [])):
-        nodes, rows = looker.explain("find_key", key=key, after_seq=0, limit=50, **none)
+        nodes, rows = looker.explain("find_by_key", key=key, after_seq=0, limit=50, **none)
         assert [row[1] for row in rows] == found
         assert_no_detours(nodes)
         assert indexes(nodes) == {"postroom_outbox_key"}

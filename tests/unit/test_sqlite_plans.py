@@ -53,7 +53,19 @@ async def plan_of(store, name, **values):
         ("purge", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("get", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("find_other", "INDEX postroom_outbox_other"),
-        ("find_key", "INDEX postroom_outbox_key (key=? AND rowid>?)"),
+        ("find_by_key", "INDEX postroom_outbox_key (key=? AND rowid>?)"),
+        ("reach", "SEARCH o USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"),
+        ("reach_by_key", "INDEX postroom_outbox_key (key=? AND rowid>? AND rowid<?)"),
+        ("reach_state", "INDEX postroom_outbox_other"),
+        ("outline_newest", "INDEX postroom_outbox_key (key=?)"),
+        ("outlines", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
+        ("position", "SEARCH o USING INTEGER PRIMARY KEY (rowid>?)"),
+        (
+            "find_by_correlation_id",
+            "INDEX postroom_outbox_correlation (correlation_id=? AND rowid>?)",
+        ),
+        ("reach_by_causation_id", "INDEX postroom_outbox_causation (causation_id=? AND rowid>?"),
+        ("outline_by_correlation_id", "INDEX postroom_outbox_correlation (correlation_id=?)"),
         ("dead_causes", "INDEX postroom_outbox_other"),
         ("details", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("stats", "INDEX postroom_outbox_ready (stream>? AND stream<?)"),
@@ -82,15 +94,19 @@ async def test_a_statement_walks_its_index(store, name, index):
             "first",
             "last",
             "ids",
+            "value",
+            "correlation_id",
+            "causation_id",
         ),
         "[]",
     ) | dict.fromkeys(
         (
             "lane", "per_lane", "rows", "step", "before", "limit", "most", "now", "after_seq",
-            "from_us", "before_us", "settled_before_us",
+            "from_us", "before_us", "settled_before_us", "until_seq", "seq",
         ),
         1,
     )  # fmt: skip
+    await store.search.set_index("correlation", present=True)
     plan = await plan_of(store, name, **values)
     assert any(index in step for step in plan), plan
     tables = ("SCAN b", "SCAN h", "SCAN o", "SCAN r", "SCAN w", "SCAN postroom_outbox")

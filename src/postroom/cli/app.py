@@ -18,6 +18,7 @@ from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.exit_codes import TABLE, ExitCode, close_output, complain
 from postroom.cli.health import health
+from postroom.cli.key import key
 from postroom.cli.list_events import list_events
 from postroom.cli.migrate import migrate
 from postroom.cli.operations import operations
@@ -31,6 +32,7 @@ from postroom.cli.retry_now import retry_now
 from postroom.cli.run import run
 from postroom.cli.show import show
 from postroom.cli.status import status
+from postroom.cli.story import story
 from postroom.cli.version import version
 from postroom.cli.waiting import cancel, reschedule
 
@@ -108,9 +110,9 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, cancel, config, dead, demo, doctor, health, list_events, migrate, operations,
-    pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run, show, skip, status,
-    version,
+    audit, bury, cancel, config, dead, demo, doctor, health, key, list_events, migrate,
+    operations, pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run,
+    show, skip, status, story, version,
 ):  # fmt: skip
     cli.add_command(command)
 

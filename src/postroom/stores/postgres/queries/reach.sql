@@ -1,5 +1,5 @@
-SELECT count(*), coalesce(max(w.seq), 0)
+SELECT count(*), coalesce(max(looked.seq), 0)
 FROM (
     SELECT o.seq FROM postroom_outbox AS o
     WHERE o.seq > :after_seq AND o.seq <= coalesce(CAST(:until_seq AS bigint), 9223372036854775807)
-    ORDER BY o.seq LIMIT :rows) AS w
+    ORDER BY o.seq LIMIT :rows) AS looked
