@@ -29,8 +29,9 @@ class SourceCapabilities:
 class SourceConnection:
     """The state of a source's connection to its broker. One thread writes it, any may read it.
 
-    trouble     why the broker is unreachable; empty while the source is connected or closed
-    losses      number of times that the broker became unreachable
+    trouble     why nothing can be received: the broker is unreachable, or a topic or queue is
+                missing; empty while the source is connected or closed
+    losses      number of times that this began
     refusal     why the broker refuses acknowledgements; empty while it accepts them
     refusals    number of refused acknowledgements
     """
@@ -96,9 +97,10 @@ class Source(Protocol):
         """
 
     async def open(self) -> None:
-        """Start receiving. An unreachable broker is not an error: the source keeps reconnecting.
+        """Start receiving. An unreachable broker, or a topic or queue that does not exist yet, is
+        not an error: the source waits for it, reports it in `connection`, and logs it once.
 
-        Raises ConfigError for problems that waiting does not solve: no such queue, no permission.
+        Raises ConfigError for problems that waiting does not solve: no permission, a wrong name.
         """
 
     async def receive(self) -> Sequence[Delivery]:

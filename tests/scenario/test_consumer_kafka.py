@@ -7,6 +7,7 @@ import uuid
 from contextlib import AsyncExitStack
 
 import pytest
+from confluent_kafka import Producer
 
 from postroom import Handlers
 from postroom.engine.consumer import Consumer
@@ -15,6 +16,7 @@ from postroom.sources.kafka.source import KafkaSource
 from postroom.stores.memory import MemoryStore
 from tests.contract.test_consumer_kafka import QUICK, KafkaWire
 from tests.scenario.consumer_place import Ledger, consumer, orders
+from tests.scenario.kafka_place import make_topic, servers
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 
@@ -98,13 +100,31 @@ async def test_a_slow_handler_costs_no_membership(wire):
     assert await wire.left() == 0
 
 
-async def test_a_topic_that_is_not_there_is_told(kafka_url):
-    source = KafkaSource(kafka_url, topic=f"missing-{uuid.uuid4().hex}", group="g")
-    with pytest.raises(ConfigError, match="cannot be consumed"):
-        await source.open()
-    with pytest.raises(ConnectionError):
+async def test_a_topic_that_is_not_there_is_waited_for(kafka_url, caplog):  # U8
+    """One of two topics is missing: the other is read meanwhile."""
+    there, missing = make_topic(kafka_url), f"missing-{uuid.uuid4().hex}"
+    source = KafkaSource(kafka_url, topic=(there, missing), group=f"g-{missing}")
+    await source.open()
+    assert missing in source.connection.trouble
+    with pytest.raises(ConnectionError, match="cannot be consumed"):
         await source.health()
+    producer = Producer({"bootstrap.servers": servers(kafka_url), "log_level": 0})
+    producer.produce(there, b"first")
+    producer.flush(30)
+    async with asyncio.timeout(60):
+        (first,) = await source.receive()
+    assert first.message.body == b"first"
+    make_topic(kafka_url, name=missing)
+    producer.produce(missing, b"second")
+    producer.flush(30)
+    async with asyncio.timeout(60):
+        (second,) = await source.receive()
+    assert (second.message.topic, second.message.body) == (missing, b"second")
+    assert source.connection.trouble == ""
+    await source.health()
     await source.close()
+    told = [r.getMessage() for r in caplog.records if missing in r.getMessage()]
+    assert [line.split(" ")[2] for line in told] == ["no", "the"]
 
 
 async def test_a_cluster_that_is_away_is_waited_for(monkeypatch):

@@ -141,7 +141,10 @@ async def test_a_broker_that_cannot_be_reached_is_a_warning_until_it_is_back(wir
         await until(lambda: consumer.connection.trouble)
         assert health.ready().ok
         assert health.ready().facts["warnings"] == [
-            "the broker of the consumer payments is unreachable; see the log"
+            (
+                "the consumer payments cannot receive: its broker is unreachable, or its topic or "
+                "queue is missing; see the log"
+            )
         ]
         await wire.send(Sent("m-1"))
         proxy.accept()
@@ -228,12 +231,20 @@ async def receive(source, number):
     return found
 
 
-async def test_a_queue_that_is_not_there_is_told(rabbitmq_url):
-    handlers = Handlers()
-    consumer = Consumer(RabbitSource(rabbitmq_url, queue=fresh("missing")), MemoryStore(), handlers)
-    with pytest.raises(ConfigError, match="cannot be consumed.*no queue"):
-        await consumer.start()
-    assert not consumer.is_running
+async def test_a_queue_that_is_not_there_is_waited_for(rabbitmq_url, sender):  # U8
+    seen, handlers, queue = [], Handlers(name="payments"), fresh("missing")
+
+    @handlers.on(queue)  # the routing key, in messages without a type
+    async def handle(event, tx):
+        seen.append(event.id)
+
+    source = RabbitSource(rabbitmq_url, queue=queue)
+    async with Consumer(source, MemoryStore(), handlers) as consumer:
+        assert "no queue" in consumer.connection.trouble
+        await sender.queue(queue)
+        await sender.publish_to("", queue, b"{}", "m-1")
+        await until(lambda: seen == ["m-1"], 20)
+        assert consumer.connection.trouble == ""
 
 
 async def test_a_queue_is_declared_with_its_bindings_and_a_single_active_consumer(

@@ -134,7 +134,12 @@ def test_the_broker_of_a_consumer_that_cannot_be_reached_is_a_warning(pulse):
     ok, facts = health.ready()
     assert (ok, facts["warnings"]) == (
         True,
-        ["the broker of the consumer payments is unreachable; see the log"],
+        [
+            (
+                "the consumer payments cannot receive: its broker is unreachable, or its topic or "
+                "queue is missing; see the log"
+            )
+        ],
     )
     assert facts["consumers"] == [{"name": "payments", "running": True, "connected": False}]
     assert "secret" not in str(facts)

@@ -10,10 +10,12 @@ from types import SimpleNamespace
 import pytest
 from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, TopicPartition
 
+from postroom.source import SourceConnection
 from postroom.sources.kafka import poller as poller_module
 from postroom.sources.kafka import source as source_module
 from postroom.sources.kafka.cluster import Generations
 from postroom.sources.kafka.commits import Commits
+from postroom.sources.kafka.missing_topics import MissingTopics
 from postroom.sources.kafka.offsets import Partition
 from postroom.sources.kafka.poller import Arrivals, Poller
 from postroom.sources.kafka.source import KafkaSource
@@ -374,3 +376,82 @@ def test_a_new_client_begins_with_the_start_of_a_topic_that_is_another(monkeypat
         {"orders": usual, "refunds": usual},
         {"orders": OFFSET_BEGINNING, "refunds": usual},
     ]
+
+
+def test_a_cluster_that_is_silent_is_noticed_and_an_answer_ends_it():  # U5
+    cluster, now = Answers(), [10.0]
+    generations = Generations(cluster, lambda: now[0])
+    generations.look(("a",))
+    now[0] += 2.9
+    generations.look(("a",))
+    assert not generations.is_silent
+    now[0] += 0.2
+    generations.look(("a",))
+    assert generations.is_silent
+    (future,) = cluster.asked[-1].values()
+    future.set_exception(KafkaException(KafkaError(KafkaError._TIMED_OUT)))
+    generations.look(("a",))
+    assert generations.is_silent  # the client gave up
+    generations.answered()
+    assert not generations.is_silent
+    now[0] += 5.0
+    generations.look(("a",))
+    cluster.answer(a=None)  # that the topic does not exist is an answer
+    generations.look(("a",))
+    assert not generations.is_silent
+
+
+def test_a_silent_cluster_is_logged_once_each_way(caplog):  # U5
+    source = KafkaSource(URL.format(port=1))
+    poller = Poller(source.settings, Arrivals(), source.connection, print)
+    for _ in range(3):
+        poller._unreachable("no answer to requests")
+    client = SimpleNamespace(list_topics=lambda topic, timeout: None)
+    for _ in range(3):
+        if source.connection.trouble:
+            poller._look_for_brokers(client)
+    assert [record.getMessage() for record in caplog.records] == [
+        "Kafka is unreachable (postroom keeps trying): no answer to requests",
+        "Kafka is reachable again",
+    ]
+
+
+class Topics:
+    """A cluster with some topics."""
+
+    def __init__(self, *names):
+        self.names, self.asked, self.is_down = set(names), [], False
+
+    def list_topics(self, topic, timeout):
+        self.asked.append(topic)
+        if self.is_down:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+        error = None if topic in self.names else KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return SimpleNamespace(topics={topic: SimpleNamespace(error=error)})
+
+
+def test_a_missing_topic_is_asked_for_with_pauses_and_told_once_each_way(caplog):  # U8
+    now, connection, cluster = [0.0], SourceConnection(), Topics()
+    missing = MissingTopics(connection, lambda: now[0])
+    missing.note(["orders", "refunds"])
+    missing.note(["orders"])
+    assert connection.trouble == "Kafka has no topic 'orders', 'refunds'"
+    for _ in range(600):  # a minute
+        now[0] += 0.1
+        assert not missing.look(cluster)
+    assert 20 <= len(cluster.asked) / 2 <= 30
+    cluster.is_down = True
+    now[0] += 3.0
+    assert not missing.look(cluster)
+    cluster.is_down, cluster.names = False, {"orders"}
+    now[0] += 3.0
+    assert missing.look(cluster)
+    assert list(missing) == ["refunds"]
+    assert connection.trouble
+    cluster.names.add("refunds")
+    now[0] += 3.0
+    assert missing.look(cluster)
+    assert (bool(missing), connection.trouble, connection.losses) == (False, "", 1)
+    assert [record.getMessage().split("topic ")[1][:8] for record in caplog.records] == [
+        "'orders'", "'orders'", "'refunds",
+    ]  # fmt: skip

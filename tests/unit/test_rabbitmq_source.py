@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from aiormq.exceptions import ChannelNotFoundEntity
+from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity
 
 from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import RabbitBroker
@@ -77,9 +77,28 @@ async def test_a_queue_that_is_not_back_yet_is_waited_for(monkeypatch, said):
     assert all(link.is_closed for link in links)
 
 
-async def test_a_queue_that_is_not_there_is_told_at_once(monkeypatch):
-    refusing(monkeypatch, "NOT_FOUND - no queue 'inbox' in vhost '/'")
-    with pytest.raises(ConfigError, match="the queue 'inbox' cannot be consumed.*no queue"):
+async def test_a_queue_that_is_not_there_is_waited_for(monkeypatch, caplog):  # U8
+    missing = "NOT_FOUND - no queue 'inbox' in vhost '/'"
+    refusing(monkeypatch, missing, missing, missing)
+    source = without_pauses(RabbitSource(URL))
+    await source.open()
+    assert source.connection.trouble.startswith("the queue 'inbox' cannot be consumed")
+    assert await source.receive() == ["a message"]
+    assert source.connection.trouble == ""
+    lost, back = [record.getMessage() for record in caplog.records]
+    assert "no queue 'inbox'" in lost
+    assert "Create it; the consumer waits" in lost
+    assert back == "consuming 'inbox' of RabbitMQ again"
+    await source.close()
+
+
+async def test_a_queue_that_may_not_be_consumed_is_told_at_once(monkeypatch):  # U8
+    async def consume(self, link):
+        raise ChannelAccessRefused("ACCESS_REFUSED - access to queue 'inbox' refused")
+
+    refusing(monkeypatch)
+    monkeypatch.setattr(RabbitSource, "_consume", consume)
+    with pytest.raises(ConfigError, match="the queue 'inbox' cannot be consumed.*REFUSED"):
         await RabbitSource(URL).open()
 
 
@@ -144,9 +163,11 @@ async def test_a_failure_without_end_costs_few_attempts_and_one_log_line(monkeyp
     source._pauses = Pauses(0.1, 10.0, steady_seconds=5.0, clock=clock)
     with pytest.raises(TimeoutError):
         await source.receive()
-    assert clock.pauses[:8] == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0])
-    assert set(clock.pauses[8:]) == {10.0}
-    assert len(links) == len(clock.pauses) <= 13
+    longest = 3.0 if how == "no queue" else 10.0  # one that is created is found soon
+    grown = [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0]
+    assert clock.pauses[:8] == pytest.approx([min(pause, longest) for pause in grown])
+    assert set(clock.pauses[8:]) == {longest}
+    assert len(links) == len(clock.pauses) <= (25 if how == "no queue" else 13)
     lines = [record.getMessage() for record in caplog.records]
     if how == "lost":  # the connection itself is restored each time, and said to be
         assert len(lines) <= 2 * len(links)

@@ -40,7 +40,11 @@ async def running(relays):
 @pytest.mark.req("S4.3")
 async def test_they_deliver_and_stop_on_a_signal(relays):
     told = []
-    task = asyncio.create_task(run_all(relays, on_stop=lambda: told.append("stopping")))
+    task = asyncio.create_task(
+        run_all(
+            relays, on_stop=lambda by_signal: told.append("stopping" if by_signal else "crashed")
+        )
+    )
     await running(relays)
     async with relays[0].store.begin() as tx:
         await Outbox().add_many(tx, [Event("a", id="a"), Event("b", id="b", stream="mail")])

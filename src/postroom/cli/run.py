@@ -173,9 +173,10 @@ async def _serve(
             facts = {"version": __version__, "consumer": consumer.name, "store": str(url)}
             say(_log, logging.INFO, "starting", facts | {"source": str(section["source"].value)})
 
-        def on_stop() -> None:
+        def on_stop(by_signal: bool) -> None:
             if any(worker.is_running for worker in workers):
-                what = "finishing events in flight; a second signal stops immediately"
+                what = "finishing events in flight"
+                what += "; a second signal stops immediately" if by_signal else ", after an error"
                 say(_log, logging.INFO, "stopping", {"now": what})
 
         async with AsyncExitStack() as stack:

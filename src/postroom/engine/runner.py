@@ -18,12 +18,13 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 async def run_all(
-    workers: Sequence[Lifecycle[Any]], *, on_stop: Callable[[], None] | None = None
+    workers: Sequence[Lifecycle[Any]], *, on_stop: Callable[[bool], None] | None = None
 ) -> bool:
     """Run them until SIGTERM or SIGINT, or until one crashes; a second signal stops at once.
 
     Returns True if all stopped gracefully, False if at once. Raises the error of one that broke
-    down, after the others have stopped gracefully.
+    down, after the others have stopped gracefully. `on_stop` is called before the stop, with
+    whether a signal asked for it.
     """
     asked, at_once = asyncio.Event(), asyncio.Event()
     _listen(asked, at_once)
@@ -31,9 +32,10 @@ async def run_all(
     ending: asyncio.Task[None] | None = None
     try:
         await _any(asyncio.create_task(asked.wait()), *lives)
+        by_signal = asked.is_set()
         asked.set()  # if one crashed, the others stop too
         if on_stop is not None:
-            on_stop()
+            on_stop(by_signal)
         ending = asyncio.create_task(_stop(workers, lives))
         await _any(asyncio.create_task(at_once.wait()), ending)
         gracefully = ending.done()

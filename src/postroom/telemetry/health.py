@@ -114,7 +114,8 @@ class Health:
             if not one.is_running
         ]
         warnings += [  # the driver's error names hosts and users: it goes to the log only
-            f"the broker of the consumer {told['name']} is unreachable; see the log"
+            f"the consumer {told['name']} cannot receive: its broker is unreachable, or its topic "
+            "or queue is missing; see the log"
             for told in consumers
             if told["running"] and not told["connected"]
         ]

@@ -158,7 +158,7 @@ MESSAGE_HISTOGRAMS: Final[Mapping[str, tuple[str, tuple[float, ...]]]] = {
 MESSAGE_GAUGES: Final[Mapping[str, str]] = {
     "postroom_consumer_up": "1 while this consumer runs, 0 while it starts or stops.",
     "postroom_consumer_connected": (
-        "1 while this consumer runs and its broker is reachable, 0 otherwise."
+        "1 while this consumer runs, its broker is reachable and its queue or topics exist."
     ),
     "postroom_messages_in_flight": "Messages currently in flight in this consumer.",
 }

@@ -17,6 +17,7 @@ from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _ANSWER_SECONDS = 10.0
 _LOOK_SECONDS = 5.0
+_SILENT_SECONDS = 3.0
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the answer of a broker before Kafka 2.8
 _NO_ANSWER = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -91,7 +92,8 @@ class Generations:
         self._clock = clock
         self._known: dict[str, str] = {}
         self._asked: dict[str, Future[Any]] = {}
-        self._ask_at = 0.0
+        self._asked_at = self._ask_at = 0.0
+        self.is_silent = False  # the last request has had no answer for a while
 
     def note(self, ids: Mapping[str, str]) -> None:
         """Remember these ids; an empty id is ignored."""
@@ -105,6 +107,10 @@ class Generations:
         """Ask at the next look."""
         self._ask_at = 0.0
 
+    def answered(self) -> None:
+        """The cluster has answered another request."""
+        self._asked, self.is_silent = {}, False
+
     def look(self, topics: Collection[str]) -> dict[str, str]:
         """Return the ids of topics that differ from the remembered ones, as far as known.
 
@@ -112,12 +118,15 @@ class Generations:
         """
         if not self._asked:
             if topics and self._clock() >= self._ask_at:
-                self._ask_at = self._clock() + _LOOK_SECONDS
+                self._asked_at = self._clock()
+                self._ask_at = self._asked_at + _LOOK_SECONDS
                 self._asked = self._cluster.ask_for_ids(topics)
             return {}
         if not all(answer.done() for answer in self._asked.values()):
+            self.is_silent = self._clock() - self._asked_at > _SILENT_SECONDS
             return {}
         asked, self._asked = self._asked, {}
+        self.is_silent = any(_is_unanswered(answer) for answer in asked.values())
         found: dict[str, str] = {}
         for topic, answer in asked.items():
             try:
@@ -127,6 +136,11 @@ class Generations:
             if self.is_another(topic, topic_id):
                 found[topic] = topic_id
         return found
+
+
+def _is_unanswered(answer: Future[Any]) -> bool:
+    error = answer.exception()
+    return isinstance(error, KafkaException) and error.args[0].code() < KafkaError.UNKNOWN
 
 
 def _topic_id(answer: Future[Any]) -> str:

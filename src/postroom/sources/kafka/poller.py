@@ -21,6 +21,7 @@ from postroom.source import SourceConnection
 from postroom.sources.kafka.cluster import Cluster, Generations
 from postroom.sources.kafka.commits import Commits
 from postroom.sources.kafka.message import incoming
+from postroom.sources.kafka.missing_topics import MissingTopics
 from postroom.sources.kafka.offsets import Partition
 from postroom.sources.kafka.settings import KafkaSourceSettings
 from postroom.sources.kafka.starts import Starts
@@ -106,6 +107,7 @@ class Poller(threading.Thread):
         self._generations = Generations(self._cluster)
         self._commits = Commits(connection)
         self._starts = Starts()
+        self.missing = MissingTopics(connection)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._told = ""  # the failure that was logged last
         self._looks_from = 0.0
@@ -135,21 +137,21 @@ class Poller(threading.Thread):
         self._unanswered = 0
         self._looks_from = monotonic() + _STEADY_SECONDS if self._told else 0.0
         try:
-            client.subscribe(
-                list(self._options.topic),
-                on_assign=self._assigned,
-                on_revoke=self._revoked,
-                on_lost=self._taken,
-            )
+            self._subscribe(client)
             while not self.ending.is_set():
                 self._hold_back(client)
                 first = client.poll(_POLL_SECONDS)
                 if first is not None:
                     self._hand_over(client, [first, *client.consume(_MOST - 1, 0)])
-                if self._connection.trouble:
+                if self.missing:
+                    if self.missing.look(client):
+                        self._subscribe(client)
+                elif self._connection.trouble:
                     self._look_for_brokers(client)
                 for topic, topic_id in self._generations.look(self._topics()).items():
                     self._begin_topic_again(client, topic, topic_id)
+                if self._generations.is_silent:
+                    self._unreachable("no answer to requests")
                 self._unanswered += self._starts.commit(client)
                 self._commit(client)
             self._finish(client)
@@ -157,6 +159,17 @@ class Poller(threading.Thread):
             self._lose(list(self._partitions))
             with suppress(Exception):
                 client.close()
+
+    def _subscribe(self, client: Client) -> None:
+        """Join the group for the topics that exist."""
+        topics = [topic for topic in self._options.topic if topic not in self.missing]
+        if topics:
+            client.subscribe(
+                topics,
+                on_assign=self._assigned,
+                on_revoke=self._revoked,
+                on_lost=self._taken,
+            )
 
     # -- the connection -----------------------------------------------------------------------
     def _broken(self, why: str) -> None:
@@ -169,8 +182,12 @@ class Poller(threading.Thread):
 
     def _failed(self, error: KafkaError) -> None:
         """Process an error that librdkafka reports, repeatedly."""
-        if error.code() in _UNREACHABLE and self._connection.lost(f"Kafka: {error.str()}"):
-            _log.warning("Kafka is unreachable (postroom keeps trying): %s", error.str())
+        if error.code() in _UNREACHABLE:
+            self._unreachable(error.str())
+
+    def _unreachable(self, why: str) -> None:
+        if self._connection.lost(f"Kafka: {why}"):
+            _log.warning("Kafka is unreachable (postroom keeps trying): %s", why)
 
     def _look_for_brokers(self, client: Client) -> None:
         """Check whether the brokers are back: librdkafka does not report it.
@@ -182,6 +199,7 @@ class Poller(threading.Thread):
         with suppress(KafkaException):
             client.list_topics(self._options.topic[0], timeout=_LOOK_SECONDS)
             self._connection.restored()
+            self._generations.answered()
             self._told = ""
             _log.warning("Kafka is reachable again")
 
@@ -193,6 +211,9 @@ class Poller(threading.Thread):
             if error is not None:
                 if error.fatal():
                     raise KafkaException(error)
+                if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    self.missing.note([message.topic() or ""])
+                    continue
                 _log.warning("Kafka: %s", error.str())
                 if error.code() in _UNREADABLE:
                     deliveries += self._step_over(client, message, error)

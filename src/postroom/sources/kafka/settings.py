@@ -13,6 +13,7 @@ from postroom.model.option_reader import check_words, read_options, readers
 from postroom.model.url import Url
 
 _REJOIN_MS = 60_000
+_SESSION_MS = 10_000
 _GUARDED = {
     "enable.auto.commit": "offsets are committed after the handlers' commit",
     "enable.auto.offset.store": "offsets are committed after the handlers' commit",
@@ -63,6 +64,9 @@ class KafkaSourceSettings:
             # How long a group waits for former members that do not rejoin. Polls never wait for
             # handlers here, so it can be shorter than librdkafka's five minutes.
             "max.poll.interval.ms": max(_REJOIN_MS, int(session) if session.isdigit() else 0),
+            # After a frozen broker wakes up, the group waits that long for the former life of each
+            # member. librdkafka's 45 s would be a pause of 45 s.
+            "session.timeout.ms": _SESSION_MS,
             "reconnect.backoff.ms": 50,
             "reconnect.backoff.max.ms": 1_000,
             "isolation.level": "read_committed",

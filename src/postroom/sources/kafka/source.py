@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from confluent_kafka import Consumer as Client
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from postroom.errors import ConfigError
@@ -29,6 +29,7 @@ from postroom.sources.kafka.settings import KafkaSourceSettings
 _log = logging.getLogger(__name__)
 _MOST = 500  # messages returned at once
 _ANSWER_SECONDS = 3.0
+_HOPELESS = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.TOPIC_EXCEPTION}
 _CLOSE_SECONDS = 8.0  # less than a consumer waits for its source to close
 
 
@@ -54,7 +55,7 @@ class KafkaSource:
     async def open(self) -> None:
         if self._thread is not None:
             return
-        await asyncio.to_thread(self._check_topics)
+        missing = await asyncio.to_thread(self._check_topics)
         await self._learn_retention()
         self._arrivals = Arrivals()
         self._news = asyncio.Event()
@@ -66,6 +67,7 @@ class KafkaSource:
             self.connection,
             lambda: loop.call_soon_threadsafe(news.set),
         )
+        self._thread.missing.note(missing)
         self._thread.start()
 
     async def receive(self) -> Sequence[KafkaDelivery]:
@@ -94,9 +96,13 @@ class KafkaSource:
     async def health(self) -> None:
         """Request the brokers' topics; raises ConnectionError if there is no answer."""
         try:
-            await asyncio.to_thread(self._check_topics, must_answer=True)
+            missing = await asyncio.to_thread(self._check_topics, must_answer=True)
         except ConfigError as error:
             raise ConnectionError(str(error)) from error
+        if missing:
+            raise ConnectionError(
+                f"Kafka: the topic {missing[0]!r} cannot be consumed: it does not exist"
+            )
 
     async def check(self) -> list[Finding]:
         await self.health()
@@ -109,24 +115,33 @@ class KafkaSource:
         )
         self.capabilities = SourceCapabilities(offsets=True, redelivers_seconds=kept)
 
-    def _check_topics(self, *, must_answer: bool = False) -> None:
-        """Raise ConfigError for missing topics; an unreachable cluster is not an error."""
+    def _check_topics(self, *, must_answer: bool = False) -> list[str]:
+        """Return the topics that are missing; an unreachable cluster is not an error.
+
+        Raises ConfigError for problems that waiting does not solve: no permission, a wrong name.
+        """
         config = {**self.settings.client(), "log_level": 0}
         try:
             client = Client(config)
         except (KafkaException, TypeError, ValueError) as error:
             raise ConfigError(f"Kafka: {short_error(error)}") from None
+        missing: list[str] = []
         try:
             for topic in self.settings.topic:
                 found = client.list_topics(topic, timeout=_ANSWER_SECONDS).topics.get(topic)
-                if found is None or found.error is not None:
-                    said = "it does not exist" if found is None else found.error.str()
-                    raise ConfigError(f"Kafka: the topic {topic!r} cannot be consumed: {said}")
+                problem = None if found is None else found.error
+                if problem is not None and problem.code() in _HOPELESS:
+                    raise ConfigError(
+                        f"Kafka: the topic {topic!r} cannot be consumed: {problem.str()}"
+                    )
+                if found is None or problem is not None:
+                    missing.append(topic)
         except KafkaException as error:
             if must_answer:
                 raise ConnectionError(f"Kafka does not answer: {short_error(error)}") from error
         finally:
             client.close()
+        return missing
 
 
 def retention_seconds(client: Mapping[str, Any], topics: Sequence[str]) -> float | None:

@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Unpack, cast
 
 from aiormq.abc import AbstractChannel, DeliveredMessage
-from aiormq.exceptions import ChannelClosed
+from aiormq.exceptions import ChannelClosed, ChannelNotFoundEntity
 
 from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import topology
@@ -39,6 +39,7 @@ from postroom.sources.rabbitmq.settings import read_settings
 _log = logging.getLogger(__name__)
 _FLUSH_SECONDS = 3.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0  # before it connects again
+_MISSING_PAUSE = 3.0  # after which a queue that was created is found
 _STEADY_SECONDS = 5.0  # a connection that lasts this long begins with short pauses again
 # NOT_FOUND, although it exists: its node is down, or RabbitMQ is still starting.
 _NOT_BACK_YET = re.compile("crashed and failed to restart|is down or inaccessible|is stopped")
@@ -63,6 +64,7 @@ class RabbitSource:
         self._tls = self.settings.link.tls() if self._url.scheme == "amqps" else None
         self._link: RabbitConnection | None = None
         self._session: _Session | None = None
+        self._is_missing = False  # the queue, or something that it is bound to
         self._pauses = Pauses(_FIRST_PAUSE, _LONGEST_PAUSE, steady_seconds=_STEADY_SECONDS)
         self.connection = SourceConnection()
 
@@ -108,7 +110,8 @@ class RabbitSource:
             except (UnreachableError, ConfigError) as error:
                 self._lost(str(error))
             await self._drop(session)  # before the pause: another consumer may continue at once
-            await asyncio.sleep(self._pauses.grow())  # however the last connection ended
+            pause = self._pauses.grow()  # however the last connection ended
+            await asyncio.sleep(min(pause, _MISSING_PAUSE) if self._is_missing else pause)
 
     def _lost(self, why: str) -> None:
         if self.connection.lost(why):
@@ -116,6 +119,7 @@ class RabbitSource:
 
     async def _connect(self) -> _Session:
         errors: list[str] = []
+        self._is_missing = False
         for host in self._hosts:
             name = f"postroom consumer of {self.settings.queue}"
             try:
@@ -126,9 +130,13 @@ class RabbitSource:
                 errors.append(str(error))
             except ChannelClosed as error:
                 said = f"the queue {self.settings.queue!r} cannot be consumed: {short_error(error)}"
-                if _NOT_BACK_YET.search(str(error)) is None:
+                if not isinstance(
+                    error, ChannelNotFoundEntity
+                ):  # no permission, or an exclusive one
                     raise ConfigError(said) from error
-                errors.append(said)
+                self._is_missing = _NOT_BACK_YET.search(str(error)) is None
+                advice = ". Create it; the consumer waits" if self._is_missing else ""
+                errors.append(said + advice)
             else:
                 self._pauses.connected()
                 if self.connection.restored():
@@ -262,7 +270,8 @@ class _Session:
             self.why_lost = f"the connection to RabbitMQ was lost: {why}"
             self._arrived.clear()
             self._news.set()
-            self._lost(self.why_lost)
+            if self._tag is not None:  # it has begun: otherwise the caller of `begin` reports it
+                self._lost(self.why_lost)
 
 
 class _Delivery:
