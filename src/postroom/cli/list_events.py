@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
@@ -21,13 +22,13 @@ from postroom.cli.options import (
     store_option,
 )
 from postroom.cli.selection import read_selection, selection_options
-from postroom.cli.status import duration
 from postroom.model.clock import from_microseconds
 from postroom.model.conditions import Condition, Header, read_condition, read_header
 from postroom.model.url import Url
 from postroom.record import Record, State
 
 _NO_DATES = {2**63 - 1: "infinity", -(2**63): "-infinity"}  # as PostgreSQL has them
+_ROOM_FOR_KEYS = 30
 _STATES = [str(state) for state in State]
 
 
@@ -104,6 +105,7 @@ def list_events(
 async def _list(url: Url, search: BoundedSearch, limit: int, *, as_json: bool) -> None:
     async with opened(shared_store(url)) as store:
         shown, last = 0, 0
+        columns = _columns(shutil.get_terminal_size().columns)
         async for record in search.records(store):
             if shown == limit:
                 click.echo(f"more events match; next page: --after {last}", err=True)
@@ -112,8 +114,8 @@ async def _list(url: Url, search: BoundedSearch, limit: int, *, as_json: bool) -
                 print_json(summary(record), lines=True)
             else:
                 if not shown:
-                    click.echo(_row("state", "id", "type", "tries", "age"))
-                click.echo("\n".join(_lines(record)))
+                    click.echo(_row(columns, "state", "id", "type", "key", "tries", "age"))
+                click.echo("\n".join(_lines(record, columns)))
             shown, last = shown + 1, record.seq
         end = await search.stopped_at(store)
         for note in search.notes():
@@ -175,20 +177,37 @@ def cut(text: str, columns: int) -> str:
     return shown if len(shown) <= columns else shown[: columns - 1] + "…"
 
 
-def _row(state: str, event_id: str, event_type: str, tries: str, age: str) -> str:
-    return f"{state:<10} {event_id:<36} {event_type:<15} {tries:>5} {age:>10}"
+def _row(
+    columns: Columns, state: str, event_id: str, event_type: str, key: str, tries: str, age: str
+) -> str:
+    keys = f" {key:<{columns.key}}" if columns.key else ""
+    return f"{state:<10} {event_id:<36} {event_type:<{columns.type}}{keys} {tries:>5} {age:>10}"
 
 
-def _lines(record: Record) -> list[str]:
+class Columns(NamedTuple):
+    """The widths of the type and the key; 0: the key is in the next line."""
+
+    type: int = 15
+    key: int = 0
+
+
+def _columns(width: int) -> Columns:
+    """Return the widths for a terminal. An id always has the columns it needs."""
+    rest = width - 66
+    return Columns() if rest < _ROOM_FOR_KEYS else Columns(rest // 2, rest - rest // 2)
+
+
+def _lines(record: Record, columns: Columns) -> list[str]:
     age = max(0.0, (datetime.now(UTC) - record.created_at).total_seconds())
-    line = _row(
-        record.state,
-        cut(record.id, 36),
-        cut(record.type, 15),
-        str(record.attempts),
-        _short(age),
-    )
-    lines = [line]
+    event_id, key = one_line(record.id), record.key or ""
+    rest = (cut(record.type, columns.type), cut(key, columns.key) if columns.key else "",
+            str(record.attempts), _short(age))  # fmt: skip
+    if len(event_id) <= 36:
+        lines = [_row(columns, record.state, event_id, *rest)]
+    else:  # a line for the id alone: it is there to be copied
+        lines = [f"{record.state:<10} {event_id}", _row(columns, "", "", *rest)]
+    if key and not columns.key:
+        lines.append(f"           key {cut(key, 65)}")
     if record.last_error and record.state in (State.DEAD, State.FAILED):
         lines.append(f"           {cut(record.last_error, 69)}")
     if record.flaw is not None and record.flaw != record.last_error:
@@ -197,5 +216,12 @@ def _lines(record: Record) -> list[str]:
 
 
 def _short(seconds: float) -> str:
-    text = duration(seconds)
-    return text if len(text) <= 10 else f"{seconds / 86_400:,.0f} days"
+    """Return an age in at most ten columns."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes = int(seconds) // 60
+    if minutes < 60:
+        return f"{minutes} min"
+    if minutes < 48 * 60:
+        return f"{minutes // 60} h {minutes % 60:02} m"
+    return f"{minutes // 1440:,} days"
