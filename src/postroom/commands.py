@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from postroom.record import State, short_error
@@ -13,8 +13,9 @@ UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
 
 
 class AuditEntry(NamedTuple):
-    """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, retry-now,
-    cancel, reschedule, pause, resume, or operation-start, -pause, -resume, -cancel, -stop or -done.
+    """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, edit,
+    retry-now, cancel, reschedule, pause, resume, or operation-start, -pause, -resume, -cancel,
+    -stop or -done.
     """
 
     who: str
@@ -30,6 +31,20 @@ def audit_entry(
     """Return an audit entry for these events, truncated to the limits of the table."""
     about = ", ".join(ids) + (f": {reason}" if reason else "")
     return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
+
+
+class Edit(NamedTuple):
+    """Changes to a dead letter; None leaves a part as it is.
+
+    payload         the payload as bytes; for a JSON content type it must be valid JSON
+    headers         all headers of the application: those that are missing here are dropped
+    tombstone       True: send no value. A payload turns a tombstone into an ordinary event
+    """
+
+    payload: bytes | None = None
+    content_type: str | None = None
+    headers: Mapping[str, str] | None = None
+    tombstone: bool = False
 
 
 class Commands(Protocol):
@@ -60,6 +75,18 @@ class Commands(Protocol):
         Their histories get an entry, as with `replay` and `skip`; `history` replaces them instead.
         `attempts` is for messages that a consumer stores only to bury them: it replaces their
         number of attempts, and they have no `available_at`.
+        """
+
+    async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
+        """Send a dead letter with changes, under a new id, which is returned.
+
+        The dead letter stays, marked `replaced_by`, and is never sent: `replay` leaves it out. The
+        new event has the header `postroom-replaces`. It is validated as by `add`, and appended to
+        the order of its key; one that has a number of strict order takes the dead letter's place
+        and number. Of an edit and a replay at the same moment one loses.
+
+        Raises NotFoundError if the event is not a dead letter, ReplacedError if it was edited
+        before, EventError or PayloadError for changes that `add` would refuse.
         """
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:

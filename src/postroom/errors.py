@@ -20,6 +20,7 @@ PostroomError
 │   └── StoreUnknownError             the connection was lost: the outcome is unknown
 ├── NotDeliveredError                 events that were waited for are not done
 ├── PausedError                       a drain of a stream that an operator has paused
+├── ReplacedError                     an edited copy of the dead letter was sent instead of it
 └── NotFoundError(LookupError)        no event with that id
 
 `Retry` and `Reject` are signals, not errors: a handler raises them to decide what happens to its
@@ -218,6 +219,18 @@ class NotDeliveredError(PostroomError):
             f"{len(shown)} events are not done{late}: {', '.join(shown[:_SHOWN_EVENTS])}{more}. "
             "See: postroom show ID, postroom status"
         )
+
+
+class ReplacedError(PostroomError):
+    """A dead letter was edited: `replaced_by` is the id of the event that was sent instead."""
+
+    def __init__(self, event_id: str, replaced_by: str) -> None:
+        super().__init__(
+            f"event {event_id!r} was edited and sent as {replaced_by!r}: it stays a dead letter. "
+            f"See: postroom show {replaced_by}"
+        )
+        self.event_id = event_id
+        self.replaced_by = replaced_by
 
 
 class NotFoundError(PostroomError, LookupError):

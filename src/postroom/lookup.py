@@ -37,6 +37,7 @@ class Standing(NamedTuple):
 
     stream: str
     state: str
+    replaced_by: str | None = None  # of a dead letter: the id under which it was sent with changes
 
 
 class Details(NamedTuple):
@@ -45,6 +46,7 @@ class Details(NamedTuple):
     barrier     set if the key is blocked: events of the key after this `seq` wait
     history     its failed attempts and operators' commands, as `postroom.model.history` reads it
     receipt     JSON: where its destination put it
+    replaced_by     of a dead letter that was edited: the id under which it was sent
     """
 
     stage: str
@@ -55,6 +57,7 @@ class Details(NamedTuple):
     barrier: int | None
     history: str | None = None
     receipt: str | None = None
+    replaced_by: str | None = None
 
 
 class Stats(NamedTuple):

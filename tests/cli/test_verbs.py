@@ -18,7 +18,7 @@ SUMMARY = {
 }  # fmt: skip
 DETAILS = SUMMARY | {
     "stage", "lane", "lane_owner", "lane_relay", "blocked_after", "lease_owner", "lease_until",
-    "kseq", "causation_path", "schema_version", "headers",
+    "kseq", "causation_path", "replaced_by", "schema_version", "headers",
     "content_type", "options", "payload", "timeline", "history",
 }  # fmt: skip
 STREAM = {"stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays"}

@@ -101,6 +101,8 @@ def test_mongo_without_transactions():
         "test_a_commit_elsewhere_ends_the_wait",
         "test_a_purge_and_a_replay_at_the_same_moment",
         "test_a_step_that_fails_changes_neither_events_nor_position",
+        "test_an_edit_and_a_replay_at_the_same_moment",
+        "test_an_edited_strict_event_takes_number_and_place",
         "test_without_a_commit_the_wait_ends_by_itself",
         "test_a_cancelled_wait_leaves_the_store_usable",
         "test_a_late_committer_is_not_skipped",

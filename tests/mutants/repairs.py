@@ -1,7 +1,8 @@
-"""Bugs in the tools that repair and delete: purge."""
+"""Bugs in the tools that repair and delete: purge, edit."""
 
 from tests.mutants.mutant import Mutant
 
+SQLITE = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
 PRUNER = "tests/unit/test_pruner.py"
 
@@ -31,7 +32,48 @@ def _walk_in_one_round():
     pruner._STEPS = 1_000
 
 
+def _both_are_sent():
+    from postroom.stores.sqlite import thread
+
+    run = thread.Database.run
+
+    def forgetful(self, name, /, **values):
+        return None if name == "edit_replaced" else run(self, name, **values)
+
+    thread.Database.run = forgetful
+
+
+def _edited_at_the_end():
+    from postroom.stores.sqlite import commands
+
+    choose = commands._choose
+
+    def unnumbered(db, ids, *, over, now):
+        found = choose(db, ids, over=over, now=now)
+        return [event._replace(kseq=event.kseq and 0) for event in found]
+
+    commands._choose = unnumbered
+
+
+def _any_json():
+    from postroom.stores import edits
+
+    edits._is_json = lambda content_type: False
+
+
 REPAIR_MUTANTS = {
+    "edit-both-are-sent": Mutant(
+        "L7", "an edited dead letter can still be replayed", _both_are_sent,
+        tests=(f"{SQLITE}::TestSqliteStore::test_a_replaced_dead_letter_is_never_sent",),
+    ),
+    "edit-at-the-end": Mutant(
+        "B6", "an edited strict event leaves a gap", _edited_at_the_end,
+        tests=(f"{SQLITE}::TestSqliteStore::test_an_edited_strict_event_takes_number_and_place",),
+    ),
+    "edit-any-json": Mutant(
+        "G7", "an edit sends what add refuses", _any_json,
+        tests=(f"{SQLITE}::TestSqliteStore::test_what_add_refuses_is_refused",),
+    ),
     "purge-of-anything": Mutant(
         "G7", "a purge deletes done events", _purge_of_anything,
         tests=(MEMORY,),

@@ -25,7 +25,7 @@ PUBLIC = {
     "NotDeliveredError",
     "NotFoundError",
     "NumberTakenError", "PausedError", "Outbox", "PayloadError", "PostroomError", "Record",
-    "Reject", "Relay", "RelaySettings", "Retry", "RetryPolicy", "Routes", "SchemaError", "Source", "State", "Store", "open_store",
+    "Reject", "Relay", "RelaySettings", "ReplacedError", "Retry", "RetryPolicy", "Routes", "SchemaError", "Source", "State", "Store", "open_store",
     "StoreRetryableError", "StoreError", "StoreLockedError", "StoreUnknownError", "StoreRefusedError", "SyncContext", "SyncInbox", "SyncOutbox",
     "TransactionEndedError", "TransactionError", "UnsupportedConnectionError", "Url", "__version__", "is_conflict", "migrate", "read_headers",
 }  # fmt: skip

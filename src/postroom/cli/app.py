@@ -16,6 +16,7 @@ from postroom.cli.config import config
 from postroom.cli.dead import dead
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
+from postroom.cli.edit import edit
 from postroom.cli.exit_codes import TABLE, ExitCode, close_output, complain
 from postroom.cli.health import health
 from postroom.cli.key import key
@@ -110,7 +111,7 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, cancel, config, dead, demo, doctor, health, key, list_events, migrate,
+    audit, bury, cancel, config, dead, demo, doctor, edit, health, key, list_events, migrate,
     operations, pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run,
     show, skip, status, story, version,
 ):  # fmt: skip

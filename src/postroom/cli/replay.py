@@ -34,12 +34,13 @@ from postroom.cli.selection import (
     fetch,
     read_selection,
     remember,
+    replaced,
     require_one,
     selection_options,
     walk,
 )
 from postroom.engine.operations.request import ReplayRequest
-from postroom.errors import ConfigError, NotFoundError
+from postroom.errors import ConfigError, NotFoundError, ReplacedError
 from postroom.model.url import Url
 from postroom.record import State
 from postroom.store import Store
@@ -235,6 +236,8 @@ async def carry_out(url: Url, ids: Sequence[str], selection: Selection, order: O
                 chosen = await _look(store, selection, stop)
             if stop.asked:
                 return ExitCode.INTERRUPTED
+        if order.verb == "replay":
+            chosen = await _without_replaced(store, chosen, named=bool(ids))
         if not chosen:
             raise NotFoundError(f"no event matches {selection}; see: postroom list {_hint(order)}")
         _explain(chosen, order)
@@ -258,6 +261,18 @@ async def _look(store: Store, selection: Selection, stop: Stop) -> list[Chosen]:
             if stop.asked:
                 break
     return chosen
+
+
+async def _without_replaced(store: Store, chosen: Sequence[Chosen], *, named: bool) -> list[Chosen]:
+    """Leave out dead letters that were edited, which are never sent; raises if one was named."""
+    edited = await replaced(store, chosen)
+    for event_id, replaced_by in edited.items():
+        if named:
+            raise ReplacedError(event_id, replaced_by)
+    if edited:
+        left = f"{many(len(edited), 'dead letter')} left out: edited, and sent under another id"
+        click.echo(left, err=True)
+    return [event for event in chosen if event.id not in edited]
 
 
 async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop) -> int:

@@ -164,6 +164,15 @@ async def fetch(store: Store, ids: Sequence[str], states: Sequence[State]) -> li
     return sorted(found, key=lambda record: record.seq)
 
 
+async def replaced(store: Store, chosen: Sequence[Chosen]) -> dict[str, str]:
+    """Return the dead letters that were edited, each with the id under which it was sent."""
+    found: dict[str, str] = {}
+    for at in range(0, len(chosen), PAGE):
+        there = await store.look_up([event.id for event in chosen[at : at + PAGE]])
+        found |= {name: one.replaced_by for name, one in there.items() if one.replaced_by}
+    return found
+
+
 def remember(record: Record) -> Chosen:
     """Return the facts of a record that a later step needs, without its payload."""
     keyed, numbered = record.key is not None, bool(record.kseq)

@@ -82,6 +82,7 @@ def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -
         "lease_until": instant(details.lease_until_us),
         "kseq": record.kseq,
         "causation_path": [list(step) for step in record.causation_path],
+        "replaced_by": details.replaced_by,
         "schema_version": record.schema_version,
         "headers": dict(record.headers),
         "options": dict(record.options) or None,

@@ -10,9 +10,9 @@ read                  reads the events that may be sent now
 stage                 makes events readable once they are due
 settle                writes outcomes behind the fence
 blocks                keys blocked by a failed head: lets them go on, repairs their blocks
-prune                 deletes old done events
+prune                 deletes old done events, and old dead letters
 lookup                operators' questions: get, find, count
-commands              operators' commands: replay, bury, skip, retry now
+commands              operators' commands: replay, edit, bury, skip, purge, retry now
 audit                 the log of commands that changed events by hand
 controls              pauses of streams, topics and consumers
 operations            stored work on many events, in fenced steps
@@ -25,5 +25,5 @@ checks                what `postroom doctor` asks of the server
 `migrations/`, one statement a file; `sql_files` loads it, and `migration_scripts` makes text of it
 for other tools. `membership` reads members and leases
 from rows; `lock_pauses` waits for locked rows; `schema_version` refuses tables of the future. Every
-store passes `postroom.testing.store`.
+store passes `postroom.testing.store`. `edits` validates edited dead letters.
 """

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from postroom import notifier, transactions
 from postroom.broker import UNSENT, Broker, BrokerCapabilities, Outcome, Reporter, Verdict
 from postroom.engine.consumer.messages import restore, to_row
-from postroom.engine.consumer.size_limit import BODY_BYTES
 from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import EventError
 from postroom.event import INBOX_STREAM_PREFIX
+from postroom.model.envelope import BODY_BYTES
 from postroom.model.history import append, command
 from postroom.model.incoming import Incoming
 from postroom.record import Record
@@ -113,8 +113,8 @@ class DurableInbox:
         """Raise EventError if an id is taken by a row that is not an earlier delivery of the
         message.
         """
-        for event_id, (stream, _) in (await self.store.look_up([r.id for r in rows])).items():
-            if stream != self.stream:
+        for event_id, where in (await self.store.look_up([r.id for r in rows])).items():
+            if (stream := where.stream) != self.stream:
                 raise EventError(
                     "id",
                     f"{event_id!r} is the id of a row in the stream {stream!r} that was not stored "

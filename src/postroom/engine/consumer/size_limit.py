@@ -5,13 +5,10 @@ The publisher decides how large a message is; the limit protects memory and the 
 
 from __future__ import annotations
 
-from postroom.model.envelope import ID
+from postroom.model.envelope import BODY_BYTES, ID
 from postroom.model.incoming import Incoming
 from postroom.model.message_id import hash_id
 from postroom.source import Delivery
-
-BODY_BYTES = "postroom-body-bytes"
-"""The header of a dead letter whose body was not stored: the message's size in bytes."""
 
 _LONGEST_HEADER, _MOST_HEADERS = 1_000, 100  # bytes kept of a message that is too large
 

@@ -1,10 +1,10 @@
-"""Operators' commands: replay, bury, skip, purge, retry now, cancel (rules L7 and B6)."""
+"""Operators' commands: replay, edit, bury, skip, purge, retry now, cancel (rules L7 and B6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from postroom.commands import UNSENT, AuditEntry, audit_entry
+from postroom.commands import UNSENT, AuditEntry, Edit, audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -14,8 +14,10 @@ from postroom.model.controls import Control, check_control
 from postroom.model.history import append, command
 from postroom.record import Stage, State, key_hash, lane_of, short_error
 from postroom.stores.controls import control_entry
+from postroom.stores.edits import check_editable, edited
 from postroom.stores.memory.lookup import Lookup
 from postroom.stores.memory.tables import Stored
+from postroom.transaction import Row
 
 SKIPPED = "postroom.skipped"
 _SECOND = 1_000_000
@@ -55,8 +57,41 @@ class Commands(Lookup):
         )
         return True
 
+    async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
+        seq = self.data.ids.get(event_id)
+        old = None if seq is None else self.data.rows[seq]
+        found, replaced_by = (None, None) if old is None else (old.record(), old.replaced_by)
+        record = check_editable(event_id, found, replaced_by)
+        assert old is not None
+        new_id, place = make_id(), self.next_seq()
+        fields = edited(record, edit, new_id)
+        row = old.row._replace(id=new_id, available_us=None, expires_us=None, **fields._asdict())
+        hashed = key_hash(row.aggregate_type, row.key, new_id)
+        row = row._replace(key_hash=hashed, lane=lane_of(hashed))
+        self.data.lane_leases(row.stream)[old.row.lane].replayed_us = self.now_us()
+        if row.kseq:  # consumers wait for this number: the new event takes it, and its place
+            self.data.drop(old)
+            old.seq, place = place, old.seq
+            old.row = old.row._replace(kseq=0)
+            self.data.put(old)
+        elif row.kseq == 0:
+            row = row._replace(kseq=self._count_up(row))
+        old.replaced_by = new_id
+        old.history = append(old.history, command(by, "edit", f"sent as {new_id}"))
+        began = append(None, command(by, "edit", f"replaces {event_id}"))
+        self.data.put(Stored(place, row, self.now_us(), history=began))
+        await self._note(by, "edit", [event_id], f"sent as {new_id}")
+        self.changed()
+        return new_id
+
+    def _count_up(self, row: Row) -> int:
+        name = (row.topic, row.key_hash)
+        self.data.counters[name] = self.data.counters.get(name, 0) + 1
+        return self.data.counters[name]
+
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
-        chosen = [s for s in self._chosen(ids, over=True) if s.state in UNSENT]
+        known = [self.data.ids[each] for each in dict.fromkeys(ids) if each in self.data.ids]
+        chosen = [s for s in map(self.data.rows.__getitem__, sorted(known)) if s.state in UNSENT]
         for stored in chosen:
             self.data.drop(stored)
         await self._note(by, "purge", [stored.row.id for stored in chosen])
@@ -146,9 +181,7 @@ class Commands(Lookup):
                 self.data.move(stored, Stage.READY)
                 continue
             if fresh.row.kseq is not None:
-                name = (fresh.row.topic, fresh.row.key_hash)
-                self.data.counters[name] = self.data.counters.get(name, 0) + 1
-                fresh.row = fresh.row._replace(kseq=self.data.counters[name])
+                fresh.row = fresh.row._replace(kseq=self._count_up(fresh.row))
             self.data.put(fresh)
         self.changed()
 
@@ -210,7 +243,7 @@ class Commands(Lookup):
         return [
             stored
             for stored in (self.data.rows[seq] for seq in seqs)
-            if (stored.stage == Stage.OVER) == over
+            if (stored.stage == Stage.OVER) == over and stored.replaced_by is None
         ]
 
     def _marker_id(self, stored: Stored) -> str:

@@ -39,7 +39,10 @@ class Lookup:
 
     async def look_up(self, ids: Sequence[str]) -> dict[str, Standing]:
         there = {i: self.data.rows[self.data.ids[i]] for i in ids if i in self.data.ids}
-        return {i: Standing(stored.row.stream, str(stored.state)) for i, stored in there.items()}
+        return {
+            i: Standing(stored.row.stream, str(stored.state), stored.replaced_by)
+            for i, stored in there.items()
+        }
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
         rows = self.data.rows.values()

@@ -178,7 +178,7 @@ class Tables:
         return Details(
             str(stored.stage), stored.row.available_us, stored.settled_us, stored.lease_owner,
             stored.lease_until_us, None if block is None else block.barrier, stored.history,
-            stored.receipt,
+            stored.receipt, stored.replaced_by,
         )  # fmt: skip
 
     def dead_causes(self, stream: str | None) -> list[DeadCause]:

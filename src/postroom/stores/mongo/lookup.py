@@ -41,8 +41,12 @@ async def get(db: Connection, event_id: str) -> Record | None:
 
 async def look_up(db: Connection, ids: Sequence[str]) -> dict[str, Standing]:
     with translated(harmless=True):
-        found = db.outbox.find({"_id": {"$in": list(ids)}}, {"stream": 1, "status": 1})
-        return {each["_id"]: Standing(each["stream"], each["status"]) async for each in found}
+        facts = {"stream": 1, "status": 1, "replaced_by": 1}
+        found = db.outbox.find({"_id": {"$in": list(ids)}}, facts)
+        return {
+            each["_id"]: Standing(each["stream"], each["status"], each.get("replaced_by"))
+            async for each in found
+        }
 
 
 async def open_keys(db: Connection, stream: str, limit: int) -> list[bytes]:
@@ -209,7 +213,7 @@ async def details(db: Connection, event_id: str) -> Details | None:
         found["lease_owner"],
         _instant(found["lease_until"]),
         None if block is None else seq_of(block),
-        *(found.get(name) for name in ("history", "receipt")),
+        *(found.get(name) for name in ("history", "receipt", "replaced_by")),
     )
 
 

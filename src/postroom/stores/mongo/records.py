@@ -43,7 +43,7 @@ _texts = itemgetter(
 _STATES = frozenset(state.value for state in State)
 _known_shapes: set[tuple[type, ...]] = set()
 
-_RECORD = ("history", "receipt")  # never checked: a damaged one stops nothing
+_RECORD = ("history", "receipt", "replaced_by")  # never checked: a damaged one stops nothing
 
 _fields = itemgetter(
     "_id",

@@ -10,7 +10,7 @@ from typing import Any, Unpack
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from postroom.commands import AuditEntry
+from postroom.commands import AuditEntry, Edit
 from postroom.errors import ConfigError, StoreError, TransactionError
 from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
@@ -311,6 +311,10 @@ class MongoStore(ContextManager):
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await commands.skip(self._opened, event_id, short_error(reason), by=by)
+
+    @faithful
+    async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
+        return await commands.edit(self._opened, event_id, edit, by=by)
 
     @faithful
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:

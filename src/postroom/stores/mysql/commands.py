@@ -1,20 +1,21 @@
-"""Operators' commands: replay, bury, skip, purge (rules L7 and B6)."""
+"""Operators' commands: replay, edit, bury, skip, purge (rules L7 and B6)."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from postroom.commands import audit_entry
-from postroom.errors import NotFoundError
+from postroom.commands import Edit, audit_entry
+from postroom.errors import NotFoundError, StoreRetryableError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.history import append, command
-from postroom.model.unreadable_rows import refuse_to_skip
+from postroom.model.unreadable_rows import refuse_to_skip, to_record
 from postroom.record import key_hash, lane_of
+from postroom.stores.edits import check_editable, edited
 from postroom.stores.mysql.audit import record_audit
 from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import make_lanes
@@ -101,6 +102,36 @@ async def bury(
                 session, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason)
             )
         return len(chosen)
+
+
+async def edit(session: Session, event_id: str, changes: Edit, *, by: str | None) -> str:
+    lanes = await lanes_of(session, [event_id], finished=True)
+    async with session.change():
+        chosen = await _choose(session, [event_id], lanes, finished=True)
+        rows = await session.rows("get", id=event_id)
+        details = await session.rows("details", id=event_id)
+        found = to_record((*decoded(rows[0]), None)) if rows else None
+        record = check_editable(event_id, found, details[0][-1] if details else None)
+        if not chosen:  # it died after its lane was looked for
+            raise StoreRetryableError(f"event {event_id!r} has just become a dead letter")
+        (event,) = chosen
+        new_id = make_id()
+        fields = edited(record, changes, new_id)
+        if event.kseq:  # consumers wait for this number: the new event takes it, and its place
+            session.later("rename", id=new_id, seq=event.seq)
+            dead: dict[str, Any] = {"reason": record.last_error, "history": event.history}
+            session.later("skip_copy", id=event_id, seq=event.seq, **dead)
+            session.later("replay", events=json.dumps([(event.seq, None)]))
+        else:
+            number = None if event.kseq is None else await _count_up(session, event)
+            _copy(session, event, new_id, number, None)
+        began = append(None, command(by, "edit", f"replaces {event_id}"))
+        session.later("edit", id=new_id, history=began, **fields._asdict())
+        history = append(event.history, command(by, "edit", f"sent as {new_id}"))
+        session.later("edit_replaced", id=event_id, replaced_by=new_id, history=history)
+        if by is not None:
+            await record_audit(session, audit_entry(by, "edit", 1, [event_id], f"sent as {new_id}"))
+        return new_id
 
 
 async def purge(session: Session, ids: Sequence[str], *, by: str | None) -> int:

@@ -26,7 +26,12 @@ async def get(session: Session, event_id: str) -> Record | None:
 
 async def look_up(session: Session, ids: Sequence[str]) -> dict[str, Standing]:
     rows = await session.rows("look_up", ids=tuple(dict.fromkeys(ids))) if ids else ()
-    return {row[0].decode(): Standing(row[1].decode(), row[2]) for row in rows}
+    return {
+        row[0].decode(): Standing(
+            row[1].decode(), row[2], None if row[3] is None else row[3].decode()
+        )
+        for row in rows
+    }
 
 
 async def open_keys(session: Session, stream: str, limit: int) -> list[bytes]:

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, asyn
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
-from postroom.commands import AuditEntry
+from postroom.commands import AuditEntry, Edit
 from postroom.errors import StoreError
 from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
@@ -266,6 +266,10 @@ class MysqlStore(ContextManager):
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:
             await commands.skip(session, event_id, short_error(reason), by=by)
+
+    async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
+        async with self.session() as session:
+            return await commands.edit(session, event_id, edit, by=by)
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
         async with self.session() as session:

@@ -1,18 +1,19 @@
-"""Operators' commands: replay, bury, skip, purge (rules L7 and B6)."""
+"""Operators' commands: replay, edit, bury, skip, purge (rules L7 and B6)."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
-from postroom.commands import audit_entry
+from postroom.commands import Edit, audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.history import append, command
-from postroom.model.unreadable_rows import refuse_to_skip
+from postroom.model.unreadable_rows import refuse_to_skip, to_record
 from postroom.record import key_hash, lane_of
+from postroom.stores.edits import check_editable, edited
 from postroom.stores.postgres.audit import record_audit
 from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
@@ -97,6 +98,35 @@ async def bury(
                 session, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason)
             )
         return len(chosen)
+
+
+async def edit(db: Database, event_id: str, changes: Edit, *, by: str | None) -> str:
+    async with db.change() as session:
+        chosen = await _choose(session, [event_id], over=True)
+        rows = await session.rows("get", id=event_id)
+        found = to_record((*rows[0], None)) if rows else None
+        details = await session.rows("details", id=event_id)
+        record = check_editable(event_id, found, details[0][-1] if details else None)
+        (event,) = chosen
+        new_id = make_id()
+        fields = edited(record, changes, new_id)
+        if event.kseq:  # consumers wait for this number: the new event takes it, and its place
+            await session.run("rename", id=new_id, seq=event.seq)
+            error = record.last_error
+            await session.run(
+                "skip_copy", id=event_id, seq=event.seq, reason=error, history=event.history
+            )
+            await session.run("replay", seqs=numbers([event.seq]), histories=[None])
+        else:
+            number = None if event.kseq is None else await _count_up(session, event)
+            await _copy(session, event, new_id, number, None)
+        told = append(None, command(by, "edit", f"replaces {event_id}"))
+        await session.run("edit", id=new_id, history=told, **fields._asdict())
+        history = append(event.history, command(by, "edit", f"sent as {new_id}"))
+        await session.run("edit_replaced", id=event_id, replaced_by=new_id, history=history)
+        if by is not None:
+            await record_audit(session, audit_entry(by, "edit", 1, [event_id], f"sent as {new_id}"))
+        return new_id
 
 
 async def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:

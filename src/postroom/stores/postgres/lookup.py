@@ -23,7 +23,7 @@ async def get(db: Database, event_id: str) -> Record | None:
 
 async def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
     rows = await db.rows("look_up", ids=list(ids))
-    return {event_id: Standing(stream, state) for event_id, stream, state in rows}
+    return {event_id: Standing(*facts) for event_id, *facts in rows}
 
 
 async def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:

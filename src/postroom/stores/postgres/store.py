@@ -10,7 +10,7 @@ from typing import Any, Unpack
 import psycopg
 from psycopg import AsyncConnection, Connection
 
-from postroom.commands import AuditEntry
+from postroom.commands import AuditEntry, Edit
 from postroom.errors import StoreError
 from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
@@ -245,6 +245,9 @@ class PostgresStore(ContextManager):
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await commands.skip(self.database, event_id, short_error(reason), by=by)
+
+    async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
+        return await commands.edit(self.database, event_id, edit, by=by)
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
         return await commands.purge(self.database, ids, by=by)

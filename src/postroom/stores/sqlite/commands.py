@@ -1,4 +1,4 @@
-"""Operators' commands: replay, bury, skip, purge (rules L7 and B6)."""
+"""Operators' commands: replay, edit, bury, skip, purge (rules L7 and B6)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from postroom.commands import audit_entry
+from postroom.commands import Edit, audit_entry
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.codec import encode_json
 from postroom.model.history import append, command
-from postroom.model.unreadable_rows import refuse_to_skip
+from postroom.model.unreadable_rows import refuse_to_skip, to_record
 from postroom.record import key_hash, lane_of
+from postroom.stores.edits import check_editable, edited
 from postroom.stores.sqlite.audit import note
 from postroom.stores.sqlite.blocks import advance
 from postroom.stores.sqlite.thread import Database
@@ -93,6 +94,32 @@ def bury(
         if by is not None:
             note(db, audit_entry(by, "bury", len(chosen), [e.id for e in chosen], reason), now)
         return len(chosen)
+
+
+def edit(db: Database, event_id: str, changes: Edit, *, by: str | None) -> str:
+    with db.change() as now:
+        chosen = _choose(db, [event_id], over=True, now=now)
+        rows, details = db.rows("get", id=event_id), db.rows("details", id=event_id)
+        found = to_record((*rows[0], None)) if rows else None
+        record = check_editable(event_id, found, details[0][-1] if details else None)
+        (event,) = chosen
+        new_id = make_id()
+        fields = edited(record, changes, new_id)
+        if event.kseq:  # consumers wait for this number: the new event takes it, and its place
+            db.run("rename", id=new_id, seq=event.seq)
+            told = {"reason": record.last_error, "history": event.history}
+            db.run("skip_copy", id=event_id, seq=event.seq, now=now, **told)
+            db.run("replay", events=json.dumps([(event.seq, None)]))
+        else:
+            number = None if event.kseq is None else _count_up(db, event)
+            _copy(db, event, new_id, number, now, None)
+        began = append(None, command(by, "edit", f"replaces {event_id}"))
+        db.run("edit", id=new_id, history=began, now=now, **fields._asdict())
+        history = append(event.history, command(by, "edit", f"sent as {new_id}"))
+        db.run("edit_replaced", id=event_id, replaced_by=new_id, history=history)
+        if by is not None:
+            note(db, audit_entry(by, "edit", 1, [event_id], f"sent as {new_id}"), now)
+        return new_id
 
 
 def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:

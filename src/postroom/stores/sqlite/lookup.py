@@ -24,7 +24,7 @@ def get(db: Database, event_id: str) -> Record | None:
 
 def look_up(db: Database, ids: Sequence[str]) -> dict[str, Standing]:
     rows = db.rows("look_up", ids=json.dumps(list(ids)))
-    return {event_id: Standing(stream, state) for event_id, stream, state in rows}
+    return {event_id: Standing(*facts) for event_id, *facts in rows}
 
 
 def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar, Unpack
 
-from postroom.commands import AuditEntry
+from postroom.commands import AuditEntry, Edit
 from postroom.errors import SchemaError, StoreError
 from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
@@ -270,6 +270,9 @@ class SqliteStore(ContextManager):
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         await self._write.call(lambda db: commands.skip(db, event_id, short_error(reason), by=by))
+
+    async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
+        return await self._write.call(lambda db: commands.edit(db, event_id, edit, by=by))
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
         return await self._write.call(lambda db: commands.purge(db, ids, by=by))

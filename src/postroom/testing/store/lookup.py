@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from postroom.event import Event
-from postroom.lookup import Filter
+from postroom.lookup import Filter, Standing
 from postroom.record import State
 from postroom.store import Store
 from postroom.testing.store.tools import (
@@ -51,9 +51,9 @@ class LookupContract:
         await add(event("a", "a"), event("b", "b"), event("c", "c", stream="other"))
         await store.bury(["b"], "gone")
         assert await store.look_up(["b", "a", "c", "x", "a"]) == {
-            "a": ("main", "pending"),
-            "b": ("main", "dead"),
-            "c": ("other", "pending"),
+            "a": Standing("main", "pending"),
+            "b": Standing("main", "dead"),
+            "c": Standing("other", "pending"),
         }
 
     @pytest.mark.req("S2.7", "S4.9")

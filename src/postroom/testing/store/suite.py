@@ -39,6 +39,7 @@ from postroom.testing.store.blocks import BlockContract
 from postroom.testing.store.claims import ClaimContract
 from postroom.testing.store.commands import CommandContract
 from postroom.testing.store.controls import ControlContract, RetryNowContract
+from postroom.testing.store.edit import EditContract
 from postroom.testing.store.handlers import HandlerContract
 from postroom.testing.store.history import HistoryContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
@@ -119,6 +120,7 @@ class StoreContract(
     PurgeContract,
     WaitingContract,
     OperationContract,
+    EditContract,
     HandlerContract,
     PortContract,
 ):

@@ -1,1 +1,1 @@
-SELECT id, stream, state FROM postroom_outbox WHERE id = ANY (CAST(:ids AS text[]))
+SELECT id, stream, state, replaced_by FROM postroom_outbox WHERE id = ANY (CAST(:ids AS text[]))
