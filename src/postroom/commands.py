@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from postroom.record import State, short_error
+from postroom.record import State, short_error, stored_error
 
 MAX_WHO_CHARS = 255
 UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
@@ -30,7 +30,7 @@ def audit_entry(
 ) -> AuditEntry:
     """Return an audit entry for these events, truncated to the limits of the table."""
     about = ", ".join(ids) + (f": {reason}" if reason else "")
-    return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, short_error(about))
+    return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, stored_error(about))
 
 
 class Edit(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from postroom.event import MAX_ID_BYTES, STORED_IDS
 from postroom.model.clock import from_microseconds
 from postroom.model.codec import JSON, decode_json
+from postroom.model.secrets import mask
 
 LANES = 64
 MAX_ATTEMPTS = 999_999
@@ -177,8 +178,13 @@ def _without_slash(name: str) -> str:
     return name.replace("%", "%25").replace("/", "%2F")
 
 
+def stored_error(error: BaseException | str) -> str:
+    """Return an error for `last_error`: of bounded length, passwords masked."""
+    return short_error(mask(short_error(error)))
+
+
 def short_error(error: BaseException | str) -> str:
-    """Return an error as text of bounded length for `last_error`."""
+    """Return an error as text of bounded length that every database can store."""
     if isinstance(error, BaseException):
         name = type(error).__name__
         try:

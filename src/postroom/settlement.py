@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from postroom.model import history
-from postroom.record import Record
+from postroom.record import Record, short_error, stored_error
 from postroom.transaction import Claim, Proof
 
 
@@ -26,6 +26,11 @@ class FailedOutcome(NamedTuple):
     entry: history.Entry | None = None
     held: bool = False
 
+    @property
+    def last_error(self) -> str:
+        """The error as it is stored; that of a held event was masked before."""
+        return short_error(self.error) if self.held else stored_error(self.error)
+
 
 class DeadOutcome(NamedTuple):
     """The event becomes a dead letter; later events of its key continue."""
@@ -34,6 +39,11 @@ class DeadOutcome(NamedTuple):
     attempts: int
     error: str
     entry: history.Entry | None = None
+
+    @property
+    def last_error(self) -> str:
+        """The error as it is stored."""
+        return stored_error(self.error)
 
 
 class Missing(NamedTuple):

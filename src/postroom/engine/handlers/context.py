@@ -9,13 +9,15 @@ CausationError: two modules that answer each other endlessly are stopped in the 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from datetime import datetime
+from typing import Any, Literal, overload
 
 from postroom.event import Event, check_causation
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.record import Record
+from postroom.transactions.inserts import OnDuplicate
 
 
 class _Context:
@@ -56,9 +58,28 @@ class Context(_Context):
         super().__init__(module, event, tx)
         self._outbox = outbox
 
-    async def add(self, event: Event) -> Event:
+    @overload
+    async def add(self, event: Event, *, on_duplicate: Literal["raise"] = "raise") -> Event: ...
+    @overload
+    async def add(self, event: Event, *, on_duplicate: OnDuplicate) -> Event | None: ...
+    async def add(self, event: Event, *, on_duplicate: OnDuplicate = "raise") -> Event | None:
         """Add an event to the handler's own transaction, with its history; see `Outbox.add`."""
-        return await self._outbox.add(self.tx, self.caused(event))
+        return await self._outbox.add(self.tx, self.caused(event), on_duplicate=on_duplicate)
+
+    async def add_many(
+        self, events: Iterable[Event], *, on_duplicate: OnDuplicate = "raise"
+    ) -> list[Event]:
+        """Add several events in their order; see `Outbox.add_many`."""
+        caused = [self.caused(event) for event in events]
+        return await self._outbox.add_many(self.tx, caused, on_duplicate=on_duplicate)
+
+    async def cancel(self, event_id: str) -> bool:
+        """Cancel a delayed event in the handler's own transaction; see `Outbox.cancel`."""
+        return await self._outbox.cancel(self.tx, event_id)
+
+    async def reschedule(self, event_id: str, at: datetime) -> bool:
+        """Change the time of a delayed event; see `Outbox.reschedule`."""
+        return await self._outbox.reschedule(self.tx, event_id, at)
 
 
 class SyncContext(_Context):
@@ -68,9 +89,28 @@ class SyncContext(_Context):
         super().__init__(module, event, tx)
         self._outbox = outbox
 
-    def add(self, event: Event) -> Event:
+    @overload
+    def add(self, event: Event, *, on_duplicate: Literal["raise"] = "raise") -> Event: ...
+    @overload
+    def add(self, event: Event, *, on_duplicate: OnDuplicate) -> Event | None: ...
+    def add(self, event: Event, *, on_duplicate: OnDuplicate = "raise") -> Event | None:
         """Add an event to the handler's own transaction, with its history; see `Outbox.add`."""
-        return self._outbox.add(self.tx, self.caused(event))
+        return self._outbox.add(self.tx, self.caused(event), on_duplicate=on_duplicate)
+
+    def add_many(
+        self, events: Iterable[Event], *, on_duplicate: OnDuplicate = "raise"
+    ) -> list[Event]:
+        """Add several events in their order; see `Outbox.add_many`."""
+        caused = [self.caused(event) for event in events]
+        return self._outbox.add_many(self.tx, caused, on_duplicate=on_duplicate)
+
+    def cancel(self, event_id: str) -> bool:
+        """Cancel a delayed event in the handler's own transaction; see `Outbox.cancel`."""
+        return self._outbox.cancel(self.tx, event_id)
+
+    def reschedule(self, event_id: str, at: datetime) -> bool:
+        """Change the time of a delayed event; see `Outbox.reschedule`."""
+        return self._outbox.reschedule(self.tx, event_id, at)
 
 
 def takes_context(function: Callable[..., Any]) -> bool:

@@ -12,7 +12,7 @@ from postroom.model.clock import instant_text
 from postroom.model.codec import encode_json
 from postroom.model.controls import Control, check_control
 from postroom.model.history import append, command
-from postroom.record import Stage, State, key_hash, lane_of, short_error
+from postroom.record import Stage, State, key_hash, lane_of, short_error, stored_error
 from postroom.stores.controls import control_entry
 from postroom.stores.edits import check_editable, edited
 from postroom.stores.memory.lookup import Lookup
@@ -203,7 +203,7 @@ class Commands(Lookup):
             if attempts is not None:
                 stored.attempts = attempts
                 stored.row = stored.row._replace(available_us=None)
-            self._bury(stored, reason)
+            self._bury(stored, stored_error(reason))
         self._repair_keys(chosen)
         return len(chosen)
 
@@ -234,7 +234,7 @@ class Commands(Lookup):
         stored.next_attempt_us = stored.last_error = stored.history = None
         self.data.move(stored, Stage.READY)
         self.data.put(grave)
-        self._bury(grave, reason)
+        self._bury(grave, stored_error(reason))
         self._repair_keys(chosen)
         self.changed()
 

@@ -242,9 +242,9 @@ class MemoryStore(ContextManager, Operations):
             for stored in rows([buried.record]):
                 stored.attempts = buried.attempts
                 stored.history = new_history(buried, {stored.seq: stored.history}) or stored.history
-                self._bury(stored, buried.error)
+                self._bury(stored, buried.last_error)
         for failure in settlement.failed:
-            record, attempts, delay, error = failure[:4]
+            record, attempts, delay, error = *failure[:3], failure.last_error
             for stored in rows([record]):
                 stored.history = (
                     new_history(failure, {stored.seq: stored.history}) or stored.history

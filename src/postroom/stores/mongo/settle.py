@@ -9,7 +9,7 @@ from operator import attrgetter
 from bson.int64 import Int64
 from pymongo import DeleteMany, UpdateMany, UpdateOne
 
-from postroom.record import UNREADABLE, Record, short_error
+from postroom.record import UNREADABLE, Record, stored_error
 from postroom.settlement import Missing, Settlement, new_history
 from postroom.stores.mongo.blocks import (
     Blocks,
@@ -214,7 +214,7 @@ def _changes(
     for buried in s.dead:
         if buried.record.lane in lanes:
             told = new_history(buried, histories)
-            change = dead(buried.error, buried.attempts, told)
+            change = dead(buried.last_error, buried.attempts, told)
             changes.append(UpdateOne(_same(buried.record), change))
     changes += [UpdateOne(_same(record), EXPIRED) for record in s.truly_expired(lanes)]
     for failure in s.failed:
@@ -226,7 +226,7 @@ def _changes(
                 "awaits": due,
                 "next_attempt_at": due,
                 "attempts": failure.attempts,
-                "last_error": {"$literal": short_error(failure.error)},
+                "last_error": {"$literal": failure.last_error},
                 "lease_owner": None,
                 "lease_until": None,
             }
@@ -284,7 +284,7 @@ def dead(error: str, attempts: int | None = None, history: str | None = None) ->
         "status": "dead",
         "stage": "over",
         "awaits": DEAD,
-        "last_error": short_error(error),
+        "last_error": stored_error(error),
         **NO_LEASE,
     }
     if attempts is not None:

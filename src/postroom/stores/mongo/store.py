@@ -19,7 +19,7 @@ from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import MongoOptions
-from postroom.record import Record, short_error
+from postroom.record import Record, stored_error
 from postroom.settlement import Settlement
 from postroom.store import (
     Capabilities,
@@ -305,12 +305,12 @@ class MongoStore(ContextManager):
         attempts: int | None = None,
     ) -> int:
         return await commands.bury(
-            self._opened, ids, short_error(reason), by=by, history=history, attempts=attempts
+            self._opened, ids, stored_error(reason), by=by, history=history, attempts=attempts
         )
 
     @faithful
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await commands.skip(self._opened, event_id, short_error(reason), by=by)
+        await commands.skip(self._opened, event_id, stored_error(reason), by=by)
 
     @faithful
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
@@ -326,7 +326,7 @@ class MongoStore(ContextManager):
 
     @faithful
     async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
-        return await waiting.cancel(self._opened, ids, short_error(reason), by=by)
+        return await waiting.cancel(self._opened, ids, stored_error(reason), by=by)
 
     @faithful
     async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:

@@ -12,7 +12,7 @@ from postroom.errors import StoreError
 from postroom.model import receipts
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
-from postroom.record import Record, short_error
+from postroom.record import Record
 from postroom.settlement import DeadOutcome, FailedOutcome, Settlement, new_history
 from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import fence
@@ -69,7 +69,7 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
                 b.record.seq,
                 name(b.record).hex(),
                 b.attempts,
-                short_error(b.error),
+                b.last_error,
                 new_history(b, histories),
             )
             for b in sorted(s.dead, key=_place)
@@ -81,7 +81,7 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
                 f.record.seq,
                 name(f.record).hex(),
                 f.attempts,
-                short_error(f.error),
+                f.last_error,
                 span_microseconds(f.delay),
                 new_history(f, histories),
             )

@@ -17,7 +17,7 @@ from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import MysqlOptions
-from postroom.record import Record, short_error
+from postroom.record import Record, stored_error
 from postroom.settlement import Settlement
 from postroom.store import (
     Adopted,
@@ -260,12 +260,12 @@ class MysqlStore(ContextManager):
     ) -> int:
         async with self.session() as session:
             return await commands.bury(
-                session, ids, short_error(reason), by=by, history=history, attempts=attempts
+                session, ids, stored_error(reason), by=by, history=history, attempts=attempts
             )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
         async with self.session() as session:
-            await commands.skip(session, event_id, short_error(reason), by=by)
+            await commands.skip(session, event_id, stored_error(reason), by=by)
 
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
         async with self.session() as session:
@@ -281,7 +281,7 @@ class MysqlStore(ContextManager):
 
     async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
         async with self.session() as session:
-            return await waiting.cancel(session, ids, short_error(reason), by=by)
+            return await waiting.cancel(session, ids, stored_error(reason), by=by)
 
     async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
         async with self.session() as session:

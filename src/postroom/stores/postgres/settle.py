@@ -7,7 +7,7 @@ from contextlib import nullcontext, suppress
 from typing import Any
 
 from postroom.errors import StoreError
-from postroom.record import Record, short_error
+from postroom.record import Record
 from postroom.settlement import Settlement, new_history
 from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
@@ -145,7 +145,7 @@ async def _write(
             "settle_dead",
             (buried.record for buried in dead),
             attempts=numbers(buried.attempts for buried in dead),
-            errors=[short_error(buried.error) for buried in dead],
+            errors=[buried.last_error for buried in dead],
             histories=[new_history(buried, histories) for buried in dead],
         )
     if failed := [failure for failure in s.failed if failure.record.lane in held]:
@@ -155,7 +155,7 @@ async def _write(
             heads,
             attempts=numbers(failure.attempts for failure in failed),
             delays=[float(failure.delay) for failure in failed],
-            errors=[short_error(failure.error) for failure in failed],
+            errors=[failure.last_error for failure in failed],
             histories=[new_history(failure, histories) for failure in failed],
         )
         if any(head.seq < (head.barrier or 0) for head in heads):

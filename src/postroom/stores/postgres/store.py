@@ -19,7 +19,7 @@ from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import PostgresOptions
-from postroom.record import Record, short_error
+from postroom.record import Record, stored_error
 from postroom.settlement import Settlement
 from postroom.store import (
     Capabilities,
@@ -240,11 +240,11 @@ class PostgresStore(ContextManager):
         attempts: int | None = None,
     ) -> int:
         return await commands.bury(
-            self.database, ids, short_error(reason), by=by, history=history, attempts=attempts
+            self.database, ids, stored_error(reason), by=by, history=history, attempts=attempts
         )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await commands.skip(self.database, event_id, short_error(reason), by=by)
+        await commands.skip(self.database, event_id, stored_error(reason), by=by)
 
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
         return await commands.edit(self.database, event_id, edit, by=by)
@@ -256,7 +256,7 @@ class PostgresStore(ContextManager):
         return await waiting.retry_now(self.database, ids, by=by)
 
     async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
-        return await waiting.cancel(self.database, ids, short_error(reason), by=by)
+        return await waiting.cancel(self.database, ids, stored_error(reason), by=by)
 
     async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:
         return await waiting.reschedule(self.database, ids, at_us, by=by)

@@ -9,7 +9,7 @@ from json.encoder import encode_basestring_ascii as _quoted
 from postroom.model import receipts
 from postroom.model.durations import span_microseconds
 from postroom.model.unreadable_rows import decode
-from postroom.record import Record, short_error
+from postroom.record import Record
 from postroom.settlement import Settlement, new_history
 from postroom.stores.sqlite.blocks import advance
 from postroom.stores.sqlite.leases import held_lanes
@@ -65,7 +65,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
                 b.record.seq,
                 name(b.record),
                 b.attempts,
-                short_error(b.error),
+                b.last_error,
                 new_history(b, histories),
             )
             for b in s.dead
@@ -77,7 +77,7 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
                 f.record.seq,
                 name(f.record),
                 f.attempts,
-                short_error(f.error),
+                f.last_error,
                 now + span_microseconds(f.delay),
                 new_history(f, histories),
             )

@@ -19,7 +19,7 @@ from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import SqliteOptions
-from postroom.record import Record, short_error
+from postroom.record import Record, stored_error
 from postroom.settlement import Settlement
 from postroom.store import (
     Capabilities,
@@ -264,12 +264,12 @@ class SqliteStore(ContextManager):
     ) -> int:
         return await self._write.call(
             lambda db: commands.bury(
-                db, ids, short_error(reason), by=by, history=history, attempts=attempts
+                db, ids, stored_error(reason), by=by, history=history, attempts=attempts
             )
         )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:
-        await self._write.call(lambda db: commands.skip(db, event_id, short_error(reason), by=by))
+        await self._write.call(lambda db: commands.skip(db, event_id, stored_error(reason), by=by))
 
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
         return await self._write.call(lambda db: commands.edit(db, event_id, edit, by=by))
@@ -281,7 +281,7 @@ class SqliteStore(ContextManager):
         return await self._write.call(lambda db: waiting.retry_now(db, ids, by=by))
 
     async def cancel(self, ids: Sequence[str], reason: str = "", *, by: str | None = None) -> int:
-        why = short_error(reason)
+        why = stored_error(reason)
         return await self._write.call(lambda db: waiting.cancel(db, ids, why, by=by))
 
     async def reschedule(self, ids: Sequence[str], at_us: int, *, by: str | None = None) -> int:

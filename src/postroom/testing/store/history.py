@@ -89,6 +89,17 @@ class HistoryContract:
             'a "quoted" \\ error %s {x} \\0 ? é漢🙂 :name $set password=*'
         )
         assert "hunter2" not in entry["error"]
+        failing = await store.get("e2")
+        assert failing is not None
+        assert failing.last_error is not None
+        assert failing.last_error.startswith('a "quoted"')
+        assert "hunter2" not in failing.last_error
+        await store.bury(["e0"], "postgresql://anna:hunter2@host/db", by="anna")
+        (about,) = await store.audit_log(1)
+        buried = await store.get("e0")
+        assert buried is not None
+        assert buried.last_error == "postgresql://anna:***@host/db"
+        assert "hunter2" not in about.about
         details = await store.details("e2")
         assert details is not None
         assert len(details.history or "") <= history.MAX_BYTES
