@@ -60,6 +60,18 @@ class Details(NamedTuple):
     replaced_by: str | None = None
 
 
+class Accepted(NamedTuple):
+    """A message in an inbox: the consumer that accepted it, and when by the database's clock.
+
+    done        False: it was received, and its handler has not committed yet
+    """
+
+    consumer: str
+    id: str
+    at_us: int | None
+    done: bool
+
+
 class Stats(NamedTuple):
     """Counts by state, the age in seconds of the oldest event due, and the blocked keys."""
 
@@ -93,6 +105,9 @@ class Lookup(Protocol):
 
     async def details(self, event_id: str) -> Details | None:
         """Return stage, lease and timestamps, which `get` omits."""
+
+    async def acceptances(self, ids: Sequence[str]) -> list[Accepted]:
+        """Return the inbox rows of messages with these ids, of all consumers, by time."""
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES

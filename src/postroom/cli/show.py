@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,9 +13,10 @@ import click
 from postroom.cli.exit_codes import one_line
 from postroom.cli.list_events import instant, summary
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
+from postroom.cli.timeline import look_for, read_inboxes, timeline
 from postroom.errors import NotFoundError
 from postroom.lookup import Details
-from postroom.model import history
+from postroom.model import history, receipts
 from postroom.model.codec import JSON
 from postroom.model.url import Url
 from postroom.record import Record
@@ -29,12 +30,21 @@ _MOST_LEVELS = 100
 @click.command(short_help="Show one event in full.")
 @click.argument("event_id", metavar="ID")
 @store_option
+@click.option(
+    "--inbox",
+    "inboxes",
+    multiple=True,
+    callback=read_inboxes,
+    metavar="URL",
+    help="Database of a receiving service, whose inbox is searched; repeatable.",
+)
 @json_option
-def show(event_id: str, store: Url, as_json: bool) -> None:
-    """Show one event in full: payload, failed attempts, last error, lease, timestamps.
+def show(event_id: str, store: Url, inboxes: tuple[Url, ...], as_json: bool) -> None:
+    """Show one event in full: payload, timeline, last error, lease.
 
-    The timeline has the first 3 and the last 5 failed attempts and operators' commands; tracebacks
-    of handlers follow the payload.
+    The timeline tells when the event was added, its failed attempts and operators' commands (the
+    first 3 and the last 5), which relay sent it, where the destination confirmed it, and with
+    --inbox which consumers received it. Tracebacks of handlers follow the payload.
 
     Of a payload that is not JSON, the first 4,096 bytes are shown in hexadecimal; --json prints all
     of it. A row that is not a valid event is shown as far as possible; `flaw` names the reason.
@@ -42,21 +52,24 @@ def show(event_id: str, store: Url, as_json: bool) -> None:
     \b
     Examples:
       postroom show order-created-42
+      postroom show order-created-42 --inbox postgresql://payments-db/app
       postroom show 0199c1a0-7f3e-7aaa-8d43-0c2f5be1d9aa --json
     """  # noqa: D301 - click knows the sign
-    facts = asyncio.run(_ask(store, event_id))
+    facts = asyncio.run(_ask(store, inboxes, event_id))
     if as_json:
         print_json(facts)
     else:
         click.echo("\n".join(render(facts)))
 
 
-async def _ask(url: Url, event_id: str) -> dict[str, Any]:
+async def _ask(url: Url, inboxes: Sequence[Url], event_id: str) -> dict[str, Any]:
     async with opened(shared_store(url)) as store:
         record, details = await store.get(event_id), await store.details(event_id)
         if record is None or details is None:
             raise NotFoundError(f"no event with id {event_id!r} in {url}; see: postroom list")
-        return describe(record, details, await _lease(store, record))
+        lane = await _lease(store, record)
+    received = [one for inbox in inboxes for one in await look_for(inbox, event_id)]
+    return describe(record, details, lane, received)
 
 
 async def _lease(store: Store, record: Record) -> tuple[Lease | None, str]:
@@ -66,7 +79,12 @@ async def _lease(store: Store, record: Record) -> tuple[Lease | None, str]:
     return lease, names.get(lease.owner or "", "") if lease is not None else ""
 
 
-def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -> dict[str, Any]:
+def describe(
+    record: Record,
+    details: Details,
+    lane: tuple[Lease | None, str],
+    received: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """Return an event as `show --json` prints it."""
     lease, relay = lane
     told = history.read(details.history)
@@ -88,55 +106,19 @@ def describe(record: Record, details: Details, lane: tuple[Lease | None, str]) -
         "options": dict(record.options) or None,
         "content_type": record.content_type,
         "payload": _payload(record),
-        "timeline": timeline(record, details),
+        "receipt": receipts.read(details.receipt) or None,
+        "received": list(received),
+        "timeline": timeline(record, details, lane, received),
         "history": told._asdict(),
     }
 
 
-def timeline(record: Record, details: Details) -> list[dict[str, str]]:
-    """Return past and planned steps of an event in chronological order.
-
-    The times of attempts and commands are those of the processes that made them.
-    """
-    moments: list[tuple[Any, str]] = [
-        (record.occurred_us, "occurred"),
-        (record.created_us, "written to the outbox"),
-        (details.available_us, "due"),
-        (details.settled_us, record.state),
-    ]
-    if details.settled_us is None:
-        moments.append((record.next_attempt_us, "next attempt"))
-    moments += _told(history.read(details.history))
-    known = sorted(((us, what) for us, what in moments if us is not None), key=_when)
-    return [{"at": str(instant(us)), "what": what} for us, what in known]
-
-
-def _told(found: history.History) -> Iterator[tuple[int, str]]:
-    """Yield the entries of a history, and the number of those left out at their place."""
-    for place, entry in enumerate(found.entries):
-        if place == history.FIRST and found.dropped:
-            yield found.entries[place - 1]["at"], f"… {found.dropped:,} more, left out"
-        yield entry["at"], _entry_text(entry)
-
-
-def _entry_text(entry: dict[str, Any]) -> str:
-    by, number = entry.get("by"), entry.get("attempt")
-    if number is None:
-        said = f"{entry['what']} by {by}" if by else entry["what"]
-    else:
-        who = f" by {by}" if by else ""
-        said = f"attempt {number}{who}: {entry['what']}"
-    return f"{said}: {entry['error']}" if entry.get("error") else said
-
-
-def _when(moment: tuple[Any, str]) -> tuple[bool, Any]:
-    us, _ = moment
-    return (False, us) if isinstance(us, int) else (True, str(us))
-
-
 def render(facts: dict[str, Any]) -> list[str]:
     """Return the lines of the text output."""
-    hidden = {"payload", "timeline", "headers", "causation_path", "blocked_after", "history"}
+    hidden = {
+        "payload", "timeline", "headers", "causation_path", "blocked_after", "history",
+        "receipt", "received",
+    }  # fmt: skip
     width = max(len(name) for name in facts)
     told = {name: value for name, value in facts.items() if name not in hidden}
     if facts["blocked_after"] is not None:
@@ -147,18 +129,21 @@ def render(facts: dict[str, Any]) -> list[str]:
     lines: list[str] = []
     for name, value in told.items():
         if value is not None:
-            text = one_line(str(value))
-            rest = " " * (width + 2)
-            lines += click.wrap_text(text, _COLUMNS, f"{name:<{width}}  ", rest).splitlines()
+            lines += _wrapped(f"{name:<{width}}  ", one_line(str(value)))
     lines += [f"header  {one_line(n)}: {one_line(v)}" for n, v in facts["headers"].items()]
     lines.append("")
-    lines += [f"{moment['at']:<28} {one_line(moment['what'])}" for moment in facts["timeline"]]
+    for moment in facts["timeline"]:
+        lines += _wrapped(f"{moment['at'] or '-':<28} ", one_line(moment["what"]))
     lines += ["", *_shown(facts["payload"])]
     for entry in facts["history"]["entries"]:
         if text := entry.get("traceback"):
             frames = ["".join(map(_readable, line)) for line in text.split("\n")]
             lines += ["", f"traceback of attempt {entry.get('attempt')}:", *frames]
     return lines
+
+
+def _wrapped(start: str, text: str) -> list[str]:
+    return click.wrap_text(text, _COLUMNS, start, " " * len(start)).splitlines()
 
 
 def _payload(record: Record) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Sequence
 
 from postroom.commands import AuditEntry
-from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.record import Record, Stage, State
@@ -43,6 +43,15 @@ class Lookup:
             i: Standing(stored.row.stream, str(stored.state), stored.replaced_by)
             for i, stored in there.items()
         }
+
+    async def acceptances(self, ids: Sequence[str]) -> list[Accepted]:
+        wanted, at = set(ids), self.data.inbox_at
+        found = [
+            Accepted(*name, at.get(name), state == State.DONE)
+            for name, state in self.data.inbox.items()
+            if name[1] in wanted
+        ]
+        return sorted(found, key=lambda one: (one.at_us or 0, one.consumer))
 
     async def open_keys(self, stream: str, limit: int) -> list[bytes]:
         rows = self.data.rows.values()

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from bson.datetime_ms import DatetimeMS
+from bson.max_key import MaxKey
 
-from postroom.lookup import Details, Filter, Standing, Stats
+from postroom.lookup import Accepted, Details, Filter, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, State
 from postroom.search import INDEX_OF, is_caused, walk_by
@@ -22,6 +23,7 @@ from postroom.transactions.mongo.documents import (
     NEVER,
     Document,
     Place,
+    inbox_id,
     key_id,
     seq_of,
 )
@@ -30,6 +32,7 @@ _OPEN = ("ready", "waiting", "parked")
 _OLDEST = 200  # ready events of a stream that are searched for the oldest one
 _OLDEST_OF_ALL = 1_000  # the same of all streams together
 _FEW_STREAMS = 20  # more are searched together, by one walk over the index
+_MOST_CONSUMERS = 1_000  # of an inbox, that are searched
 _UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)  # finished; `awaits` is the state
 
 
@@ -215,6 +218,29 @@ async def details(db: Connection, event_id: str) -> Details | None:
         None if block is None else seq_of(block),
         *(found.get(name) for name in ("history", "receipt", "replaced_by")),
     )
+
+
+async def acceptances(db: Connection, ids: Sequence[str]) -> list[Accepted]:
+    """Consumers are few: each is found by a step in the index of `_id`, which begins with it."""
+    found: list[Accepted] = []
+    with translated(harmless=True):
+        after: Document = {"$type": "object"}
+        for _ in range(_MOST_CONSUMERS):
+            first = await db.inbox.find_one({"_id": after}, {"_id": 1}, sort=[("_id", 1)])
+            if first is None:
+                break
+            consumer = first["_id"].get("consumer")
+            if not isinstance(consumer, str):  # written by other means than `accept`
+                after = {"$type": "object", "$gt": first["_id"]}
+                continue
+            wanted = {"_id": {"$in": [inbox_id(consumer, each) for each in ids]}}
+            async for one in db.inbox.find(wanted):
+                when = one.get("processed_at") or one.get("received_at")
+                at = _instant(when) if isinstance(when, DatetimeMS) else None
+                done = one.get("status") == "done"
+                found.append(Accepted(consumer, one["_id"]["id"], at, done))
+            after = {"$type": "object", "$gt": {"consumer": consumer, "id": MaxKey()}}
+    return sorted(found, key=lambda one: (one.at_us or 0, one.consumer))
 
 
 async def dead_causes(db: Connection, streams: list[str], limit: int) -> list[DeadCause]:

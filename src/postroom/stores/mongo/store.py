@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import ConfigError, StoreError, TransactionError
-from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -280,6 +280,10 @@ class MongoStore(ContextManager):
     @faithful
     async def details(self, event_id: str) -> Details | None:
         return await lookup.details(self._opened, event_id)
+
+    @faithful
+    async def acceptances(self, ids: Sequence[str]) -> list[Accepted]:
+        return await lookup.acceptances(self._opened, ids)
 
     @faithful
     async def dead_causes(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from postroom.lookup import Details, Filter, Standing, Stats
+from postroom.lookup import Accepted, Details, Filter, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, to_record, to_records
 from postroom.record import LANES, Record, State
@@ -101,6 +101,15 @@ async def identity(session: Session) -> str:
 async def details(session: Session, event_id: str) -> Details | None:
     rows = await session.rows("details", id=event_id)
     return Details._make(rows[0]) if rows else None
+
+
+async def acceptances(session: Session, ids: Sequence[str]) -> list[Accepted]:
+    names = tuple(event_id.encode() for event_id in ids)
+    rows = await session.rows("acceptances", ids=names) if names else ()
+    return [
+        Accepted(str(decode(consumer)), str(decode(event_id)), at, bool(done))
+        for consumer, event_id, at, done in rows
+    ]
 
 
 async def dead_causes(session: Session, stream: str | None, limit: int) -> list[DeadCause]:

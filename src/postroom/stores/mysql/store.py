@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import StoreError
-from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -236,6 +236,10 @@ class MysqlStore(ContextManager):
     async def details(self, event_id: str) -> Details | None:
         async with self.session() as session:
             return await lookup.details(session, event_id)
+
+    async def acceptances(self, ids: Sequence[str]) -> list[Accepted]:
+        async with self.session() as session:
+            return await lookup.acceptances(session, ids)
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from postroom.lookup import Details, Filter, Standing, Stats
+from postroom.lookup import Accepted, Details, Filter, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import to_record, to_records
 from postroom.record import Record, State
@@ -68,6 +68,10 @@ async def identity(db: Database) -> str:
 async def details(db: Database, event_id: str) -> Details | None:
     rows = await db.rows("details", id=event_id)
     return Details._make(rows[0]) if rows else None
+
+
+async def acceptances(db: Database, ids: Sequence[str]) -> list[Accepted]:
+    return [Accepted._make(row) for row in await db.rows("acceptances", ids=list(ids))]
 
 
 async def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, Connection
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import StoreError
-from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -219,6 +219,9 @@ class PostgresStore(ContextManager):
 
     async def details(self, event_id: str) -> Details | None:
         return await lookup.details(self.database, event_id)
+
+    async def acceptances(self, ids: Sequence[str]) -> list[Accepted]:
+        return await lookup.acceptances(self.database, ids)
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES

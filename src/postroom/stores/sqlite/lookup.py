@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from postroom.lookup import Details, Filter, Standing, Stats
+from postroom.lookup import Accepted, Details, Filter, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, to_record, to_records
 from postroom.record import Record, State
@@ -68,6 +68,15 @@ def identity(db: Database) -> str:
 def details(db: Database, event_id: str) -> Details | None:
     rows = db.rows("details", id=event_id)
     return Details._make(rows[0]) if rows else None
+
+
+def acceptances(db: Database, ids: Sequence[str]) -> list[Accepted]:
+    rows = db.rows("acceptances", ids=json.dumps(list(ids)))
+    return [Accepted(_text(name), event_id, at, bool(done)) for name, event_id, at, done in rows]
+
+
+def _text(stored: object) -> str:
+    return decode(stored) if isinstance(stored, bytes) else str(stored)
 
 
 def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import SchemaError, StoreError
-from postroom.lookup import MAX_CAUSES, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -242,6 +242,9 @@ class SqliteStore(ContextManager):
 
     async def details(self, event_id: str) -> Details | None:
         return await self._look.call(lambda db: lookup.details(db, event_id))
+
+    async def acceptances(self, ids: Sequence[str]) -> list[Accepted]:
+        return await self._look.call(lambda db: lookup.acceptances(db, ids))
 
     async def dead_causes(
         self, stream: str | None = None, limit: int = MAX_CAUSES

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from postroom.inbox import Inbox
 from postroom.model import receipts
+from postroom.model.clock import host_microseconds
 from postroom.record import State
 from postroom.settlement import FailedOutcome
 from postroom.store import Store
-from postroom.testing.store.tools import FAR, Add, Hand, event, keys_of_lane
+from postroom.testing.store.tools import FAR, Add, Hand, Write, event, keys_of_lane
 
 _QUOTES = receipts.make(
     "kafka", topic='a "quoted" \\ topic \n %s :x $set {1,2} é漢🙂\x00', offset=7
@@ -111,3 +113,20 @@ class ReceiptContract:
         assert settlement.missing == []
         assert await store.details("e") is None
         assert (await store.stats()).counts.get(State.DONE, 0) == 0
+
+    @pytest.mark.req("S1.9", "S3.1")
+    async def test_the_inbox_tells_which_consumers_have_a_message(
+        self, store: Store, write: Write
+    ) -> None:
+        before = host_microseconds()
+        for consumer, name in [("a", "e"), ("b/x", "e"), ("b/x", "other"), ("z", "f"), ("z", "e'")]:
+            async with write(store) as tx:
+                assert await Inbox(consumer).accept(tx, event(name))
+        found = await store.acceptances(["e", "f", "none"])
+        assert {(one.consumer, one.id, one.done) for one in found} == {
+            ("a", "e", True), ("b/x", "e", True), ("z", "f", True),
+        }  # fmt: skip
+        assert all(abs((one.at_us or 0) - before) < 600_000_000 for one in found)
+        assert [one.consumer for one in await store.acceptances(["e'"])] == ["z"]
+        assert await store.acceptances([]) == []
+        assert await store.acceptances(["none"]) == []
