@@ -49,6 +49,11 @@ class Tables(NamedTuple):
     schema: str | None = None
 
     @property
+    def own_prefix(self) -> str | None:
+        """The prefix, unless it is the default: part of a URL that names these tables."""
+        return None if self.prefix == Tables().prefix else self.prefix
+
+    @property
     def qualified(self) -> str:
         """Schema and prefix in one text, `schema.prefix`, as adapters expect it."""
         return self.prefix if self.schema is None else f"{self.schema}.{self.prefix}"

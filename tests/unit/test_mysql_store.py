@@ -38,7 +38,7 @@ def test_a_url_names_everything():
     assert (target.connect_seconds, target.statement_seconds, target.lock_seconds) == (2.5, 7.0, 3)
     assert target.tls == Tls("verify_identity", "/etc/ca.pem")
     assert store.prefix == "post_"
-    assert store.url == "mysql://anna@db.example:3307/shop"
+    assert store.url == "mysql://anna@db.example:3307/shop?prefix=post_"
 
 
 def test_without_an_option_of_tls_there_is_none():

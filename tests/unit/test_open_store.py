@@ -16,6 +16,7 @@ from postroom import (
     migrate,
     open_store,
 )
+from postroom.registry import load_store
 from postroom.stores.sqlite import SqliteStore
 
 
@@ -98,3 +99,26 @@ async def test_a_store_takes_options_by_name(tmp_path):
 async def test_a_store_object_is_a_context_manager():
     async with MemoryStore() as store:
         assert await store.streams() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "options", "named"),
+    [
+        ("sqlite:////a.db", {}, "sqlite:////a.db"),
+        ("sqlite:////a.db", {"prefix": "billing_"}, "sqlite:////a.db?prefix=billing_"),
+        ("sqlite:////a.db?prefix=billing_", {}, "sqlite:////a.db?prefix=billing_"),
+        ("mysql://u:x@h/d?prefix=billing_", {}, "mysql://u@h:3306/d?prefix=billing_"),
+        ("mysql://u:x@h/d", {"prefix": "billing_"}, "mysql://u@h:3306/d?prefix=billing_"),
+        ("mongodb://h/d?prefix=billing_", {}, "mongodb://h/d?prefix=billing_"),
+        ("mongodb://h/d", {"prefix": "billing_"}, "mongodb://h/d?prefix=billing_"),
+        ("postgresql://u@h/d?schema=app", {}, "postgresql://u@h/d?schema=app"),
+        (
+            "postgresql://u:x@h/d",
+            {"prefix": "billing_", "schema": "app"},
+            "postgresql://u@h/d?schema=app&prefix=billing_",
+        ),
+    ],
+)
+def test_the_url_of_a_store_names_its_tables(url, options, named):  # U13
+    """Messages say `run: postroom migrate --store URL`: it must not create other tables."""
+    assert load_store(url, **options).url == named

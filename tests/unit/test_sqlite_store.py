@@ -55,7 +55,7 @@ def test_a_url_names_a_relative_or_an_absolute_file(tmp_path, monkeypatch):
     assert SqliteStore("sqlite:////var/lib/app.db").path.as_posix() == "/var/lib/app.db"
     store = SqliteStore("sqlite:///a%20b.db?prefix=shop_&busy_seconds=1.5&synchronous=full")
     assert (store.path.name, store.prefix) == ("a b.db", "shop_")
-    assert store.url == f"sqlite:///{tmp_path}/a b.db"
+    assert store.url == f"sqlite:///{tmp_path}/a b.db?prefix=shop_"
 
 
 @pytest.mark.parametrize(

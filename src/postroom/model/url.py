@@ -239,6 +239,14 @@ class Url:
         return hash(self._text)
 
 
+def naming(url: str, **options: str | None) -> str:
+    """Return a masked URL that also names these options, unless it does so already."""
+    for name, value in options.items():
+        if value is not None and not re.search(rf"[?&]{name}=", url):
+            url += f"{'&' if '?' in url else '?'}{name}={value}"
+    return url
+
+
 def is_secret(name: str, value: str = "") -> bool:
     """Return whether an option must not be printed."""
     return bool(_SECRET.search(name) or _HOLDS_SECRET.search(value))

@@ -16,7 +16,7 @@ from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Sta
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
-from postroom.model.url import Url
+from postroom.model.url import Url, naming
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import MongoOptions
 from postroom.record import Record, stored_error
@@ -436,7 +436,7 @@ class MongoStore(ContextManager):
     @property
     def url(self) -> str:
         """The URL of this store, without secrets."""
-        return str(Url.parse(self._address.target))
+        return naming(str(Url.parse(self._address.target)), prefix=self.tables.own_prefix)
 
     @property
     def connection(self) -> Connection:

@@ -14,7 +14,7 @@ from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Sta
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
-from postroom.model.url import Url
+from postroom.model.url import Url, naming
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import MysqlOptions
 from postroom.record import Record, stored_error
@@ -389,9 +389,10 @@ class MysqlStore(ContextManager):
     # -- connections --------------------------------------------------------------------------
     @property
     def url(self) -> str:
-        """The URL of this store, without its password and its options."""
+        """The URL of this store, without its password, with the prefix as the only option."""
         user = f"{self.target.user}@" if self.target.user else ""
-        return f"mysql://{user}{self.target.host}:{self.target.port}/{self.target.database}"
+        where = f"mysql://{user}{self.target.host}:{self.target.port}/{self.target.database}"
+        return naming(where, prefix=self.tables.own_prefix)
 
     async def _connect(self, seconds: float | None = None) -> Session:
         limit = self.target.statement_seconds if seconds is None else seconds

@@ -16,7 +16,7 @@ from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Sta
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
-from postroom.model.url import Url
+from postroom.model.url import Url, naming
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import PostgresOptions
 from postroom.record import Record, stored_error
@@ -351,7 +351,8 @@ class PostgresStore(ContextManager):
     @property
     def url(self) -> str:
         """The URL of this store, without its password."""
-        return self.settings.shown
+        tables = self.tables
+        return naming(self.settings.shown, schema=tables.schema, prefix=tables.own_prefix)
 
     @property
     def database(self) -> Database:

@@ -16,7 +16,7 @@ from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Sta
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
-from postroom.model.url import Url
+from postroom.model.url import Url, naming
 from postroom.operation import LEASE_SECONDS, Change, NewOperation, Operation, Step
 from postroom.options import SqliteOptions
 from postroom.record import Record, stored_error
@@ -396,8 +396,8 @@ class SqliteStore(ContextManager):
 
     @property
     def url(self) -> str:
-        """The URL of this store, without its options."""
-        return f"sqlite:///{self.path}"
+        """The URL of this store, with the prefix of its tables as the only option."""
+        return naming(f"sqlite:///{self.path}", prefix=self.tables.own_prefix)
 
     @property
     def _write(self) -> DatabaseThread:
