@@ -2,13 +2,14 @@
 
 Each module has its own tables in one SQLite file, and writes only to those. An order is placed,
 billed and shipped. Billing crashes during its first attempt, and every event is delivered twice.
-At the end the program prints the tables of the modules and the history of each order.
+At the end the program prints the tables of the modules and the story of each order.
 """
 
 # ruff: noqa: ANN001, ANN201, ANN202 - an example, not a part of the package
 
 import asyncio
 import sqlite3
+import sys
 import tempfile
 from contextlib import closing
 from pathlib import Path
@@ -68,15 +69,18 @@ async def deliver_everything_again(bus):
                 await store.replay([record.id for record in found])
 
 
-async def stories(bus):
-    """Return the events of all modules by correlation id: (path, type)."""
-    found = {}
-    for module in bus.modules:
-        async with open_store(module.store) as store:
-            for record in await store.find(Filter(stream="main")):
-                step = (record.causation_path, f"{record.type} (by {module.name})")
-                found.setdefault(record.correlation_id, []).append(step)
-    return found
+async def tell(bus, correlation_id):
+    """Print the events of all modules that belong together, as an operator would."""
+    stores = [f"--store={bus_url(module)}" for module in bus.modules]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "postroom", "story", correlation_id, *stores,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    await process.wait()
+
+
+def bus_url(module):
+    return f"{module.store.url}?prefix={module.store.tables.prefix}"
 
 
 async def run(path):
@@ -97,15 +101,9 @@ async def run(path):
             "SELECT count(*), count(DISTINCT order_id) FROM invoices"
         )
     print(f"billed twice: {invoices - billed}")
-    for story, steps in sorted((await stories(bus)).items()):
-        print(story)
-        for path_of_causes, what in sorted(steps, key=lambda step: len(step[0])):
-            causes = " > ".join(f"{module}:{kind}" for module, kind in path_of_causes)
-            print(
-                "   " * (len(path_of_causes) + 1)
-                + what
-                + (f"   because of {causes}" * bool(causes))
-            )
+    for n in range(1, 4):
+        print(f"\nstory-of-order-{n}", flush=True)
+        await tell(bus, f"story-of-order-{n}")
 
 
 if __name__ == "__main__":

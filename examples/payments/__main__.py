@@ -63,6 +63,15 @@ def count(database: str, sql: str) -> int:
         return int(row[0]) if row else 0
 
 
+async def story(database: str, correlation_id: str) -> None:
+    """Print what an order caused, as an operator would."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "postroom", "story", correlation_id, "--store", database,
+        stderr=asyncio.subprocess.DEVNULL,
+    )  # fmt: skip
+    await process.wait()
+
+
 async def scenario(database: str, rabbit: RabbitMQ) -> bool:
     """Place orders while services run, crash and restart."""
     await migrate(database)
@@ -110,6 +119,7 @@ async def scenario(database: str, rabbit: RabbitMQ) -> bool:
     repeats = int((re.findall(r"repeats (\d+)", said.decode()) or ["-1"])[0])
     twice = paid() - count(database, "SELECT count(DISTINCT order_id) FROM payments")
     announced = count(database, "SELECT count(*) FROM postroom_outbox WHERE stream = 'payments'")
+    await story(database, "order order-1")
     print(f"orders: {placed}, payments: {paid()}, repeats seen: {repeats}, paid twice: {twice}")
     return paid() == placed == announced and twice == 0 and repeats > 0
 

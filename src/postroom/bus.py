@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Unpack
 
 from postroom.broker import (
@@ -31,6 +32,7 @@ from postroom.engine.handlers.options import ModuleOptions
 from postroom.engine.handlers.signatures import Function
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay
+from postroom.engine.sharing import close_shared, open_shared
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
 from postroom.lookup import Standing
@@ -149,14 +151,19 @@ class Bus(Lifecycle[tuple[Relay, ...]]):
         if self._relays:
             raise ConfigError("drain() cannot be called while the bus runs; stop it first")
         handled = 0
-        while True:
-            moved = 0
-            for relay in self._build():
-                done = (await relay.drain()).done
-                moved += done
-                handled += done if relay.settings.stream.startswith(INBOX_STREAM_PREFIX) else 0
-            if not moved:
-                return handled
+        # A relay opens the store that it serves; what it sends is looked up in the others.
+        async with AsyncExitStack() as stack:
+            for module in self.modules:
+                stack.push_async_callback(close_shared, module.store)
+                await open_shared(module.store)
+            while True:
+                moved = 0
+                for relay in self._build():
+                    done = (await relay.drain()).done
+                    moved += done
+                    handled += done if relay.settings.stream.startswith(INBOX_STREAM_PREFIX) else 0
+                if not moved:
+                    return handled
 
     async def delivered(
         self,

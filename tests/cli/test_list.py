@@ -93,6 +93,7 @@ def test_a_window_begins_where_its_time_was(listing):
     assert listing(*window, "4") == (["e19", "e20", "e21"], "")
     assert listing("--type", "t", "--after", "0", "--limit", "99")[0][0] == "e00"
     assert len(listing("--limit", "99")[0]) == 40  # no filter: all, from the first
+    assert listing("--state", "pending", "--limit", "1")[0] == ["e00"]  # what is stuck is old
     assert listing("--type", "t", "--until", "385h")[0] == ["e00"]
 
 

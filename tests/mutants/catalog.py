@@ -28,6 +28,7 @@ from tests.mutants.receipts import RECEIPT_MUTANTS
 from tests.mutants.repairs import REPAIR_MUTANTS
 from tests.mutants.rows import ROW_MUTANTS
 from tests.mutants.scopes import SCOPE_MUTANTS
+from tests.mutants.searches import SEARCH_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
 from tests.mutants.silence import SILENCE_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
@@ -447,6 +448,7 @@ MUTANTS = {
     **SCOPE_MUTANTS,
     **CODEC_MUTANTS,
     **COST_MUTANTS,
+    **SEARCH_MUTANTS,
     **MONGO_COST_MUTANTS,
     **EFFECT_MUTANTS,
 }  # fmt: skip

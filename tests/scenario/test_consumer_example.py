@@ -22,3 +22,6 @@ def test_every_order_is_paid_once():
     assert "orders: 60, payments: 60" in done.stdout
     assert "paid twice: 0" in done.stdout
     assert "every order was paid once" in done.stdout
+    story = done.stdout.splitlines()
+    kinds = [line.split()[0] for line in story if line.strip().startswith(("order.cr", "payment."))]
+    assert kinds == ["order.created", "payment.made"]

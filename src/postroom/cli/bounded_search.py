@@ -10,7 +10,7 @@ from postroom.cli.selection import Selection, walk
 from postroom.lookup import Filter
 from postroom.model.clock import host_microseconds
 from postroom.model.conditions import MISSING, Condition, Header, payload_of
-from postroom.record import Record
+from postroom.record import Record, State
 from postroom.search import CORRELATION, OUT_OF_ORDER_US, Reach, is_caused, walk_by
 from postroom.store import Store
 
@@ -93,7 +93,8 @@ class BoundedSearch:
         by = walk_by(wanted, indexes, bounded=True)
         self.without_index = is_caused(wanted) and CORRELATION not in indexes
         if by is None and wanted.from_us is None and not wanted.after_seq:
-            self.windowed = wanted.before_us is None and not self.selection.from_start
+            open_ended = wanted.before_us is None and not self.selection.from_start
+            self.windowed = open_ended and wanted.state != State.PENDING  # the oldest ones count
             if self.windowed:
                 wanted = wanted._replace(from_us=host_microseconds() - _WINDOW_US)
         wanted = await self._in_window(store, wanted)

@@ -87,8 +87,8 @@ def list_events(
 
     A search is bounded. It uses the index of --key, --correlation, --causation, or of a --state
     other than pending and done; any other filter looks at the events of the last 24 hours, unless
-    --since, --until or --after is given. If it ends at --scan-limit, the last line on stderr names
-    the option to go on.
+    --since, --until, --after or --state pending is given. If it ends at --scan-limit, the last line
+    on stderr names the option to go on.
 
     \b
     Examples:

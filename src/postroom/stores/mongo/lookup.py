@@ -71,8 +71,12 @@ async def open_keys(db: Connection, stream: str, limit: int) -> list[bytes]:
 
 async def find(db: Connection, wanted: Filter) -> list[Record]:
     conditions = await where(db, wanted)
-    by = walk_by(wanted, await indexes(db)) if is_caused(wanted) else None
-    hint = INDEX_OF[by] if by is not None and by != "state" else None
+    by = walk_by(wanted, await indexes(db) if is_caused(wanted) else ())
+    hint = None
+    if is_caused(wanted) and by is not None and by != "state":
+        hint = INDEX_OF[by]
+    elif by is None and wanted.until_seq is not None:
+        hint = "place"  # it alone is bounded by positions
     with translated(harmless=True):
         cursor = db.outbox.find(conditions, hint=hint).sort({"ct": 1, "n": 1})
         return [shown(found) for found in await cursor.limit(wanted.limit).to_list()]
