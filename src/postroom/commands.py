@@ -14,8 +14,8 @@ UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
 
 class AuditEntry(NamedTuple):
     """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, edit,
-    retry-now, cancel, reschedule, pause, resume, or operation-start, -pause, -resume, -cancel,
-    -stop or -done.
+    retry-now, cancel, reschedule, pause, resume, limit, or operation-start, -pause, -resume,
+    -cancel, -stop or -done.
     """
 
     who: str
@@ -129,6 +129,22 @@ class Commands(Protocol):
 
         Returns whether anything changed, and writes an audit entry then, in the same transaction. A
         second pause replaces the first. Raises ConfigError for a name that cannot be stored.
+        """
+
+    async def set_limits(
+        self,
+        kind: str,
+        name: str,
+        *,
+        per_second: float | None,
+        in_flight: int | None,
+        by: str,
+    ) -> bool:
+        """Limit how fast relays send, and how many events are in flight; None: no limit.
+
+        Both limits of the stream or topic are replaced; its pause stays. Returns whether anything
+        changed: False if there was no limit to remove. Writes an audit entry then, in the same
+        transaction. Raises ConfigError for a limit that is not positive, and for consumers.
         """
 
     async def record_audit(self, entry: AuditEntry) -> None:

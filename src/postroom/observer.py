@@ -21,7 +21,7 @@ class Settled(NamedTuple):
     fenced: int  # outcomes discarded because their lane was lost: the events are sent again
     parked: int
     expired: int = 0
-    held: int = 0  # not sent, because their topic is paused; not counted as failed
+    held: int = 0  # not sent, because their topic is paused or at its limit; not failed
 
 
 class Attempt(NamedTuple):
@@ -192,6 +192,16 @@ class ControlChanged(NamedTuple):
     who: str
 
 
+class LimitChanged(NamedTuple):
+    """A limit that this relay obeys was set, changed or removed: of its stream or a topic."""
+
+    stream: str
+    kind: str
+    name: str
+    max_per_second: float | None
+    max_in_flight: int | None
+
+
 class Handled(NamedTuple):
     """A consumer processed a message, whatever the verdict; duration without queueing."""
 
@@ -219,6 +229,7 @@ Fact = (
     | Vanished
     | EffectsLost
     | ControlChanged
+    | LimitChanged
     | Handled
 )
 

@@ -16,7 +16,7 @@ class FailedOutcome(NamedTuple):
     """The event failed and will be retried. If it has a key, it blocks the key until then.
 
     entry       is added to the event's history; None adds nothing
-    held        it did not fail: it was not sent, because its topic is paused
+    held        it did not fail: it was not sent, because its topic is paused or at its limit
     """
 
     record: Record

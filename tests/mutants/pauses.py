@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 PAUSED = "tests/unit/test_paused.py"
+LIMITS = "tests/unit/test_limits.py"
 ENDLESS = "tests/unit/test_endless_failures.py"
 LISTENING = "tests/unit/test_postgres_listening.py"
 ALLOTMENT = "tests/unit/test_lane_groups.py::"
@@ -167,7 +168,85 @@ def _held_events_wait_for_their_time():
     HeldEvents.free = nothing
 
 
+def _limits_are_not_obeyed():
+    from postroom.engine.relay.limits import Limits
+
+    Limits.apply = lambda self, controls: ([], set())
+
+
+def _whole_limit_for_each_relay():
+    from postroom.engine.relay.context import RelayContext
+
+    RelayContext._share = lambda self: 1.0
+
+
+def _every_other_event_ignores_its_limit():
+    from postroom.engine.relay.limits import Limits
+
+    admit = Limits.admit
+
+    def forgetful(self, record, *, alone=False):
+        seconds = admit(self, record, alone=alone)
+        return seconds if seconds is None or record.seq % 2 else None
+
+    Limits.admit = forgetful
+
+
+def _limited_keys_are_read_again():
+    from postroom.engine.relay.limits import Limits
+
+    admit = Limits.admit
+
+    def left(self, record, *, alone=False):
+        return None if admit(self, record, alone=alone) is None else 0.0
+
+    Limits.admit = left
+
+
+def _limited_suspects_join_a_batch():
+    from postroom.engine.relay.in_flight import InFlight
+
+    withdraw = InFlight.withdraw
+    InFlight.withdraw = lambda self, record, *, limited=False: withdraw(self, record)
+
+
+def _suspects_ignore_limits():
+    from postroom.engine.relay.limits import Limits
+
+    admit = Limits.admit
+
+    def lenient(self, record, *, alone=False):
+        return None if alone else admit(self, record)
+
+    Limits.admit = lenient
+
+
 PAUSES_MUTANTS = {
+    "limits-ignored": Mutant(  # by the simulation alone
+        "B6", "a relay ignores limits", _limits_are_not_obeyed, sim=("limits", "join")
+    ),
+    "limits-not-shared": Mutant(
+        "B6", "each relay takes the whole limit", _whole_limit_for_each_relay,
+        tests=(f"{LIMITS}::test_two_relays_share_a_limit_by_their_lanes",),
+    ),
+    "limits-let-some-through": Mutant(
+        "B6", "every other event ignores the limit of its topic",
+        _every_other_event_ignores_its_limit,
+        tests=(f"{LIMITS}::test_a_limited_topic_does_not_starve_its_neighbours",),
+    ),
+    "limited-keys-are-read-again": Mutant(
+        "F2", "events that wait for a limit are read over and over", _limited_keys_are_read_again,
+        tests=(f"{LIMITS}::test_waiting_for_a_limit_costs_few_statements",),
+    ),
+    "limited-suspects-join-a-batch": Mutant(
+        "P3", "a suspect that waited for a limit is sent with others",
+        _limited_suspects_join_a_batch,
+        tests=(f"{LIMITS}::test_events_of_unknown_outcome_are_tried_alone_within_the_limit",),
+    ),
+    "suspects-ignore-limits": Mutant(
+        "P3", "suspects are sent faster than the limit", _suspects_ignore_limits,
+        tests=(f"{LIMITS}::test_events_of_unknown_outcome_are_tried_alone_within_the_limit",),
+    ),
     "new-group-reads-at-once": Mutant(
         "G2", "a new group reads before its start is committed", _new_group_reads_at_once,
         tests=("tests/unit/test_kafka_starts.py",),

@@ -40,6 +40,7 @@ class Chaos:
     LATER = {
         "controls": 0.01,  # an operator pauses or resumes a stream, a topic or a consumer
         "expiry": 0.2,  # an event with a time to be sent by
+        "limits": 0.01,  # an operator limits a stream or a topic
     }
 
     # Only where it is asked for by its name.

@@ -93,6 +93,7 @@ NO_COPIES = {
     "delay",
     "controls",
     "expiry",
+    "limits",
 }
 
 

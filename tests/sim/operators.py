@@ -1,4 +1,6 @@
-"""Operators of a simulated world: they pause and resume, and events have a time to be sent by."""
+"""Operators of a simulated world: pauses, limits, and events that have a time to be sent by."""
+
+from collections import defaultdict, deque
 
 from postroom.engine.controls import LOOK_SECONDS
 from postroom.engine.relay import key_run
@@ -9,6 +11,7 @@ from tests.sim.process import LEASE
 
 EPOCH_US = 1_800_000_000_000_000
 SECOND = 1_000_000
+WINDOW = 1.0
 SLACK = 0.4  # a look at the controls travels, and so does the start of a handler
 # A look, or what was decided before it, takes longer: nothing is said about how long.
 SLOW = {"slow_store", "pause"}
@@ -17,12 +20,15 @@ UNTOLD = {"crash", "store_lost", "store_limbo", "set_back", "killer", "pause", "
 
 
 class Operators:
-    """Pauses of streams, topics and consumers, and what was sent in spite of them."""
+    """Pauses and limits of streams, topics and consumers, and what was sent in spite of them."""
 
     def __init__(self, world, rng):
         self.world, self.rng = world, rng
         self.since = {}  # control → when the pause began that is in force, by the loop's clock
-        self.sent = []  # in spite of a pause
+        self.limits = {}  # control → its limits, and since when they are in force
+        self.moments = defaultdict(deque)  # control → when events were sent, in the last window
+        self.starts = []  # of relays
+        self.sent = []  # in spite of a pause or a limit
         self.late = []  # sent although their time was over
         self.hasty = []  # expired although their time was not over
         self.expired = {}  # id → how often it was written
@@ -35,6 +41,7 @@ class Operators:
 
     def watch(self, process):
         """Return an observer that notes what the relay of a process knows."""
+        self.starts.append(self.world.loop.time())
         return _Knowing(self, process)
 
     # -- events with a time to be sent by -----------------------------------------------------
@@ -70,18 +77,35 @@ class Operators:
             else:
                 seconds = None if rng.random() < 0.3 else rng.uniform(0.2, 6) * LEASE
                 await world.store.set_control(kind, name, pause=True, seconds=seconds, by="sim")
+        if world.chaos.hit("limits"):
+            kind, name = rng.choice([(k, n) for k, n in self._places() if k != CONSUMER])
+            rate = rng.choice([None, rng.uniform(0.5, 4), rng.uniform(4, 40)])
+            most = rng.choice([None, 1, 5])
+            await world.store.set_limits(kind, name, per_second=rate, in_flight=most, by="sim")
         await self.look()
 
     async def look(self):
         now = self.world.loop.time()
-        paused = [(c.kind, c.name) for c in await self.world.store.controls() if c.paused]
+        controls = await self.world.store.controls()
+        limits = {(c.kind, c.name): (c.max_per_second, c.max_in_flight) for c in controls}
+        self.limits = {
+            place: found if (found := self.limits.get(place)) and found[0] == rate else (rate, now)
+            for place, (rate, _) in limits.items()
+            if rate is not None
+        }
+        paused = [(c.kind, c.name) for c in controls if c.paused]
         self.since = {place: self.since.get(place, now) for place in paused}
 
     async def resume_all(self):
         await self.look()
+        for kind, name, *_ in await self.world.store.controls():
+            if kind != CONSUMER:
+                await self.world.store.set_limits(
+                    kind, name, per_second=None, in_flight=None, by="sim"
+                )
         for kind, name in self.since:
             await self.world.store.set_control(kind, name, pause=False, by="sim")
-        self.since = {}
+        self.since, self.limits = {}, {}
 
     # -- checks -------------------------------------------------------------------------------
     def sending(self, process, record):
@@ -95,6 +119,7 @@ class Operators:
             slow = rates & (SLOW if process is not None else SLOW_STARTS)
             if not slow and now - self.since.get(place, now) > LOOK_SECONDS + SLACK:
                 self.sent.append(f"{record.id} at {now:.3f}, {place} was paused")
+            self._sent_at(place, now, slow)
         if record.expires_us is None or self.world.chaos.fired["clock"]:
             return
         if record.state == "processing":  # a handler that began in time, and whose relay died
@@ -105,8 +130,26 @@ class Operators:
         ):
             self.late.append(record.id)
 
+    def _sent_at(self, place, now, slow):
+        """Compare what was sent in the last second with the limit, if it was in force that long.
+
+        Each relay may begin with one event, and send those of a quarter of a second at once. A topic
+        has its limit in each stream.
+        """
+        moments = self.moments[place]
+        moments.append(now)
+        while moments[0] <= now - WINDOW:
+            moments.popleft()
+        rate, since = self.limits.get(place, (None, now))
+        if slow or rate is None or now - since <= LOOK_SECONDS + SLACK + WINDOW:
+            return
+        relays = len(self.world.relays) + len(self.world.leaving)
+        relays += sum(at > now - WINDOW - LEASE for at in self.starts)
+        if len(moments) > rate * WINDOW + relays * (1 + rate / 4) + 1:
+            self.sent.append(f"{len(moments)} in a second of {place}, which has a limit of {rate}")
+
     def violations(self):
-        found = [f"sent during a pause: {line}" for line in self.sent[:3]]
+        found = [f"sent in spite of an operator: {line}" for line in self.sent[:3]]
         if self.late:
             found.append(f"sent after their time: {self.late[:3]} ({len(self.late)} in all)")
         if self.hasty:

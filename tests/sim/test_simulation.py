@@ -51,11 +51,15 @@ def test_a_world_that_once_broke(faults, worlds):
             ("controls", "expiry", "crash", "join", "leave", "unknown_missing", "fail"), 4,
             id="while relays die",
         ),
+        pytest.param(
+            ("controls", "expiry", "limits", "join", "leave", "unknown_missing"), 4,
+            id="with limits",
+        ),
     ],
 )  # fmt: skip
-def test_pauses_and_times_to_be_sent_by(faults, worlds):
-    """Paused streams, topics and consumers send nothing, spend no attempt and lose nothing; events
-    are not sent after their time, and those that expire are counted.
+def test_operators_and_times_to_be_sent_by(faults, worlds):
+    """Paused streams, topics and consumers send nothing, spend no attempt and lose nothing; limits
+    are kept; events are not sent after their time, and those that expire are counted.
     """
     paused = expired = 0
     for seed in range(worlds):

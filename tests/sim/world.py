@@ -181,8 +181,8 @@ class World:
 
     async def produce(self, locks, number):
         rng = self.rng
-        # With pauses, for some seconds, so that there is work during each.
-        pace = 12 / number if "controls" in self.chaos.rates else 0.02
+        # With pauses and limits, for some seconds, so that there is work during each.
+        pace = 12 / number if {"controls", "limits"} & set(self.chaos.rates) else 0.02
         made = 0
         while made < number:
             await asyncio.sleep(rng.expovariate(1 / pace))
@@ -299,7 +299,7 @@ class World:
                 self._locks[lock] = self.loop.time() + rng.uniform(0.1, 4) * LEASE
             if chaos.hit("operator"):
                 await self._operate()
-            if "controls" in chaos.rates:
+            if {"controls", "limits"} & set(chaos.rates):
                 await self.operators.act()
             if "set_back" in chaos.rates:
                 self._lag()

@@ -20,6 +20,7 @@ from postroom.cli.edit import edit
 from postroom.cli.exit_codes import TABLE, ExitCode, close_output, complain
 from postroom.cli.health import health
 from postroom.cli.key import key
+from postroom.cli.limit import limit
 from postroom.cli.list_events import list_events
 from postroom.cli.migrate import migrate
 from postroom.cli.operations import operations
@@ -111,8 +112,8 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, cancel, config, dead, demo, doctor, edit, health, key, list_events, migrate,
-    operations, pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run,
+    audit, bury, cancel, config, dead, demo, doctor, edit, health, key, limit, list_events,
+    migrate, operations, pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run,
     show, skip, status, story, version,
 ):  # fmt: skip
     cli.add_command(command)

@@ -68,8 +68,10 @@ async def _ask(
         async with asyncio.timeout(_PATIENCE_SECONDS), opened(shared_store(url)) as store:
             streams = [stream] if stream is not None else await store.streams()
             alive = await _look(store, streams, warnings)
-            paused = [one for one in await store.controls() if one.paused]
-            notes += [f"{one.kind} {one.name} is paused" for one in paused]
+            controls = await store.controls()
+            notes += [f"{one.kind} {one.name} is paused" for one in controls if one.paused]
+            limited = [one for one in controls if one.limited]
+            notes += [f"{one.kind} {one.name} is limited: {one.limits}" for one in limited]
             warnings += [
                 f"operation {one.id} stopped; see: postroom operations"
                 for one in await store.operations(unfinished=True)

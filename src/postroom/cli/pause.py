@@ -24,14 +24,14 @@ from postroom.model.controls import CONSUMER, STREAM, TOPIC, Control, check_cont
 from postroom.model.url import Url
 from postroom.store import Store
 
-_topic_option = click.option("--topic", metavar="TOPIC", help="A topic, in all streams.")
+topic_option = click.option("--topic", metavar="TOPIC", help="A topic, in all streams.")
 _consumer_option = click.option("--consumer", metavar="NAME", help="A consumer.")
 
 
 @click.command(short_help="Pause a stream, a topic or a consumer.")
 @click.argument("stream", required=False)
 @store_option
-@_topic_option
+@topic_option
 @_consumer_option
 @click.option(
     "--for", "seconds", callback=reader(span), metavar="DURATION",
@@ -61,7 +61,7 @@ def pause(
       postroom pause --topic invoices
       postroom pause --consumer mail
     """  # noqa: D301 - click knows the sign
-    kind, name = _what(stream, topic, consumer)
+    kind, name = what(stream, topic, consumer)
     asyncio.run(_set(store, kind, name, seconds=seconds, reason=reason, by=whoami(by)))
     if as_json:
         print_json({"verb": "pause", "kind": kind, "name": name, "seconds": seconds})
@@ -75,7 +75,7 @@ def pause(
 @click.command(short_help="Resume a paused stream, topic or consumer.")
 @click.argument("stream", required=False)
 @store_option
-@_topic_option
+@topic_option
 @_consumer_option
 @by_option
 @json_option
@@ -94,7 +94,7 @@ def resume(
       postroom resume orders
       postroom resume --topic invoices
     """  # noqa: D301 - click knows the sign
-    kind, name = _what(stream, topic, consumer)
+    kind, name = what(stream, topic, consumer)
     changed = asyncio.run(_unset(store, kind, name, whoami(by)))
     if as_json:
         print_json({"verb": "resume", "kind": kind, "name": name, "changed": changed})
@@ -113,7 +113,8 @@ def until(control: Control) -> str:
     return f"until {end.isoformat(timespec='seconds').replace('+00:00', 'Z')}"
 
 
-def _what(stream: str | None, topic: str | None, consumer: str | None) -> tuple[str, str]:
+def what(stream: str | None, topic: str | None, consumer: str | None = None) -> tuple[str, str]:
+    """Return kind and name of what a command names; exactly one of them is given."""
     given = [(STREAM, stream), (TOPIC, topic), (CONSUMER, consumer)]
     found = [(kind, name) for kind, name in given if name is not None]
     if len(found) != 1:
@@ -127,7 +128,7 @@ async def _set(
 ) -> None:
     async with opened(shared_store(url)) as store:
         await store.set_control(kind, name, pause=True, seconds=seconds, reason=reason, by=by)
-        await _warn_of_a_typo(store, kind, name)
+        await warn_of_a_typo(store, kind, name)
 
 
 async def _unset(url: Url, kind: str, name: str, by: str) -> bool:
@@ -135,8 +136,8 @@ async def _unset(url: Url, kind: str, name: str, by: str) -> bool:
         return await store.set_control(kind, name, pause=False, by=by)
 
 
-async def _warn_of_a_typo(store: Store, kind: str, name: str) -> None:
-    """Say that nothing is known of this stream or consumer: the pause has no effect yet."""
+async def warn_of_a_typo(store: Store, kind: str, name: str) -> None:
+    """Say that nothing is known of this stream or consumer: the command has no effect yet."""
     if kind == TOPIC:
         return
     known = await store.streams()

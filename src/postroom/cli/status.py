@@ -93,7 +93,9 @@ async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: floa
     async with opened(shared_store(url)) as store:
         while True:
             seen = [await look(store, name) for name in await _streams(store, stream)]
-            paused = [one for one in await store.controls() if one.paused]
+            controls = await store.controls()
+            paused = [one for one in controls if one.paused]
+            limited = [one for one in controls if one.limited]
             running = await store.operations(unfinished=True)
             at = datetime.now(UTC).isoformat(timespec="seconds")
             if watch_seconds is not None and redraw:
@@ -105,12 +107,15 @@ async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: floa
                     "streams": [asdict(s) for s in seen],
                 }
                 data["paused"] = [_facts(one) for one in paused]
+                data["limited"] = [_limits(one) for one in limited]
                 data["operations"] = [_progress(one) for one in running]
                 print_json(data, lines=watch_seconds is not None)
             else:
                 head = [f"{url}  {at}", ""] if watch_seconds is not None else []
                 click.echo(
-                    "\n".join([*head, *render(seen), *_pauses(paused), *_operations(running)])
+                    "\n".join(
+                        [*head, *render(seen), *_controls(paused, limited), *_operations(running)]
+                    )
                 )
             if watch_seconds is None:
                 return
@@ -180,13 +185,14 @@ def render(streams: list[StreamSeen]) -> list[str]:
     return lines[:-1]
 
 
-def _pauses(paused: list[Control]) -> list[str]:
-    """Return a line for each pause, whatever streams are shown."""
+def _controls(paused: list[Control], limited: list[Control]) -> list[str]:
+    """Return a line for each pause and each limit, whatever streams are shown."""
     lines = [
         f"paused: {one.kind} {one_line(one.name)}, {until(one)}, by {one_line(one.who)}"
         + (f": {one_line(one.reason)}" if one.reason else "")
         for one in paused
     ]
+    lines += [f"limited: {one.kind} {one_line(one.name)}, {one.limits}" for one in limited]
     return ["", *lines] if lines else []
 
 
@@ -203,6 +209,15 @@ def _operations(found: list[Operation]) -> list[str]:
 def _progress(one: Operation) -> dict[str, object]:
     names = ("id", "kind", "state", "who", "total", "handled", "failed", "error")
     return {name: value for name, value in one._asdict().items() if name in names}
+
+
+def _limits(control: Control) -> dict[str, object]:
+    return {
+        "kind": control.kind,
+        "name": control.name,
+        "max_per_second": control.max_per_second,
+        "max_in_flight": control.max_in_flight,
+    }
 
 
 def _facts(control: Control) -> dict[str, object]:

@@ -18,6 +18,7 @@ from typing import assert_never
 from postroom.broker import Verdict
 from postroom.engine.log_limits import QUIET_SECONDS, Cause, Causes
 from postroom.model import dead_letters
+from postroom.model.controls import limits_text
 from postroom.model.durations import Seconds, to_seconds
 from postroom.model.secrets import mask
 from postroom.observer import (
@@ -33,6 +34,7 @@ from postroom.observer import (
     Handled,
     LanesChanged,
     LanesHeld,
+    LimitChanged,
     Sent,
     Settled,
     StoreRecovered,
@@ -120,6 +122,10 @@ class LogObserver:
                 self._breaker(fact)
             case ControlChanged():
                 self._control(fact)
+            case LimitChanged():
+                limits = limits_text(fact.max_per_second, fact.max_in_flight)
+                facts = {"stream": fact.stream, "kind": fact.kind, "name": fact.name}
+                self._log(logging.INFO, "limited", facts | {"limits": limits})
             case Alarm():
                 self._alarm(fact)
             case Freed():

@@ -92,6 +92,7 @@ class Health:
             told["paused"] = [f"{one.kind} {one.name}" for one in relay.pauses]
             notes |= {f"{one.kind} {one.name} is paused" for one in relay.pauses}
             stopped |= {one.id for one in relay.operations if one.state == OperationState.STOPPED}
+            notes |= {f"{one.kind} {one.name} is limited: {one.limits}" for one in relay.limits}
             self._sampled(stream, told, warnings)
         warnings += [f"operation {name} stopped; see: postroom operations" for name in stopped]
         notes |= {f"consumer {one.name} is paused" for one in self._consumers if one.is_paused}

@@ -30,7 +30,7 @@ COUNTERS: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_events_dead": ("Events that this relay turned into dead letters.", _PLACE),
     "postroom_events_expired": ("Events that were not sent before their `deliver_by`.", _PLACE),
     "postroom_events_held": (
-        "Events that this relay did not send because their topic is paused; no attempt is spent.",
+        "Events that this relay did not send because their topic is paused or at its limit.",
         _PLACE,
     ),
     "postroom_events_repeated": (
@@ -83,6 +83,14 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_operations": (
         "Unfinished operations in the store by state, as this process saw them last.",
         ("state",),
+    ),
+    "postroom_limit_per_second": (
+        "The limit of all relays of the stream or topic together, as this process sees it.",
+        ("kind", "name"),
+    ),
+    "postroom_limit_in_flight": (
+        "The limit of all relays of the stream or topic together, as this process sees it.",
+        ("kind", "name"),
     ),
     "postroom_store_up": ("1 if the last sample of the store succeeded.", ("stream",)),
     "postroom_notifications_up": (

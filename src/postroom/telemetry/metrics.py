@@ -255,6 +255,12 @@ class RelayMetrics(Collector):
             values["postroom_breaker_open"].append(((stream, destination), is_open))
         values["postroom_paused"] = list(self._pauses().items())
         values["postroom_operations"] = list(self._operations().items())
+        limits = {(one.kind, one.name): one for relay, _ in self._relays for one in relay.limits}
+        for place, one in limits.items():
+            if one.max_per_second is not None:
+                values["postroom_limit_per_second"].append((place, one.max_per_second))
+            if one.max_in_flight is not None:
+                values["postroom_limit_in_flight"].append((place, float(one.max_in_flight)))
         for stream in list(self._destinations):
             self._sampled(stream, values)
         for part, works in working_connections().items():

@@ -15,6 +15,7 @@ settler       writes the outcomes (`pending_settle`); isolates a locked lane, or
 witnesses     earlier effects that a settle checks, to notice that the database has lost commits
 paused        what operators have paused; `held_back` lets events of a paused topic wait, and
               `held_events` makes them due when it is resumed
+limits        how fast operators let a stream or a topic be sent, and how many at a time
 
 prober        finds out that a wrong configuration was corrected, and frees the events that waited
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -12,6 +12,7 @@ from postroom.engine.breaker import Breaker
 from postroom.engine.relay.in_flight import InFlight
 from postroom.engine.relay.lane_groups import LaneGroups
 from postroom.engine.relay.lanes import LaneKeeper
+from postroom.engine.relay.limits import Limits
 from postroom.engine.relay.paused import Paused
 from postroom.engine.relay.prober import Corrections
 from postroom.engine.relay.witnesses import Witnesses
@@ -21,7 +22,7 @@ from postroom.errors import StoreError
 from postroom.model.clock import Clock, host_microseconds
 from postroom.model.controls import Control
 from postroom.observer import BreakerChanged, Fact, LanesChanged, Observer, tell
-from postroom.record import Record
+from postroom.record import LANES, Record
 from postroom.settings import RelaySettings
 from postroom.store import Member, Membership, Store
 
@@ -72,6 +73,7 @@ class RelayContext:
     unexplained: set[int] = field(default_factory=set)  # lost; the next heartbeat tells to whom
     lag_us: int | None = None  # the greatest delivery lag since the last summary
     paused: Paused = field(init=False)
+    limits: Limits = field(init=False)
     allotment: LaneGroups = field(init=False)
     witnesses: Witnesses = field(init=False)
     store_calls: StoreCalls = field(init=False)
@@ -87,6 +89,7 @@ class RelayContext:
 
     def __post_init__(self) -> None:
         self.paused = Paused(self.settings.stream, self.clock)
+        self.limits = Limits(self.settings.stream, self.clock, self._share, self._topics_in_flight)
         self.allotment = LaneGroups(self.settings.groups)
         self.witnesses = Witnesses(self.settings.dedup_seconds / 2)
         self.store_calls = StoreCalls(self.tell)
@@ -130,15 +133,28 @@ class RelayContext:
             waker()
 
     def obey(self, controls: Sequence[Control]) -> None:
-        """Obey the controls that were read from the store; wakes the workers after a pause."""
+        """Obey the controls that were read; wakes the workers after a pause or a new limit."""
+        freed = set(self.paused.freed)
         changes = self.paused.apply(controls)
         for change in changes:
             self.tell(change)
-        if any(not change.paused for change in changes):
+        limited, topics = self.limits.apply(controls)
+        for limit in limited:
+            self.tell(limit)
+        self.paused.freed |= topics - self.paused.topics.keys()
+        if limited or any(not change.paused for change in changes):
             self.look_soon.set()
             self.wake()
-            if self.paused.freed:
-                self.topic_freed.set()
+        if self.paused.freed - freed:
+            self.topic_freed.set()
+
+    def _share(self) -> float:
+        """Return the relay's part of the stream: the lanes that it sends from."""
+        return sum(not held.draining for held in self.keeper.held.values()) / LANES
+
+    def _topics_in_flight(self) -> Iterator[str]:
+        for flight in self.flights:
+            yield from flight.topics()
 
     def may_publish(self, lane: int) -> bool:
         return self.keeper.may_publish(lane, self.clock.monotonic())

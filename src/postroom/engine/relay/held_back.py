@@ -9,7 +9,7 @@ from __future__ import annotations
 from postroom.record import Record
 from postroom.settlement import FailedOutcome
 
-PAUSED = "paused"
+PAUSED, LIMITED = "paused", "at its limit"
 _BEFORE = ". Last error: "
 
 

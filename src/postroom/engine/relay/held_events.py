@@ -1,4 +1,4 @@
-"""Makes events due that waited for the end of their topic's pause."""
+"""Makes events due that waited for the end of their topic's pause, or for another limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 
 
 class HeldEvents(Service):
-    """Searches for the held events of each topic whose pause has ended."""
+    """Searches for the held events of each topic whose pause has ended or whose limit changed."""
 
     def __init__(self, context: RelayContext) -> None:
         super().__init__()
@@ -29,7 +29,7 @@ class HeldEvents(Service):
         while not is_cancelled():
             await context.topic_freed.wait()
             context.topic_freed.clear()
-            topics = list(context.paused.freed)
+            topics, context.paused.freed = context.paused.freed, set()
             try:
                 for _ in range(2):
                     for topic in topics:
@@ -38,11 +38,11 @@ class HeldEvents(Service):
             except StoreError as error:
                 context.trouble("freeing held events", error)
                 await asyncio.sleep(pauses.grow())
+                context.paused.freed |= topics - context.paused.topics.keys()
                 context.topic_freed.set()
                 continue
             pauses.reset()
             context.recovered("freeing held events")
-            context.paused.freed.difference_update(topics)
 
     async def free(self, topic: str) -> None:
         """Make the held events of this topic due, in small steps; ends at the next pause."""

@@ -9,11 +9,13 @@ are sent again (B5).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from postroom.broker import CONFIRMED, Outcome, Verdict
 from postroom.engine.failure_policy import Action, FailurePolicy
+from postroom.engine.relay.held_back import LIMITED, held_back
 from postroom.engine.relay.key_run import KeyRun, is_over
+from postroom.engine.relay.limits import Limits
 from postroom.engine.relay.paused import Paused
 from postroom.engine.relay.pending_settle import PendingSettle
 from postroom.model import receipts as receipt_texts
@@ -23,6 +25,7 @@ from postroom.settlement import DeadOutcome, FailedOutcome, Settlement
 from postroom.transaction import Claim
 
 _PROCESSING = str(State.PROCESSING)
+_MOST_ALONE = 10_000
 
 
 class InFlight:
@@ -38,11 +41,13 @@ class InFlight:
         on_answer: Callable[[], None],
         on_attempt: Callable[[Record, Outcome, int], None],
         paused: Paused | None = None,
+        limits: Limits | None = None,
         relay: str = "",
     ) -> None:
         self._relay = relay  # its name, for histories
         self._policy = policy
-        self._paused = paused
+        self._paused, self._limits = paused, limits
+        self._alone: dict[str, None] = {}  # ids of suspects that wait for the limit of their topic
         self._on_stir = on_stir
         self._on_suspect = on_suspect
         self._on_outage = on_outage
@@ -126,6 +131,12 @@ class InFlight:
         run = self._runs.get(record.key_hash)
         return run is not None and not run.lost and record.id in self._begun
 
+    def topics(self) -> Iterator[str]:
+        """Yield the topic of each event that was passed to the destination and has no outcome."""
+        for run in self._runs.values():
+            if run.sent and not run.closed:
+                yield from (record.topic for record in run.records[run.next :])
+
     def is_over(self, record: Record) -> bool:
         """Return whether its time to be sent is over, as far as this relay knows."""
         return record.expires_us is not None and is_over(record) and record.id not in self._kept
@@ -140,16 +151,19 @@ class InFlight:
         Followers of a blocked key are set aside to be parked. Events that a dead relay left
         `processing` become suspects, and their keys wait for them. Such a follower is first made
         pending again, since a processing event cannot be parked, and would be read over and over.
-        Events that cannot be sent as stored are rejected at their turn; those of a paused topic
-        wait, and their keys behind them.
+        Events that cannot be sent as stored are rejected at their turn; those of a paused topic, or
+        of one at its limit, wait, and their keys behind them.
         """
         batch: list[Record] = []
         held = self._paused.topics if self._paused is not None else {}
-        runs, fresh = self._runs, set[bytes]()
+        limits = self._limits if self._limits is not None and self._limits.active else None
+        if limits is not None:
+            limits.count()
+        runs, fresh, later = self._runs, set[bytes](), set[bytes]()
         for record in records:
-            if record.lane not in lanes:
-                continue
             key = record.key_hash
+            if record.lane not in lanes or key in later:
+                continue
             if record.state == UNREADABLE:
                 fresh.discard(key)
                 if key not in runs:
@@ -167,7 +181,8 @@ class InFlight:
                 if key in fresh and not run.alone:
                     # Tried alone, rejected, expired or held, at its turn.
                     is_held = over or (bool(held) and record.topic in held)
-                    if record.state == _PROCESSING or record.flaw is not None or is_held:
+                    is_odd = record.state == _PROCESSING or record.flaw is not None or is_held
+                    if is_odd or (limits is not None and not limits.follow(record)):
                         fresh.discard(key)
                         continue
                     run.records.append(record)
@@ -186,6 +201,17 @@ class InFlight:
             if held and record.topic in held:
                 self._hold(record, KeyRun.of_suspect(record, now))
                 continue
+            if limits is not None:
+                if record.id in self._alone:
+                    self._open += 1
+                    self._suspect_again(record, now)
+                    continue
+                if (seconds := limits.admit(record)) is not None:
+                    if seconds:
+                        self._hold(record, KeyRun.of_suspect(record, now), seconds)
+                    else:
+                        later.add(key)  # its key waits, and is read again at its turn
+                    continue
             runs[key] = KeyRun(record, now)
             batch.append(record)
         self._open += len(batch)
@@ -216,12 +242,18 @@ class InFlight:
             self._open += 1
             self._on_suspect(record)
 
-    def _hold(self, record: Record, run: KeyRun) -> None:
-        """Let an event of a paused topic wait, without an attempt."""
+    def _hold(self, record: Record, run: KeyRun, seconds: float | None = None) -> None:
+        """Let an event of a paused topic, or of one at its limit, wait in the store."""
         assert self._paused is not None
         self._runs[record.key_hash] = run
-        self._failed.append(self._paused.hold(record))
+        held = self._paused.hold(record) if seconds is None else held_back(record, seconds, LIMITED)
+        self._failed.append(held)
         self._close(record.key_hash, run)
+
+    def _suspect_again(self, record: Record, now: float) -> None:
+        del self._alone[record.id]
+        self._runs[record.key_hash] = KeyRun.of_suspect(record, now)
+        self._on_suspect(record)
 
     def send_alone(self, record: Record, now: float) -> KeyRun | None:
         """Return the run of a suspect that is about to be tried, or None if it has ended."""
@@ -231,8 +263,11 @@ class InFlight:
         run.sent, run.since = True, now
         return run
 
-    def withdraw(self, record: Record) -> None:
-        """A suspect cannot be tried now: its lane is being handed over, it is paused or expired."""
+    def withdraw(self, record: Record, *, limited: bool = False) -> None:
+        """A suspect cannot be tried now: its lane is being handed over, it is paused or expired.
+
+        limited     its topic is at its limit: it is read again at its turn, and tried alone
+        """
         run = self._runs.get(record.key_hash)
         if run is not None and not run.sent and not run.closed and run.records[0].seq == record.seq:
             self._open -= 1
@@ -243,6 +278,10 @@ class InFlight:
                 self._hold(run.records[0], run)
             else:
                 self._drop(record.key_hash, run)
+                if limited and record.state != _PROCESSING:
+                    self._alone[record.id] = None
+                    while len(self._alone) > _MOST_ALONE:
+                        del self._alone[next(iter(self._alone))]
             self._on_stir()
 
     def runs_of(self, batch: Iterable[Record]) -> list[tuple[bytes, KeyRun]]:

@@ -23,7 +23,7 @@ class Paused:
 
     stream      the pause of its stream, or of the consumer it belongs to
     topics      the pauses of topics, by name
-    freed       topics whose pause has ended, and whose events still wait
+    freed       topics whose pause or limit has ended, and whose events still wait
     """
 
     def __init__(self, stream: str, clock: Clock) -> None:
@@ -34,6 +34,7 @@ class Paused:
         self.stream: Control | None = None
         self.topics: dict[str, Control] = {}
         self.freed: set[str] = set()
+        self._has_looked = False
 
     def obey(self, kind: str, name: str) -> None:
         """Obey the pauses of this consumer, too, and not those of topics: it sends to none."""
@@ -50,6 +51,10 @@ class Paused:
         now = self._clock.monotonic()
         self._since = {name: self._since.get(name, now) for name in topics}
         self.freed = (self.freed | (self.topics.keys() - topics.keys())) - topics.keys()
+        if not self._has_looked:  # events may still wait for what ended before this relay started
+            free = (one for one in controls if not one.paused and not one.limited)
+            self.freed |= {one.name for one in free if one.kind == TOPIC and self._obeys_topics}
+        self._has_looked = True
         self.stream, self.topics = (mine[0] if mine else None), topics
         return changes
 

@@ -117,6 +117,11 @@ class Relay(Lifecycle[RelayContext]):
         return [] if self._operations is None else self._operations.seen
 
     @property
+    def limits(self) -> list[Control]:
+        """The limits that the running relay obeys now: of its stream, and of topics."""
+        return [] if self._context is None else self._context.limits.controls
+
+    @property
     def owner(self) -> str | None:
         """The id under which the running relay holds its lanes: a new one at each start."""
         return self._context.owner if self._context else None
@@ -225,6 +230,7 @@ class Relay(Lifecycle[RelayContext]):
         )
         if self.consumer is not None:
             context.paused.obey(CONSUMER, self.consumer)
+            context.limits.ignore_topics()
         self._watch = ControlWatch(
             self.store, context.obey, trouble=context.trouble, recovered=context.recovered
         )

@@ -62,6 +62,7 @@ class Worker(Service):
             on_answer=context.answered,
             on_attempt=self._tell_attempt,
             paused=context.paused,
+            limits=context.limits,
             relay=context.settings.name or context.owner,
         )
         self.settler = Settler(context, self.flight)
@@ -160,7 +161,15 @@ class Worker(Service):
             room = min(room + min(stuck, settings.max_batch_size), wanted)
             if room < max(1, wanted // 4):
                 return False
+        limits = context.limits
+        if limits.stream is not None:
+            room = limits.room(self._group, room)
+            if not room:
+                self._again_at = limits.again_at()
+                return self._idle()
         exclude = [*flight.busy_keys(), *self.settler.keys_aside()]
+        if limits.topics:
+            exclude += limits.keys_waiting()
         lanes = self._lanes(now, exclude)
         if self.settler.has_aside:
             lanes = [lane for lane in lanes if not self.settler.is_locked(lane)]
@@ -168,6 +177,7 @@ class Worker(Service):
             context.breaker.untried(self._group)
         if not lanes:
             self.found_nothing = self._again_at is None
+        self._wait_for_turns(lanes)
         rows = context.breaker.room(room, now, self._group) if lanes else 0
         if not rows:
             return False
@@ -199,7 +209,10 @@ class Worker(Service):
         self._depths.learn(request, found, more=more, took=took, now=now)
         may_publish = context.keeper.may_publish
         still = {lane for lane, token in tokens.items() if may_publish(lane, now, token)}
+        waiting = len(limits.waiting)
         batch = flight.admit(found, still, now)
+        went_on = bool(batch) or len(limits.waiting) > waiting
+        self._wait_for_turns(lanes)
         self._restraint.learn(len(found), rows, flight.waiting_for_outcomes, took, now)
         if batch:
             task = asyncio.create_task(self._publish(batch))
@@ -212,7 +225,13 @@ class Worker(Service):
                 context.events_seen = False
                 if now - context.beat_at > _DOUBT_SECONDS:
                     context.beat_now.set()  # ready, but not for us: check the lanes
-        return more and bool(batch or flight.wants_settle)
+        return more and (went_on or flight.wants_settle)
+
+    def _wait_for_turns(self, lanes: Sequence[int]) -> None:
+        """Read again when a key of these lanes has its turn that waits for a limit."""
+        turn = self._context.limits.next_turn(lanes)
+        if turn is not None:
+            self._again_at = turn if self._again_at is None else min(turn, self._again_at)
 
     def _idle(self) -> bool:
         """Send nothing: leave a try of the breaker to others. Returns False: nothing was read."""
@@ -254,6 +273,11 @@ class Worker(Service):
         if held or not context.may_publish(record.lane):
             self.flight.withdraw(record)
             return
+        if context.limits.active:
+            context.limits.count()
+            if context.limits.admit(record, alone=True) is not None:
+                self.flight.withdraw(record, limited=True)
+                return
         run = self.flight.send_alone(record, context.clock.monotonic())
         if run is None:
             return

@@ -10,10 +10,10 @@ from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
 from postroom.model.clock import instant_text
 from postroom.model.codec import encode_json
-from postroom.model.controls import Control, check_control
+from postroom.model.controls import Control, check_control, check_limits
 from postroom.model.history import append, command
 from postroom.record import Stage, State, key_hash, lane_of, short_error, stored_error
-from postroom.stores.controls import control_entry
+from postroom.stores.controls import control_entry, limit_entry
 from postroom.stores.edits import check_editable, edited
 from postroom.stores.memory.lookup import Lookup
 from postroom.stores.memory.tables import Stored
@@ -118,6 +118,26 @@ class Commands(Lookup):
         await self._note(by, "reschedule", [stored.row.id for stored in chosen], time)
         self.changed()
         return len(chosen)
+
+    async def set_limits(
+        self,
+        kind: str,
+        name: str,
+        *,
+        per_second: float | None,
+        in_flight: int | None,
+        by: str,
+    ) -> bool:
+        check_limits(kind, name, per_second, in_flight)
+        before = self.data.controls.get((kind, name), Control(kind, name, paused=False, who=by))
+        limited = per_second is not None or in_flight is not None
+        if not limited and not before.limited:
+            return False
+        self.data.controls[kind, name] = before._replace(
+            max_per_second=per_second, max_in_flight=in_flight, changed_us=self.now_us()
+        )
+        await self.record_audit(limit_entry(by, kind, name, per_second, in_flight))
+        return True
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         chosen = [

@@ -1,4 +1,4 @@
-"""Controls: pauses of streams, topics and consumers, which operators set at run time."""
+"""Controls: pauses and limits, which operators set at run time."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 
 from postroom.commands import MAX_WHO_CHARS
-from postroom.model.controls import Control, check_control
+from postroom.model.controls import Control, check_control, check_limits
 from postroom.record import short_error
-from postroom.stores.controls import control_entry
+from postroom.stores.controls import control_entry, limit_entry
 from postroom.stores.mongo.audit import record_audit
 from postroom.stores.mongo.connection import Collection, Connection, Session
 from postroom.stores.mongo.errors import translated
@@ -85,6 +85,45 @@ async def set_control(
             return False
         entry = control_entry(by, kind, name, pause=pause, seconds=seconds, reason=reason)
         await record_audit(db, session, entry)
+        return True
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def set_limits(
+    db: Connection,
+    kind: str,
+    name: str,
+    *,
+    per_second: float | None,
+    in_flight: int | None,
+    by: str,
+) -> bool:
+    check_limits(kind, name, per_second, in_flight)
+    where: Document = {"_id": {"kind": kind, "name": name}}
+    is_limit = per_second is not None or in_flight is not None
+    if not is_limit:
+        where["$or"] = [
+            {"max_per_second": {"$type": "double"}},
+            {"max_in_flight": {"$type": "int"}},
+        ]
+    new: Document = {
+        "paused_at": {"$ifNull": ["$paused_at", None]},
+        "paused_until": {"$ifNull": ["$paused_until", None]},
+        "max_per_second": None if per_second is None else float(per_second),
+        "max_in_flight": in_flight,
+        "reason": {"$ifNull": ["$reason", ""]},
+        "who": {"$ifNull": ["$who", {"$literal": by[:MAX_WHO_CHARS]}]},
+        "changed_at": "$$NOW",
+    }
+
+    async def work(session: Session) -> bool:
+        wrote = await _control(db).update_one(
+            where, [{"$set": new}], upsert=is_limit, session=session
+        )
+        if not (wrote.matched_count or wrote.upserted_id):
+            return False
+        await record_audit(db, session, limit_entry(by, kind, name, per_second, in_flight))
         return True
 
     return await db.transact(work, tries=_TRIES)

@@ -356,6 +356,20 @@ class MongoStore(ContextManager):
         )
 
     @faithful
+    async def set_limits(
+        self,
+        kind: str,
+        name: str,
+        *,
+        per_second: float | None,
+        in_flight: int | None,
+        by: str,
+    ) -> bool:
+        return await controls.set_limits(
+            self._opened, kind, name, per_second=per_second, in_flight=in_flight, by=by
+        )
+
+    @faithful
     async def record_audit(self, entry: AuditEntry) -> None:
         with translated(harmless=False):
             await audit.record_audit(self._opened, None, entry)

@@ -310,6 +310,20 @@ class MysqlStore(ContextManager):
                 session, kind, name, pause=pause, seconds=seconds, reason=reason, by=by
             )
 
+    async def set_limits(
+        self,
+        kind: str,
+        name: str,
+        *,
+        per_second: float | None,
+        in_flight: int | None,
+        by: str,
+    ) -> bool:
+        async with self.session() as session:
+            return await controls.set_limits(
+                session, kind, name, per_second=per_second, in_flight=in_flight, by=by
+            )
+
     async def record_audit(self, entry: AuditEntry) -> None:
         async with self.session() as session:
             await audit.record_audit(session, entry)

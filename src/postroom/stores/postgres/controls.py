@@ -1,11 +1,11 @@
-"""Controls: pauses of streams, topics and consumers, which operators set at run time."""
+"""Controls: pauses and limits, which operators set at run time."""
 
 from __future__ import annotations
 
 from postroom.commands import MAX_WHO_CHARS
-from postroom.model.controls import Control, check_control
+from postroom.model.controls import Control, check_control, check_limits
 from postroom.record import short_error
-from postroom.stores.controls import control_entry
+from postroom.stores.controls import control_entry, limit_entry
 from postroom.stores.postgres.audit import record_audit
 from postroom.stores.postgres.database import Database
 
@@ -27,4 +27,25 @@ async def set_control(
         await record_audit(
             session, control_entry(by, kind, name, pause=pause, seconds=seconds, reason=reason)
         )
+    return True
+
+
+async def set_limits(
+    db: Database,
+    kind: str,
+    name: str,
+    *,
+    per_second: float | None,
+    in_flight: int | None,
+    by: str,
+) -> bool:
+    check_limits(kind, name, per_second, in_flight)
+    limits = {"per_second": per_second, "in_flight": in_flight}
+    async with db.change() as session:
+        if per_second is None and in_flight is None:
+            if not await session.run("unlimit", kind=kind, name=name):
+                return False
+        else:
+            await session.run("limit", kind=kind, name=name, who=by[:MAX_WHO_CHARS], **limits)
+        await record_audit(session, limit_entry(by, kind, name, per_second, in_flight))
     return True

@@ -281,6 +281,19 @@ class PostgresStore(ContextManager):
             self.database, kind, name, pause=pause, seconds=seconds, reason=reason, by=by
         )
 
+    async def set_limits(
+        self,
+        kind: str,
+        name: str,
+        *,
+        per_second: float | None,
+        in_flight: int | None,
+        by: str,
+    ) -> bool:
+        return await controls.set_limits(
+            self.database, kind, name, per_second=per_second, in_flight=in_flight, by=by
+        )
+
     async def record_audit(self, entry: AuditEntry) -> None:
         await audit.record_audit(self.database, entry)
 

@@ -1,12 +1,12 @@
-"""Controls: pauses of streams, topics and consumers, which operators set at run time."""
+"""Controls: pauses and limits, which operators set at run time."""
 
 from __future__ import annotations
 
 from postroom.commands import MAX_WHO_CHARS
 from postroom.model.clock import host_microseconds
-from postroom.model.controls import Control, check_control
+from postroom.model.controls import Control, check_control, check_limits
 from postroom.record import short_error
-from postroom.stores.controls import control_entry
+from postroom.stores.controls import control_entry, limit_entry
 from postroom.stores.sqlite.audit import note
 from postroom.stores.sqlite.thread import Database
 
@@ -29,4 +29,19 @@ def set_control(
             return False
         entry = control_entry(by, kind, name, pause=pause, seconds=seconds, reason=reason)
         note(db, entry, now)
+    return True
+
+
+def set_limits(
+    db: Database, kind: str, name: str, *, per_second: float | None, in_flight: int | None, by: str
+) -> bool:
+    check_limits(kind, name, per_second, in_flight)
+    limits = {"per_second": per_second, "in_flight": in_flight}
+    with db.change() as now:
+        if per_second is None and in_flight is None:
+            if not db.run("unlimit", kind=kind, name=name, now=now).rowcount:
+                return False
+        else:
+            db.run("limit", kind=kind, name=name, who=by[:MAX_WHO_CHARS], now=now, **limits)
+        note(db, limit_entry(by, kind, name, per_second, in_flight), now)
     return True

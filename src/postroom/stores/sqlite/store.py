@@ -309,6 +309,21 @@ class SqliteStore(ContextManager):
             )
         )
 
+    async def set_limits(
+        self,
+        kind: str,
+        name: str,
+        *,
+        per_second: float | None,
+        in_flight: int | None,
+        by: str,
+    ) -> bool:
+        return await self._write.call(
+            lambda db: controls.set_limits(
+                db, kind, name, per_second=per_second, in_flight=in_flight, by=by
+            )
+        )
+
     async def record_audit(self, entry: AuditEntry) -> None:
         await self._write.call(lambda db: audit.record_audit(db, entry))
 

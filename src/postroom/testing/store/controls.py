@@ -98,6 +98,61 @@ class ControlContract:
         assert len(await store.controls()) == 1
 
 
+class LimitContract:
+    """Limits of streams and topics."""
+
+    async def test_limits_are_seen_by_every_process_and_replaced(
+        self, store: Store, another: Another
+    ) -> None:
+        other = await another()
+        assert await store.set_limits("stream", "main", per_second=200, in_flight=50, by="anna")
+        assert await store.set_limits("topic", "main", per_second=0.5, in_flight=None, by="anna")
+        stream, topic = await other.controls()
+        assert (stream.kind, stream.name, stream.paused, stream.until_us) == (
+            "stream", "main", False, None,
+        )  # fmt: skip
+        assert (stream.max_per_second, stream.max_in_flight) == (200.0, 50)
+        assert (topic.max_per_second, topic.max_in_flight) == (0.5, None)
+        assert abs(stream.changed_us - host_microseconds()) < 10 * _MINUTE
+        assert await other.set_limits("stream", "main", per_second=None, in_flight=7, by="bert")
+        stream, topic = await store.controls()
+        assert (stream.max_per_second, stream.max_in_flight) == (None, 7)
+        assert await store.set_limits("stream", "main", per_second=None, in_flight=None, by="carl")
+        stream, topic = await store.controls()
+        assert (stream.limited, topic.limited) == (False, True)
+
+    async def test_a_limit_and_a_pause_leave_each_other_alone(self, store: Store) -> None:
+        await store.set_control("topic", "t", pause=True, reason="deploy", by="anna")
+        await store.set_limits("topic", "t", per_second=2.5, in_flight=3, by="bert")
+        (one,) = await store.controls()
+        assert (one.paused, one.reason, one.who) == (True, "deploy", "anna")
+        assert await store.set_control("topic", "t", pause=False, by="carl")
+        (one,) = await store.controls()
+        assert (one.paused, one.max_per_second, one.max_in_flight) == (False, 2.5, 3)
+        await store.set_control("topic", "t", pause=True, by="anna")
+        assert await store.set_limits("topic", "t", per_second=None, in_flight=None, by="bert")
+        (one,) = await store.controls()
+        assert (one.paused, one.limited) == (True, False)
+
+    async def test_limits_are_audited_and_checked(self, store: Store) -> None:
+        name = "é'; DROP TABLE x; -- $where"
+        assert not await store.set_limits("topic", name, per_second=None, in_flight=None, by="anna")
+        await store.set_limits("topic", name, per_second=2, in_flight=5, by="$who")
+        await store.set_limits("topic", name, per_second=None, in_flight=None, by="bert")
+        assert not await store.set_limits("topic", name, per_second=None, in_flight=None, by="carl")
+        assert [entry._replace(at_us=0) for entry in await store.audit_log(10)] == [
+            AuditEntry("bert", "limit", 1, f"topic {name}: no limit"),
+            AuditEntry("$who", "limit", 1, f"topic {name}: 2 per second, 5 in flight"),
+        ]
+        for kind, rate, most in (
+            ("topic", 0.0, None), ("topic", None, 0), ("topic", float("nan"), 1),
+            ("consumer", 1.0, 1), ("lane", 1.0, 1),
+        ):  # fmt: skip
+            with pytest.raises(ConfigError):
+                await store.set_limits(kind, "t", per_second=rate, in_flight=most, by="anna")
+        assert len(await store.controls()) == 1
+
+
 class RetryNowContract:
     """Waiting events that an operator makes due."""
 

@@ -38,7 +38,7 @@ from postroom.testing.store.audit import OversightContract
 from postroom.testing.store.blocks import BlockContract
 from postroom.testing.store.claims import ClaimContract
 from postroom.testing.store.commands import CommandContract
-from postroom.testing.store.controls import ControlContract, RetryNowContract
+from postroom.testing.store.controls import ControlContract, LimitContract, RetryNowContract
 from postroom.testing.store.edit import EditContract
 from postroom.testing.store.handlers import HandlerContract
 from postroom.testing.store.history import HistoryContract
@@ -116,6 +116,7 @@ class StoreContract(
     CommandContract,
     OversightContract,
     ControlContract,
+    LimitContract,
     RetryNowContract,
     PurgeContract,
     WaitingContract,
