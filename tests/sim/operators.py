@@ -7,6 +7,7 @@ from postroom.engine.relay import key_run
 from postroom.model.clock import from_microseconds
 from postroom.model.controls import CONSUMER, STREAM, TOPIC
 from postroom.observer import ControlChanged, Settled
+from postroom.record import State
 from tests.sim.process import LEASE
 
 EPOCH_US = 1_800_000_000_000_000
@@ -57,7 +58,10 @@ class Operators:
         now = self.world.store_time()
         for record in settlement.truly_expired(lanes):
             self.expired[record.id] = self.expired.get(record.id, 0) + 1
-            if record.expires_us > now:
+            seq = self.world.store.data.ids.get(record.id)
+            stored = None if seq is None else self.world.store.data.rows[seq]
+            # A settle that arrives late names an event that was sent meanwhile: it stays done.
+            if record.expires_us > now and stored is not None and stored.state == State.EXPIRED:
                 self.hasty.append(record.id)
         for record in settlement.starts:
             self.sending(None, record)
