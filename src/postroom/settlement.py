@@ -188,7 +188,20 @@ class Settlement:
     def told(self, lanes: Collection[int]) -> list[Record]:
         """Return the events of these lanes whose histories get an entry."""
         outcomes: list[FailedOutcome | DeadOutcome] = [*self.failed, *self.dead]
-        return [o.record for o in outcomes if o.entry is not None and o.record.lane in lanes]
+        told = [outcome.record for outcome in outcomes if outcome.entry is not None]
+        return [record for record in chain(told, self.expired) if record.lane in lanes]
+
+    def expiries(
+        self, lanes: Collection[int], stored: Mapping[int | str, object]
+    ) -> list[tuple[int, str]]:
+        """Return number and history of the expired events in these lanes, given stored histories
+        by number or id.
+        """
+        return [
+            (record.seq, history.append(stored.get(record.seq, stored.get(record.id)), entry))
+            for record in self.truly_expired(lanes)
+            for entry in (history.expiry(self.owner, record.expires_us),)
+        ]
 
     def proofs(self) -> list[Proof]:
         """Return the proofs that must exist, in the order of `claims`."""

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from traceback import TracebackException
 from typing import Any, NamedTuple
 
-from postroom.model.clock import host_microseconds
+from postroom.model.clock import host_microseconds, instant_text
 from postroom.model.secrets import mask
 from postroom.record import short_error
 
@@ -33,8 +33,8 @@ class Entry(NamedTuple):
 
     at_us       when, in microseconds, by the clock of the process that made the entry
     by          the name of the relay, consumer or operator
-    what        the verdict of an attempt; bury, skip or replay
-    attempt     its number; None for an operator's command
+    what        the verdict of an attempt; expired; or a command, such as bury, skip or replay
+    attempt     its number; None for an operator's command, and for an expiry
     """
 
     at_us: int
@@ -71,6 +71,12 @@ def command(by: str | None, what: str, reason: str = "") -> Entry:
 def attempt(by: str, verdict: str, number: int, error: str, traceback: str = "") -> Entry:
     """Return the entry of a failed attempt that ends now."""
     return Entry(host_microseconds(), by, verdict, number, error, traceback)
+
+
+def expiry(by: str, expires_us: int | None) -> Entry:
+    """Return the entry of an event that expires now."""
+    error = "" if expires_us is None else f"not sent before {instant_text(expires_us)}"
+    return Entry(host_microseconds(), by, "expired", error=error)
 
 
 def append(history: object, entry: Entry) -> str:

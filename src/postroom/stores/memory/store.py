@@ -234,7 +234,14 @@ class MemoryStore(ContextManager, Operations):
                 tables.move(stored, Stage.OVER)
             else:
                 tables.drop(stored)
+        before: dict[int | str, object] = {
+            record.seq: tables.rows[record.seq].history
+            for record in settlement.told(lanes)
+            if record.seq in tables.rows
+        }
+        histories = dict(settlement.expiries(lanes, before))
         for stored in rows(settlement.truly_expired(lanes)):
+            stored.history = histories[stored.seq]
             self._clear(stored, State.EXPIRED)
             stored.settled_us = now
             tables.move(stored, Stage.OVER)

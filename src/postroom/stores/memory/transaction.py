@@ -145,11 +145,13 @@ class MemoryTransaction(AsyncTransaction):
         for stored in self._rows:
             tables.put(stored)
         for seq, at_us in self._changed.items():
-            stored = tables.rows[seq]
+            waiting = tables.rows.get(seq)
+            if waiting is None or not waiting.is_delayed:
+                continue  # an operator was faster: commands take no locks here
             if at_us is None:
-                tables.cancel(stored, self._store.now_us())
+                tables.cancel(waiting, self._store.now_us())
             else:
-                tables.reschedule(stored, at_us)
+                tables.reschedule(waiting, at_us)
         tables.counters.update(self._counters)
         tables.inbox.update(self._inbox)
         tables.inbox_at.update(dict.fromkeys(self._inbox, self._store.now_us()))

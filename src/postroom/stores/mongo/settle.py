@@ -137,7 +137,7 @@ async def _unfinished(db: Connection, session: Session, records: Sequence[Record
 
 
 async def _histories(db: Connection, session: Session, s: Settlement, lanes: set[int]) -> Histories:
-    """Return the histories of failed and dead events, by id."""
+    """Return the histories of failed, dead and expired events, by id."""
     if not (told := s.told(lanes)):
         return {}
     wanted = {"_id": {"$in": [record.id for record in told]}}
@@ -216,7 +216,10 @@ def _changes(
             told = new_history(buried, histories)
             change = dead(buried.last_error, buried.attempts, told)
             changes.append(UpdateOne(_same(buried.record), change))
-    changes += [UpdateOne(_same(record), EXPIRED) for record in s.truly_expired(lanes)]
+    ends = s.expiries(lanes, histories)
+    for record, (_, history) in zip(s.truly_expired(lanes), ends, strict=True):
+        change = {**EXPIRED, "$set": {**EXPIRED["$set"], "history": history}}
+        changes.append(UpdateOne(_same(record), change))
     for failure in s.failed:
         if failure.record.lane in lanes:
             due = {"$add": ["$$NOW", Int64(milliseconds(failure.delay))]}

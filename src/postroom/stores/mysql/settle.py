@@ -97,7 +97,8 @@ async def settle(session: Session, settlement: Settlement) -> set[int]:
             kept = await session.rows("settle_kept", **proposed)
             s.keep([(seq, str(decode(name))) for seq, name in kept])
             if expired := named(s.truly_expired(lanes)):
-                session.later("settle_expired", counted=True, **expired)
+                told_now = _json(s.expiries(lanes, histories))
+                session.later("settle_expired", counted=True, histories=told_now, **expired)
         if returned := named(s.returned):
             session.later("settle_returned", counted=True, **returned)
         if parked := named(s.parked):

@@ -165,7 +165,8 @@ async def _write(
         s.keep(await session.rows("settle_kept", **name(proposed)))
         changed += len(s.kept)
         if expired := s.truly_expired(held):
-            changed += await change("settle_expired", expired)
+            told_now = [told for _, told in s.expiries(held, histories)]
+            changed += await change("settle_expired", expired, histories=told_now)
     if returned := mine(s.returned):
         changed += await change("settle_returned", returned)
     if parked := mine(s.parked):

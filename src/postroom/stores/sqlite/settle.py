@@ -92,7 +92,9 @@ def settle(db: Database, settlement: Settlement) -> set[int]:
             change("settle_block", heads, now=now)
         if names := named(s.expired):
             s.keep(db.rows("settle_kept", names=names, now=now))
-            changed += len(s.kept) + change("settle_expired", s.truly_expired(lanes), now=now)
+            ends = json.dumps(s.expiries(lanes, histories))
+            changed += len(s.kept)
+            changed += change("settle_expired", s.truly_expired(lanes), now=now, histories=ends)
         changed += change("settle_returned", s.returned)
         change("settle_parked", s.parked)
         for record in s.freed(lanes):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from postroom.model import history
 from postroom.record import State
 from postroom.settlement import DeadOutcome, FailedOutcome
 from postroom.store import Store
@@ -203,6 +204,12 @@ class SettlingContract:
         await store.settle(again)
         assert (again.kept, again.missing) == ([], [])
         assert (await store.stats()).counts["expired"] == 2
+        for name in ("over", "alone"):
+            details = await store.details(name)
+            assert details is not None
+            *_, told = history.read(details.history).entries
+            assert (told["what"], told["by"]) == ("expired", "anna")
+            assert told["error"].startswith("not sent before 20")
 
     async def test_an_event_expires_only_behind_the_fence(self, store: Store, add: Add) -> None:
         await add(event("over", "a", deliver_by=datetime.now(UTC) - timedelta(days=1)))
