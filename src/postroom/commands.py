@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
+from postroom.errors import NotFoundError
 from postroom.record import State, short_error, stored_error
 
 MAX_WHO_CHARS = 255
@@ -47,6 +48,17 @@ class Edit(NamedTuple):
     tombstone: bool = False
 
 
+def require_all(ids: Sequence[str], found: Collection[str]) -> None:
+    """Raise NotFoundError unless every one of these events was found."""
+    missing = [one for one in dict.fromkeys(ids) if one not in found]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise NotFoundError(
+            f"event {missing[0]!r}{more} changed meanwhile; nothing was changed. Run the command "
+            "again"
+        )
+
+
 class Commands(Protocol):
     """The part of a store that carries out operators' commands."""
 
@@ -69,8 +81,12 @@ class Commands(Protocol):
         by: str | None = None,
         history: str | None = None,
         attempts: int | None = None,
+        whole: bool = False,
     ) -> int:
         """Turn unfinished events into dead letters; returns how many.
+
+        With `whole`, all of them or none: raises NotFoundError, and changes nothing, if one of them
+        is unknown or finished.
 
         Their histories get an entry, as with `replay` and `skip`; `history` replaces them instead.
         `attempts` is for messages that a consumer stores only to bury them: it replaces their

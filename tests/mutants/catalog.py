@@ -31,6 +31,7 @@ from tests.mutants.scopes import SCOPE_MUTANTS
 from tests.mutants.searches import SEARCH_MUTANTS
 from tests.mutants.set_back import SET_BACK_MUTANTS
 from tests.mutants.silence import SILENCE_MUTANTS
+from tests.mutants.stored_operations import STORED_OPERATIONS_MUTANTS
 from tests.mutants.strangers import STRANGER_MUTANTS
 from tests.mutants.upgrades import UPGRADE_MUTANTS
 from tests.mutants.waiting import WAITING_MUTANTS
@@ -436,6 +437,7 @@ MUTANTS = {
     **MYSQL_MUTANTS,
     **MONGO_MUTANTS,
     **CONSUMERS_MUTANTS,
+    **STORED_OPERATIONS_MUTANTS,
     **STRANGER_MUTANTS,
     **UPGRADE_MUTANTS,
     **WAITING_MUTANTS,

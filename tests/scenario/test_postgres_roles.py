@@ -41,7 +41,8 @@ GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.postroom_meta TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE
     ON {schema}.postroom_outbox, {schema}.postroom_lease, {schema}.postroom_member, {schema}.postroom_block,
-    {schema}.postroom_control TO {role};
+    {schema}.postroom_control, {schema}.postroom_operation TO {role};
+GRANT INSERT ON {schema}.postroom_audit TO {role};
 GRANT SELECT, INSERT, UPDATE ON {schema}.postroom_counter TO {role};
 GRANT SELECT ON SEQUENCE {schema}.postroom_outbox_seq_seq TO {role};
 """

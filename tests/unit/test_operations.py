@@ -386,7 +386,7 @@ async def _enough(found, number):
 async def test_an_error_of_the_store_is_reported_and_the_operation_goes_on(monkeypatch):
     store, _ = await store_with(20)
     one = await started(store)
-    advance, failures = store.advance_operation, [1, 2]
+    advance, failures = store.advance_operation, [1, 2, 3, 4]  # two steps, two releases
 
     async def failing(held, step):
         if failures:
@@ -399,6 +399,29 @@ async def test_an_error_of_the_store_is_reported_and_the_operation_goes_on(monke
         await until(lambda: is_done(store, one))
     assert [kind for _, kind in watched.said] == [StoreRetryableError] * 2
     assert (await store.operation(one.id)).handled == 20
+
+
+async def test_an_operation_that_always_fails_is_left_to_others_for_longer_each_time(monkeypatch):
+    store, _ = await store_with(1)
+    one = await started(store)
+    pauses, advance = [], store.advance_operation
+
+    class Counted(watch.Pauses):
+        def grow(self):
+            pauses.append(super().grow())
+            return 0.0
+
+    async def without_rights(held, step):
+        if step.ids:
+            raise StoreRetryableError("permission denied for table postroom_audit")
+        return await advance(held, step)
+
+    monkeypatch.setattr(watch, "Pauses", Counted)
+    monkeypatch.setattr(store, "advance_operation", without_rights)
+    async with Watched(store, monkeypatch, 0.001):
+        await until(lambda: _enough(pauses, 4))
+    assert pauses[:4] == [0.001, 0.002, 0.004, 0.008]
+    assert (await store.operation(one.id)).free  # another process can take it
 
 
 async def test_looks_that_fail_have_growing_pauses(monkeypatch):

@@ -6,6 +6,7 @@ variables       passwords of the file from environment variables and from files
 options         options and output that commands share; `selection` chooses events by id or filter,
                 `bounded_search` bounds the search for them
 timeline        the steps of an event, from its writing transaction to the inboxes that received it
+followers       the events that wait behind one
 progress        a progress bar, and Ctrl-C between two steps
 
 Each command has a module: run (with drain), migrate, status, list_events, show, key, story (its

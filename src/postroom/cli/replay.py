@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from postroom.cli.exit_codes import ExitCode
+from postroom.cli.followers import with_followers
 from postroom.cli.options import (
     by_option,
     dry_run_option,
@@ -52,6 +53,12 @@ _OVER = (State.DEAD, State.DONE)
 _UNFINISHED = (State.PENDING, State.FAILED, State.PROCESSING)
 
 
+followers_option = click.option(
+    "--with-followers", "followers", is_flag=True,
+    help="With one ID: also the later events of its key, in one transaction.",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Order:
     """An operation on the selected events, applied in steps."""
@@ -64,6 +71,7 @@ class Order:
     dry_run: bool = False
     yes: bool = False
     as_json: bool = False
+    followers: bool = False  # the events behind the named one, too, in one transaction
     operate: Callable[[Store, int, Stop], Awaitable[int]] | None = None  # for filters
 
 
@@ -77,6 +85,7 @@ class Order:
 )  # fmt: skip
 @selection_options
 @click.option("--new-id", is_flag=True, help="Send copies with new ids, unknown to every inbox.")
+@followers_option
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most this many events.")
 @click.option(
     "--rate",
@@ -98,6 +107,7 @@ def replay(
     everything: bool,
     state: str,
     new_id: bool,
+    followers: bool,
     limit: int | None,
     rate: float | None,
     canary: bool,
@@ -117,6 +127,7 @@ def replay(
     \b
     Examples:
       postroom replay order-created-42
+      postroom replay order-created-42 --with-followers
       postroom replay --group 3f2a91c0 --dry-run
       postroom replay --all --stream mail --since 1d --yes
       postroom replay --topic invoices --canary --rate 50/s
@@ -140,7 +151,7 @@ def replay(
 
     order = Order(
         "replay", "to be sent again", _OVER, work, lambda c: _to_order(c, new_id=new_id),
-        dry_run=dry_run, yes=yes, as_json=as_json, operate=operate,
+        dry_run=dry_run, yes=yes, as_json=as_json, operate=operate, followers=followers,
     )  # fmt: skip
     return asyncio.run(carry_out(store, ids, selection, order))
 
@@ -154,6 +165,7 @@ def replay(
     show_default=True, help="State of the events that filters select.",
 )  # fmt: skip
 @selection_options
+@followers_option
 @reason_option
 @by_option
 @dry_run_option
@@ -164,6 +176,7 @@ def bury(
     store: Url,
     everything: bool,
     state: str,
+    followers: bool,
     reason: str,
     by: str | None,
     dry_run: bool,
@@ -178,6 +191,7 @@ def bury(
     \b
     Examples:
       postroom bury order-created-42 --reason "sent by hand"
+      postroom bury order-created-42 --with-followers --reason "customer deleted"
       postroom bury --error "no such customer" --reason "deleted" --dry-run
     """  # noqa: D301 - click knows the sign
     if given["group"] is not None:
@@ -187,11 +201,11 @@ def bury(
     who = whoami(by)
 
     async def work(opened_store: Store, step: list[str]) -> int:
-        return await opened_store.bury(step, reason, by=who)
+        return await opened_store.bury(step, reason, by=who, whole=followers)
 
     order = Order(
         "bury", "to become dead letters", _UNFINISHED, work, lambda _: [],
-        dry_run=dry_run, yes=yes, as_json=as_json,
+        dry_run=dry_run, yes=yes, as_json=as_json, followers=followers,
     )  # fmt: skip
     return asyncio.run(carry_out(store, ids, selection, order))
 
@@ -230,7 +244,11 @@ def skip(
 async def carry_out(url: Url, ids: Sequence[str], selection: Selection, order: Order) -> int:
     async with opened(shared_store(url)) as store:
         async with gently() as stop:
-            if ids:
+            if order.followers:
+                states = order.states if State.DEAD not in order.states else (State.DEAD,)
+                found = await with_followers(store, ids, states)
+                chosen = [remember(record) for record in found]
+            elif ids:
                 chosen = [remember(record) for record in await fetch(store, ids, order.states)]
             else:
                 chosen = await _look(store, selection, stop)
@@ -279,7 +297,7 @@ async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop
     changed, at = 0, 0
     with progress(_DOING[order.verb], len(chosen)) as bar:
         while at < len(chosen) and not stop.asked:
-            step = chosen[at : at + STEP]
+            step = chosen if order.followers else chosen[at : at + STEP]  # one transaction
             changed += await order.work(store, [event.id for event in step])
             at += len(step)
             bar.add(len(step))

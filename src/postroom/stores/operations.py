@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from postroom.commands import AuditEntry, audit_entry
 from postroom.operation import Change, NewOperation, Operation, OperationState, Step
-from postroom.record import short_error
+from postroom.record import stored_error as masked
 
 
 def started(by: str, operation_id: str, new: NewOperation) -> AuditEntry:
@@ -28,4 +28,4 @@ def ended(held: Operation, step: Step, handled: int) -> AuditEntry | None:
 
 def stored_error(step: Step) -> str | None:
     """Return the error as it is stored."""
-    return None if step.error is None else short_error(step.error)
+    return None if step.error is None else masked(step.error)

@@ -43,7 +43,7 @@ async def drive(
     """Run an operation until it ends, or another process or an operator takes it away.
 
     Raises StoreError; the next process that takes the operation then continues it. Any other error
-    stops this operation only. A cancelled driver gives its lease up.
+    stops this operation only. A driver that is cancelled or meets an error gives its lease up.
     """
     try:
         request = read_request(held)
@@ -51,9 +51,7 @@ async def drive(
         await driver.run()
     except ConfigError as error:
         await _stop(store, held, str(error))
-    except StoreError:
-        raise
-    except asyncio.CancelledError:
+    except (StoreError, asyncio.CancelledError):
         await _release(store, held)
         raise
     except Exception as error:

@@ -34,6 +34,8 @@ class _Board:
         self.owner = str(uuid4())
         self.seen: list[Operation] = []
         self.driven: set[str] = set()
+        self._pauses: dict[str, Pauses] = {}
+        self._not_before: dict[str, float] = {}
         self._looked_at = self.loop.time()
         self._turn = asyncio.Lock()
 
@@ -54,7 +56,17 @@ class _Board:
     def _is_ours(self, one: Operation) -> bool:
         """Return whether to drive it: it is free, or this process has met an error with it."""
         kept = one.state == OperationState.RUNNING and one.owner == self.owner
-        return (one.free or kept) and one.id not in self.driven
+        is_due = self.loop.time() >= self._not_before.get(one.id, 0.0)
+        return (one.free or kept) and one.id not in self.driven and is_due
+
+    def failed(self, operation_id: str) -> None:
+        """Leave an operation to other processes for a while, longer after each failure."""
+        pauses = self._pauses.setdefault(operation_id, Pauses(LOOK_SECONDS, _LONGEST_PAUSE))
+        self._not_before[operation_id] = self.loop.time() + pauses.grow()
+
+    def succeeded(self, operation_id: str) -> None:
+        self._pauses.pop(operation_id, None)
+        self._not_before.pop(operation_id, None)
 
 
 _boards: WeakKeyDictionary[Store, _Board] = WeakKeyDictionary()
@@ -116,13 +128,15 @@ class OperationWatch(Service):
         task.add_done_callback(ended)
 
     async def _drive(self, operation_id: str) -> None:
-        """Drive one operation. After an error of the store the next look takes it up again."""
+        """Drive one operation. After an error of the store a later look takes it up again."""
         what = f"running operation {operation_id} (will be tried again)"
         try:
             held = await self._store.take_operation(operation_id, self._board.owner)
             if held is not None:
                 await drive(self._store, held)
         except Exception as error:  # the other operations go on
+            self._board.failed(operation_id)
             self._trouble(what, error)
         else:
+            self._board.succeeded(operation_id)
             self._recovered(what)

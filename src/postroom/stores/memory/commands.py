@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from postroom.commands import UNSENT, AuditEntry, Edit, audit_entry
+from postroom.commands import UNSENT, AuditEntry, Edit, audit_entry, require_all
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -213,8 +213,11 @@ class Commands(Lookup):
         by: str | None = None,
         history: str | None = None,
         attempts: int | None = None,
+        whole: bool = False,
     ) -> int:
         chosen = self._chosen(ids, over=False)
+        if whole:
+            require_all(ids, {stored.row.id for stored in chosen})
         self._depose(chosen)
         await self._note(by, "bury", [stored.row.id for stored in chosen], reason)
         entry = command(by, "bury", reason)

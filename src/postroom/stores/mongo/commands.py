@@ -8,7 +8,7 @@ from typing import Any
 from bson.int64 import Int64
 from pymongo import ReturnDocument, UpdateOne
 
-from postroom.commands import UNSENT, Edit, audit_entry
+from postroom.commands import UNSENT, Edit, audit_entry, require_all
 from postroom.errors import NotFoundError, StoreRetryableError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -101,12 +101,15 @@ async def bury(
     by: str | None,
     history: str | None = None,
     attempts: int | None = None,
+    whole: bool = False,
 ) -> int:
     entry = command(by, "bury", reason)
 
     async def work(session: Session) -> int:
         chosen = await _choose(db, session, ids, over=False)
         names = [event["_id"] for event in chosen]
+        if whole:
+            require_all(ids, names)
         changes = [
             UpdateOne(
                 {"_id": event["_id"], **UNFINISHED},

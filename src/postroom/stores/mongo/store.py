@@ -307,9 +307,16 @@ class MongoStore(ContextManager):
         by: str | None = None,
         history: str | None = None,
         attempts: int | None = None,
+        whole: bool = False,
     ) -> int:
         return await commands.bury(
-            self._opened, ids, stored_error(reason), by=by, history=history, attempts=attempts
+            self._opened,
+            ids,
+            stored_error(reason),
+            by=by,
+            history=history,
+            attempts=attempts,
+            whole=whole,
         )
 
     @faithful

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from postroom.commands import Edit, audit_entry
+from postroom.commands import Edit, audit_entry, require_all
 from postroom.errors import NotFoundError, StoreRetryableError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -87,10 +87,13 @@ async def bury(
     by: str | None,
     history: str | None = None,
     attempts: int | None = None,
+    whole: bool = False,
 ) -> int:
     lanes = await lanes_of(session, ids, finished=False)
     async with session.change():
         chosen = await _choose(session, ids, lanes, finished=False)
+        if whole:
+            require_all(ids, {event.id for event in chosen})
         if chosen:
             entry = command(by, "bury", reason)
             events = [(e.seq, history or append(e.history, entry)) for e in chosen]

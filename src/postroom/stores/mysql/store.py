@@ -261,10 +261,17 @@ class MysqlStore(ContextManager):
         by: str | None = None,
         history: str | None = None,
         attempts: int | None = None,
+        whole: bool = False,
     ) -> int:
         async with self.session() as session:
             return await commands.bury(
-                session, ids, stored_error(reason), by=by, history=history, attempts=attempts
+                session,
+                ids,
+                stored_error(reason),
+                by=by,
+                history=history,
+                attempts=attempts,
+                whole=whole,
             )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import NamedTuple
 
-from postroom.commands import Edit, audit_entry
+from postroom.commands import Edit, audit_entry, require_all
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -84,9 +84,12 @@ async def bury(
     by: str | None,
     history: str | None = None,
     attempts: int | None = None,
+    whole: bool = False,
 ) -> int:
     async with db.change() as session:
         chosen = await _choose(session, ids, over=False)
+        if whole:
+            require_all(ids, {event.id for event in chosen})
         entry = command(by, "bury", reason)
         histories = [history or append(e.history, entry) for e in chosen]
         seqs = numbers(e.seq for e in chosen)

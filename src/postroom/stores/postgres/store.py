@@ -241,9 +241,16 @@ class PostgresStore(ContextManager):
         by: str | None = None,
         history: str | None = None,
         attempts: int | None = None,
+        whole: bool = False,
     ) -> int:
         return await commands.bury(
-            self.database, ids, stored_error(reason), by=by, history=history, attempts=attempts
+            self.database,
+            ids,
+            stored_error(reason),
+            by=by,
+            history=history,
+            attempts=attempts,
+            whole=whole,
         )
 
     async def skip(self, event_id: str, reason: str, *, by: str | None = None) -> None:

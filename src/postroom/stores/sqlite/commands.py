@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from postroom.commands import Edit, audit_entry
+from postroom.commands import Edit, audit_entry, require_all
 from postroom.errors import NotFoundError
 from postroom.event import MAX_ID_BYTES
 from postroom.event import new_id as make_id
@@ -83,9 +83,12 @@ def bury(
     by: str | None,
     history: str | None = None,
     attempts: int | None = None,
+    whole: bool = False,
 ) -> int:
     with db.change() as now:
         chosen = _choose(db, ids, over=False, now=now)
+        if whole:
+            require_all(ids, {event.id for event in chosen})
         entry = command(by, "bury", reason)
         events = [(e.seq, history or append(e.history, entry)) for e in chosen]
         db.run("bury", events=json.dumps(events), reason=reason, attempts=attempts, now=now)

@@ -264,10 +264,17 @@ class SqliteStore(ContextManager):
         by: str | None = None,
         history: str | None = None,
         attempts: int | None = None,
+        whole: bool = False,
     ) -> int:
         return await self._write.call(
             lambda db: commands.bury(
-                db, ids, stored_error(reason), by=by, history=history, attempts=attempts
+                db,
+                ids,
+                stored_error(reason),
+                by=by,
+                history=history,
+                attempts=attempts,
+                whole=whole,
             )
         )
 

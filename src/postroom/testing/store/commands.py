@@ -234,3 +234,41 @@ class CommandContract:
         again = await store.retake("main", "anna", hand.held, FAR, 60.0)
         assert set(again) == set(ALL) - {lane}
         assert set(await store.retake("main", "anna", {lane: hand.held[lane]}, FAR)) <= {lane}
+
+
+class WholeContract:
+    """A head with its followers: all of them or none."""
+
+    @pytest.mark.promise("L7", "G4")
+    async def test_a_head_is_buried_and_replayed_with_its_followers(
+        self, store: Store, add: Add
+    ) -> None:
+        ids = ["head", "one", "two"]
+        await add(*(event(name, "k") for name in ids))
+        hand = await Hand(store).take()
+        await hand.fail(await hand.only("head"), delay=FAR)
+        await hand.settle(parked=await hand.read())
+        assert await store.bury(["two", "head", "one"], "broken", by="olga", whole=True) == 3
+        await add(event("later", "k"))
+        hand = await Hand(store).take()
+        assert await hand.work() == ["later"]  # the key is free
+        assert (await store.stats()).blocked_keys == 0
+        assert await store.replay(["two", "one", "head"], by="olga") == 3
+        await add(event("last", "k"))
+        assert await hand.work() == [*ids, "last"]
+
+    @pytest.mark.promise("G4")
+    async def test_all_of_the_named_events_are_changed_or_none(
+        self, store: Store, add: Add
+    ) -> None:
+        await add(event("head", "k"), event("follower", "k"), event("sent"), event("dead"))
+        hand = await Hand(store).take()
+        await hand.settle(done=[await hand.only("sent")])
+        await hand.bury(await hand.only("dead"))
+        before = {record.id: record for record in await store.find(Filter())}
+        for other in ("sent", "unknown"):
+            with pytest.raises(NotFoundError, match=f"event '{other}' changed meanwhile"):
+                await store.bury(["head", other, "follower"], "broken", by="olga", whole=True)
+        assert {record.id: record for record in await store.find(Filter())} == before
+        assert await store.audit_log(10) == []
+        assert await store.bury(["head", "head"], "broken", whole=True) == 1

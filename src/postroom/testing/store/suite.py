@@ -37,7 +37,7 @@ from postroom.store import Capabilities, Store
 from postroom.testing.store.audit import OversightContract
 from postroom.testing.store.blocks import BlockContract
 from postroom.testing.store.claims import ClaimContract
-from postroom.testing.store.commands import CommandContract
+from postroom.testing.store.commands import CommandContract, WholeContract
 from postroom.testing.store.controls import ControlContract, LimitContract, RetryNowContract
 from postroom.testing.store.edit import EditContract
 from postroom.testing.store.handlers import HandlerContract
@@ -114,6 +114,7 @@ class StoreContract(
     LookupContract,
     SearchContract,
     CommandContract,
+    WholeContract,
     OversightContract,
     ControlContract,
     LimitContract,

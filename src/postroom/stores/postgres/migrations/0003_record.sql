@@ -67,6 +67,7 @@ FOR grantee IN
     WHERE c.oid = 'postroom_lease'::regclass AND a.privilege_type = 'UPDATE' AND a.grantee <> c.relowner
 LOOP
     EXECUTE format('GRANT SELECT, INSERT, UPDATE, DELETE ON postroom_control, postroom_operation TO %s', grantee);
+    EXECUTE format('GRANT INSERT ON postroom_audit TO %s', grantee); -- a relay that runs an operation writes entries
 END LOOP;
 END $body$;
 
