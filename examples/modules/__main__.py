@@ -71,16 +71,12 @@ async def deliver_everything_again(bus):
 
 async def tell(bus, correlation_id):
     """Print the events of all modules that belong together, as an operator would."""
-    stores = [f"--store={bus_url(module)}" for module in bus.modules]
+    stores = [f"--store={module.store.url}" for module in bus.modules]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "postroom", "story", correlation_id, *stores,
         stderr=asyncio.subprocess.DEVNULL,
     )  # fmt: skip
     await process.wait()
-
-
-def bus_url(module):
-    return f"{module.store.url}?prefix={module.store.tables.prefix}"
 
 
 async def run(path):

@@ -21,6 +21,13 @@ from postroom.stores.mysql.statements import load_queries as load_mysql_queries
 from postroom.stores.postgres.statements import load_queries
 from postroom.stores.sqlite.statements import load_queries as load_sqlite_queries
 from tests.cli.command import call
+from tests.cli.search_plans import (
+    mongo_profile,
+    mysql_plans,
+    postgres_plans,
+    search,
+    sqlite_plans,
+)
 
 MILLION = 1_000_000
 ASKED = ("stats", "stats_done", "stats_oldest")
@@ -55,12 +62,12 @@ def test_a_million_rows_are_counted_by_indexes(tmp_path, sqlite_place):
     conn.execute(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?) "
         "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, payload, content_type, size,"
-        " occurred_at, created_at, state, stage, settled_at) "
+        " occurred_at, created_at, state, stage, settled_at, correlation_id, causation_id) "
         "SELECT n, n % 64, CAST(char(64 + n % 64) || printf('%015d', n) AS BLOB), 't', 't', '{}',"
         " 'application/json', 2, n, n,"
         " CASE WHEN n % 1000 = 0 THEN 'pending' WHEN n % 1000 = 1 THEN 'dead' ELSE 'done' END,"
         " CASE WHEN n % 1000 = 0 THEN 'ready' ELSE 'over' END,"
-        " CASE WHEN n % 1000 > 0 THEN n END FROM n",
+        " CASE WHEN n % 1000 > 0 THEN n END, n / 10, n / 10 FROM n",
         (MILLION,),
     )
     conn.commit()
@@ -72,6 +79,8 @@ def test_a_million_rows_are_counted_by_indexes(tmp_path, sqlite_place):
         for *_, step in plan:
             if step.startswith(("SCAN postroom", "SEARCH postroom")):
                 assert "INDEX" in step or "PRIMARY KEY" in step, (name, step)
+    search(sqlite_place, tmp_path)
+    sqlite_plans(conn)
     conn.close()
 
 
@@ -103,12 +112,13 @@ def test_a_million_rows_of_postgresql(tmp_path, postgres_place):
         conn.execute("ALTER TABLE postroom_outbox SET UNLOGGED")  # only to fill it quickly
         conn.execute(
             "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, payload, content_type,"
-            " size, occurred_at, created_at, state, stage, settled_at) "
+            " size, occurred_at, created_at, state, stage, settled_at, correlation_id, causation_id) "
             "SELECT n::text, n %% 64, set_byte(decode(md5(n::text), 'hex'), 0, n %% 64), 't', 't', '{}',"
             " 'application/json', 2, now(), now(),"
             " CASE n %% 1000 WHEN 0 THEN 'pending' WHEN 1 THEN 'dead' ELSE 'done' END,"
             " CASE n %% 1000 WHEN 0 THEN 'ready' ELSE 'over' END,"
-            " CASE WHEN n %% 1000 > 0 THEN now() END FROM generate_series(1, %s) AS n",
+            " CASE WHEN n %% 1000 > 0 THEN now() END, (n / 10)::text, (n / 10)::text"
+            " FROM generate_series(1, %s) AS n",
             (MILLION,),
         )
         seen = "SELECT relallvisible > 0.9 * relpages FROM pg_class WHERE oid = 'postroom_outbox'::regclass"
@@ -126,6 +136,8 @@ def test_a_million_rows_of_postgresql(tmp_path, postgres_place):
         # Dead letters by themselves do not walk over the others.
         plan = [row for (row,) in conn.execute("EXPLAIN ANALYZE SELECT * FROM postroom_dead")]
         assert any("postroom_outbox_other" in row for row in plan), plan
+        search(postgres_place, tmp_path)
+        postgres_plans(conn)
 
 
 # -- MariaDB ----------------------------------------------------------------------------------
@@ -159,12 +171,14 @@ def test_a_million_rows_of_mariadb(tmp_path, mariadb_place):
         with without_indexes(cursor, "postroom_outbox"):
             cursor.execute(
                 "INSERT INTO postroom_outbox (id, lane, key_hash, type, topic, payload,"
-                " content_type, size, occurred_at, created_at, state, stage, settled_at) "
+                " content_type, size, occurred_at, created_at, state, stage, settled_at,"
+                " correlation_id, causation_id) "
                 "SELECT n, ASCII(h) %% 64, h, 't', 't', '{}', 'application/json', 2,"
                 " UTC_TIMESTAMP(6), UTC_TIMESTAMP(6),"
                 " CASE n %% 1000 WHEN 0 THEN 'pending' WHEN 1 THEN 'dead' ELSE 'done' END,"
                 " CASE n %% 1000 WHEN 0 THEN 'ready' ELSE 'over' END,"
-                " CASE n %% 1000 WHEN 0 THEN '9999-12-31' ELSE UTC_TIMESTAMP(6) END "
+                " CASE n %% 1000 WHEN 0 THEN '9999-12-31' ELSE UTC_TIMESTAMP(6) END,"
+                " n DIV 10, n DIV 10 "
                 "FROM (SELECT seq AS n, UNHEX(MD5(seq)) AS h FROM seq_1_to_1000000) AS s",
                 (),
             )
@@ -183,6 +197,8 @@ def test_a_million_rows_of_mariadb(tmp_path, mariadb_place):
         cursor.execute("EXPLAIN SELECT * FROM postroom_dead")
         ((*_, key, _, _, rows, _),) = cursor.fetchall()
         assert (key, int(rows) <= 2_000) == ("postroom_outbox_open", True)
+        search(mariadb_place, tmp_path)
+        mysql_plans(cursor)
 
 
 # -- MongoDB ----------------------------------------------------------------------------------
@@ -199,6 +215,8 @@ def a_million_documents(database):
     own = {
         "_id": {"$toString": number}, "n": {"$toLong": number}, "lane": {"$mod": ["$m", 64]},
         "status": kinds, "awaits": awaits,
+        "correlation_id": {"$toString": {"$floor": {"$divide": [number, 10]}}},
+        "causation_id": {"$toString": {"$floor": {"$divide": [number, 10]}}},
         "stage": {"$cond": [{"$eq": ["$k", 0]}, "ready", "over"]},
         "settled_at": {"$cond": [{"$eq": ["$k", 0]}, None, "$$NOW"]},
     }  # fmt: skip
@@ -239,3 +257,5 @@ def test_a_million_documents_of_mongodb(tmp_path, mongo_place):
         walked = plan["stages"][0]["$cursor"]["executionStats"]
         assert walked["nReturned"] == 1_000
         assert walked["totalKeysExamined"] <= 2_000
+        database["system.profile"].drop()
+        mongo_profile(database, mongo_place, tmp_path)
