@@ -15,8 +15,8 @@ UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
 
 class AuditEntry(NamedTuple):
     """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, edit,
-    retry-now, cancel, reschedule, pause, resume, limit, or operation-start, -pause, -resume,
-    -cancel, -stop or -done.
+    forget, retry-now, cancel, reschedule, pause, resume, limit, or operation-start, -pause,
+    -resume, -cancel, -stop or -done.
     """
 
     who: str
@@ -30,7 +30,7 @@ def audit_entry(
     by: str, what: str, how_many: int, ids: Sequence[str], reason: str = ""
 ) -> AuditEntry:
     """Return an audit entry for these events, truncated to the limits of the table."""
-    about = ", ".join(ids) + (f": {reason}" if reason else "")
+    about = ": ".join(part for part in (", ".join(ids), reason) if part)
     return AuditEntry(short_error(by)[:MAX_WHO_CHARS], what, how_many, stored_error(about))
 
 
@@ -110,6 +110,21 @@ class Commands(Protocol):
 
         Other events are left alone, also one that is replayed at the same moment. Inbox rows of the
         events stay until they are older than the retention of their consumer.
+        """
+
+    async def forget(
+        self,
+        ids: Sequence[str],
+        about: str,
+        *,
+        accepted: Sequence[str] = (),
+        by: str | None = None,
+    ) -> int:
+        """Delete finished events, whatever their state, for a privacy request; returns how many.
+
+        In all inboxes of the store the rows of the messages `accepted` keep nothing but their ids
+        and types: they still recognize a redelivered message. The audit entry contains `about`,
+        which must not repeat what is erased, and no ids.
         """
 
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:

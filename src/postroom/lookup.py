@@ -11,6 +11,7 @@ from postroom.model.dead_letters import DeadCause
 from postroom.record import Record, State
 
 MAX_CAUSES = 10_000
+MAX_INBOX_ROWS = 10_000
 
 
 class Filter(NamedTuple):
@@ -72,6 +73,16 @@ class Accepted(NamedTuple):
     done: bool
 
 
+class InboxStats(NamedTuple):
+    """The inbox of a consumer: its rows, of which at most MAX_INBOX_ROWS are counted, and when the
+    oldest message was done.
+    """
+
+    consumer: str
+    rows: int
+    oldest_us: int | None
+
+
 class Stats(NamedTuple):
     """Counts by state, the age in seconds of the oldest event due, and the blocked keys."""
 
@@ -113,6 +124,9 @@ class Lookup(Protocol):
         self, stream: str | None = None, limit: int = MAX_CAUSES
     ) -> list[DeadCause]:
         """Return the causes of dead letters, most frequent first, at most `limit`; no payloads."""
+
+    async def inboxes(self) -> list[InboxStats]:
+        """Return the consumers that have rows in the inbox, in order, by index."""
 
     async def controls(self) -> list[Control]:
         """Return all controls; by the store's clock a pause may be over. One cheap query."""

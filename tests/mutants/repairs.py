@@ -1,7 +1,8 @@
-"""Bugs in the tools that repair and delete: purge, edit."""
+"""Bugs in the tools that repair and delete: purge, edit, forget."""
 
 from tests.mutants.mutant import Mutant
 
+FORGET = "tests/cli/test_forget.py"
 SQLITE = "tests/contract/test_store_sqlite.py"
 MEMORY = "tests/contract/test_store_memory.py"
 PRUNER = "tests/unit/test_pruner.py"
@@ -61,7 +62,37 @@ def _any_json():
     edits._is_json = lambda content_type: False
 
 
+def _inbox_keeps_all():
+    from postroom.stores.sqlite import commands
+
+    commands.inboxes = lambda db: []
+
+
+def _unsent_are_lost():
+    from postroom.cli import forget
+
+    forget._refuse = lambda found, *, unsent: None
+
+
+def _inboxes_are_fine():
+    from postroom.cli import doctor
+
+    doctor.judge_inboxes = lambda *given: iter(())
+
+
 REPAIR_MUTANTS = {
+    "forget-inbox-keeps-all": Mutant(
+        "G6", "an erased person stays in the inbox", _inbox_keeps_all,
+        tests=(f"{FORGET}::test_a_person_is_erased_everywhere",),
+    ),
+    "forget-unsent-are-lost": Mutant(
+        "G2", "a privacy request loses events that were not sent", _unsent_are_lost,
+        tests=(f"{FORGET}::test_unsent_events_are_refused_and_strict_ones_always",),
+    ),
+    "forget-inboxes-are-fine": Mutant(
+        "I1", "the doctor does not mind an inbox that grows", _inboxes_are_fine,
+        tests=(f"{FORGET}::test_an_inbox_of_accept_by_hand_is_pruned_and_named_by_the_doctor",),
+    ),
     "edit-both-are-sent": Mutant(
         "L7", "an edited dead letter can still be replayed", _both_are_sent,
         tests=(f"{SQLITE}::TestSqliteStore::test_a_replaced_dead_letter_is_never_sent",),

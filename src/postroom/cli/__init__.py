@@ -10,9 +10,9 @@ followers       the events that wait behind one
 progress        a progress bar, and Ctrl-C between two steps
 
 Each command has a module: run (with drain), migrate, status, list_events, show, key, story (its
-tree: `story_tree`), dead, replay (also bury and skip), edit, retry_now, operations (with
+tree: `story_tree`), dead, replay (also bury and skip), edit, forget, retry_now, operations (with
 run_operation), waiting (cancel and reschedule), pause (and resume), limit, prune, purge, audit,
-reconcile, doctor (with doctor_brokers), health, config, demo, version.
+reconcile, doctor (with doctor_brokers and doctor_inboxes), health, config, demo, version.
 `run` builds relays and consumers from the configuration, with telemetry, and hands them to
 `postroom.engine.runner`. The others open the store, do one thing, and close it.
 """

@@ -18,6 +18,7 @@ from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
 from postroom.cli.edit import edit
 from postroom.cli.exit_codes import TABLE, ExitCode, close_output, complain
+from postroom.cli.forget import forget
 from postroom.cli.health import health
 from postroom.cli.key import key
 from postroom.cli.limit import limit
@@ -112,7 +113,7 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, cancel, config, dead, demo, doctor, edit, health, key, limit, list_events,
+    audit, bury, cancel, config, dead, demo, doctor, edit, forget, health, key, limit, list_events,
     migrate, operations, pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run,
     show, skip, status, story, version,
 ):  # fmt: skip

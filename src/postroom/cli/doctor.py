@@ -11,6 +11,7 @@ import click
 
 from postroom.cli.configuration import RelayPlan, Setting
 from postroom.cli.doctor_brokers import check_broker, check_source, refuse_code
+from postroom.cli.doctor_inboxes import judge_inboxes, retention
 from postroom.cli.exit_codes import ExitCode, one_line
 from postroom.cli.options import (
     json_option,
@@ -22,6 +23,7 @@ from postroom.cli.options import (
     store_option,
 )
 from postroom.lookup import Filter, Stats
+from postroom.model.clock import host_microseconds
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url
 from postroom.record import LANES, State
@@ -80,6 +82,8 @@ async def _examine(
             await store.open()
             found += await store.check()
             found += [finding async for finding in check_relays(store, plans)]
+            keep = retention(plans, consumers)
+            found += judge_inboxes(await store.inboxes(), keep, host_microseconds())
             topics = {p.settings.stream: await _topics(store, p.settings.stream) for p in plans}
         finally:
             await store.close()

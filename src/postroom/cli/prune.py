@@ -53,8 +53,9 @@ def prune(
     """Delete done events or inbox rows, oldest first, in small transactions.
 
     Relays and consumers prune automatically (`keep_done_seconds`, `dedup_seconds`). Dead letters
-    and the inbox rows of dead or unfinished events are never pruned. --inbox is for handlers that
-    no longer exist: a message redelivered after its row is deleted is handled again.
+    and the inbox rows of dead or unfinished events are never pruned. --inbox is for `accept` by
+    hand, for FastStream and for handlers that no longer exist; `doctor` names inboxes that nothing
+    prunes. A message redelivered after its row is deleted is handled again.
 
     \b
     Examples:

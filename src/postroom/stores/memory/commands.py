@@ -139,6 +139,22 @@ class Commands(Lookup):
         await self.record_audit(limit_entry(by, kind, name, per_second, in_flight))
         return True
 
+    async def forget(
+        self,
+        ids: Sequence[str],
+        about: str,
+        *,
+        accepted: Sequence[str] = (),  # noqa: ARG002 - its inbox has nothing but ids
+        by: str | None = None,
+    ) -> int:
+        known = [self.data.ids[each] for each in dict.fromkeys(ids) if each in self.data.ids]
+        chosen = [s for s in map(self.data.rows.__getitem__, known) if s.stage == Stage.OVER]
+        for stored in chosen:
+            self.data.drop(stored)
+        if by is not None:
+            await self.record_audit(audit_entry(by, "forget", len(chosen), (), about))
+        return len(chosen)
+
     async def retry_now(self, ids: Sequence[str], *, by: str | None = None) -> int:
         chosen = [
             stored

@@ -6,7 +6,16 @@ import heapq
 from collections.abc import Callable, Sequence
 
 from postroom.commands import AuditEntry
-from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import (
+    MAX_CAUSES,
+    MAX_INBOX_ROWS,
+    Accepted,
+    Details,
+    Filter,
+    InboxStats,
+    Standing,
+    Stats,
+)
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.record import Record, Stage, State
@@ -110,6 +119,15 @@ class Lookup:
 
     async def audit_log(self, limit: int) -> list[AuditEntry]:
         return self.data.audit_log[::-1][:limit]
+
+    async def inboxes(self) -> list[InboxStats]:
+        found: dict[str, list[int]] = {}
+        for (consumer, _), at in self.data.inbox_at.items():
+            found.setdefault(consumer, []).append(at)
+        return [
+            InboxStats(name, min(len(at), MAX_INBOX_ROWS), min(at))
+            for name, at in sorted(found.items())
+        ]
 
     async def controls(self) -> list[Control]:
         now = self.now_us()

@@ -20,6 +20,7 @@ from postroom.stores.mongo.audit import record_audit
 from postroom.stores.mongo.blocks import load_blocks, write
 from postroom.stores.mongo.connection import Connection, Session
 from postroom.stores.mongo.leases import depose, tell_replayed
+from postroom.stores.mongo.lookup import inboxes
 from postroom.stores.mongo.records import FLAW, shown, sound
 from postroom.stores.mongo.settle import NO_LEASE, UNFINISHED, dead
 from postroom.transactions.mongo.documents import (
@@ -27,6 +28,7 @@ from postroom.transactions.mongo.documents import (
     NEVER,
     Document,
     counter_id,
+    inbox_id,
     lane_id,
     seq_of,
 )
@@ -172,6 +174,24 @@ async def edit(db: Connection, event_id: str, changes: Edit, *, by: str | None) 
             entered = audit_entry(by, "edit", 1, [event_id], f"sent as {new_id}")
             await record_audit(db, session, entered)
         return new_id
+
+    return await db.transact(work, tries=_TRIES)
+
+
+async def forget(
+    db: Connection, ids: Sequence[str], about: str, *, accepted: Sequence[str], by: str | None
+) -> int:
+    names = [one.consumer for one in await inboxes(db)] if accepted else []
+
+    async def work(session: Session) -> int:
+        over = {"_id": {"$in": list(ids)}, "stage": "over"}
+        gone = (await db.outbox.delete_many(over, session=session)).deleted_count
+        for name in names:
+            rows = {"_id": {"$in": [inbox_id(name, each) for each in accepted]}}
+            await db.inbox.update_many(rows, {"$set": {"correlation_id": None}}, session=session)
+        if by is not None:
+            await record_audit(db, session, audit_entry(by, "forget", gone, (), about))
+        return gone
 
     return await db.transact(work, tries=_TRIES)
 

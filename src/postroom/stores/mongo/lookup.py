@@ -9,7 +9,7 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 from bson.max_key import MaxKey
 
-from postroom.lookup import Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, State
 from postroom.search import INDEX_OF, is_caused, walk_by
@@ -269,3 +269,16 @@ def _name(stream: Any) -> str:
     if isinstance(stream, str) and is_encodable(stream):
         return stream
     return repr(stream).encode(errors="backslashreplace").decode()
+
+
+async def inboxes(db: Connection) -> list[InboxStats]:
+    found: list[InboxStats] = []
+    with translated(harmless=True):
+        for name in sorted(await db.inbox.distinct("_id.consumer", {"status": "done"}), key=str):
+            done = {"_id.consumer": name, "status": "done"}
+            rows = await db.inbox.count_documents(done, limit=MAX_INBOX_ROWS)
+            oldest = await db.inbox.find(done).sort({"processed_at": 1}).limit(1).to_list()
+            at = oldest[0].get("processed_at") if oldest else None
+            at_us = date_microseconds(at) if isinstance(at, DatetimeMS) else None
+            found.append(InboxStats(_name(name), rows, at_us))
+    return found

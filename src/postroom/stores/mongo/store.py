@@ -12,7 +12,7 @@ from pymongo.errors import PyMongoError
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import ConfigError, StoreError, TransactionError
-from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -326,6 +326,21 @@ class MongoStore(ContextManager):
     @faithful
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
         return await commands.edit(self._opened, event_id, edit, by=by)
+
+    @faithful
+    async def forget(
+        self,
+        ids: Sequence[str],
+        about: str,
+        *,
+        accepted: Sequence[str] = (),
+        by: str | None = None,
+    ) -> int:
+        return await commands.forget(self._opened, ids, about, accepted=accepted, by=by)
+
+    @faithful
+    async def inboxes(self) -> list[InboxStats]:
+        return await lookup.inboxes(self._opened)
 
     @faithful
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:

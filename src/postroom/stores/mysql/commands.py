@@ -19,6 +19,7 @@ from postroom.stores.edits import check_editable, edited
 from postroom.stores.mysql.audit import record_audit
 from postroom.stores.mysql.blocks import advance
 from postroom.stores.mysql.leases import make_lanes
+from postroom.stores.mysql.lookup import inboxes
 from postroom.stores.mysql.records import decoded
 from postroom.stores.mysql.session import Session
 
@@ -135,6 +136,21 @@ async def edit(session: Session, event_id: str, changes: Edit, *, by: str | None
         if by is not None:
             await record_audit(session, audit_entry(by, "edit", 1, [event_id], f"sent as {new_id}"))
         return new_id
+
+
+async def forget(
+    session: Session, ids: Sequence[str], about: str, *, accepted: Sequence[str], by: str | None
+) -> int:
+    names = tuple(one.consumer for one in await inboxes(session)) if accepted else ()
+    async with session.change():
+        chosen = await session.rows("forget_chosen", ids=_unique(ids)) if ids else ()
+        if chosen:
+            session.later("forget", seqs=tuple(seq for (seq,) in chosen))
+        if names:
+            session.later("forget_inbox", consumers=names, ids=_unique(accepted))
+        if by is not None:
+            await record_audit(session, audit_entry(by, "forget", len(chosen), (), about))
+        return len(chosen)
 
 
 async def purge(session: Session, ids: Sequence[str], *, by: str | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from postroom.lookup import Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, to_record, to_records
 from postroom.record import LANES, Record, State
@@ -117,3 +117,16 @@ async def dead_causes(session: Session, stream: str | None, limit: int) -> list[
         DeadCause._make(row)
         for row in await session.rows("dead_causes", stream=stream, limit=limit)
     ]
+
+
+async def inboxes(session: Session) -> list[InboxStats]:
+    found: list[InboxStats] = []
+    after = b""
+    while True:
+        ((name,),) = await session.rows("inboxes_next", after=after)
+        if name is None:
+            return found
+        ((rows, oldest),) = await session.rows("inboxes", consumer=name, most=MAX_INBOX_ROWS)
+        if rows:
+            found.append(InboxStats(decode(bytes(name)), rows, oldest))
+        after = name

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, Unpack
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import StoreError
-from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -281,6 +281,21 @@ class MysqlStore(ContextManager):
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
         async with self.session() as session:
             return await commands.edit(session, event_id, edit, by=by)
+
+    async def forget(
+        self,
+        ids: Sequence[str],
+        about: str,
+        *,
+        accepted: Sequence[str] = (),
+        by: str | None = None,
+    ) -> int:
+        async with self.session() as session:
+            return await commands.forget(session, ids, about, accepted=accepted, by=by)
+
+    async def inboxes(self) -> list[InboxStats]:
+        async with self.session() as session:
+            return await lookup.inboxes(session)
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
         async with self.session() as session:

@@ -17,6 +17,7 @@ from postroom.stores.edits import check_editable, edited
 from postroom.stores.postgres.audit import record_audit
 from postroom.stores.postgres.blocks import advance
 from postroom.stores.postgres.database import Database, Session
+from postroom.stores.postgres.lookup import inboxes
 from postroom.stores.postgres.statements import numbers
 
 
@@ -130,6 +131,19 @@ async def edit(db: Database, event_id: str, changes: Edit, *, by: str | None) ->
         if by is not None:
             await record_audit(session, audit_entry(by, "edit", 1, [event_id], f"sent as {new_id}"))
         return new_id
+
+
+async def forget(
+    db: Database, ids: Sequence[str], about: str, *, accepted: Sequence[str], by: str | None
+) -> int:
+    async with db.change() as session:
+        gone = await session.run("forget", ids=list(ids))
+        names = [one.consumer for one in await inboxes(session)] if accepted else []
+        if names:
+            await session.run("forget_inbox", consumers=names, ids=list(accepted))
+        if by is not None:
+            await record_audit(session, audit_entry(by, "forget", gone, (), about))
+        return gone
 
 
 async def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from postroom.lookup import Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import to_record, to_records
 from postroom.record import Record, State
@@ -58,6 +58,10 @@ async def streams(db: Database) -> list[str]:
 
 async def _streams(session: Session) -> list[str]:
     return [name for (name,) in await session.rows("streams")]
+
+
+async def inboxes(db: Database | Session) -> list[InboxStats]:
+    return [InboxStats._make(row) for row in await db.rows("inboxes", most=MAX_INBOX_ROWS)]
 
 
 async def identity(db: Database) -> str:

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection, Connection
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import StoreError
-from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -258,6 +258,19 @@ class PostgresStore(ContextManager):
 
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
         return await commands.edit(self.database, event_id, edit, by=by)
+
+    async def forget(
+        self,
+        ids: Sequence[str],
+        about: str,
+        *,
+        accepted: Sequence[str] = (),
+        by: str | None = None,
+    ) -> int:
+        return await commands.forget(self.database, ids, about, accepted=accepted, by=by)
+
+    async def inboxes(self) -> list[InboxStats]:
+        return await lookup.inboxes(self.database)
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
         return await commands.purge(self.database, ids, by=by)

@@ -17,6 +17,7 @@ from postroom.record import key_hash, lane_of
 from postroom.stores.edits import check_editable, edited
 from postroom.stores.sqlite.audit import note
 from postroom.stores.sqlite.blocks import advance
+from postroom.stores.sqlite.lookup import inboxes
 from postroom.stores.sqlite.thread import Database
 
 
@@ -123,6 +124,20 @@ def edit(db: Database, event_id: str, changes: Edit, *, by: str | None) -> str:
         if by is not None:
             note(db, audit_entry(by, "edit", 1, [event_id], f"sent as {new_id}"), now)
         return new_id
+
+
+def forget(
+    db: Database, ids: Sequence[str], about: str, *, accepted: Sequence[str], by: str | None
+) -> int:
+    with db.change() as now:
+        gone = db.run("forget", ids=json.dumps(list(ids))).rowcount
+        names = [one.consumer for one in inboxes(db)] if accepted else []
+        if names:
+            erased = json.dumps(list(accepted))
+            db.run("forget_inbox", consumers=json.dumps(names), ids=erased)
+        if by is not None:
+            note(db, audit_entry(by, "forget", gone, (), about), now)
+        return gone
 
 
 def purge(db: Database, ids: Sequence[str], *, by: str | None) -> int:

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from postroom.lookup import Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, to_record, to_records
 from postroom.record import Record, State
@@ -81,3 +81,7 @@ def _text(stored: object) -> str:
 
 def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]:
     return [DeadCause._make(row) for row in db.rows("dead_causes", stream=stream, limit=limit)]
+
+
+def inboxes(db: Database) -> list[InboxStats]:
+    return [InboxStats._make(row) for row in db.rows("inboxes", most=MAX_INBOX_ROWS)]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar, Unpack
 
 from postroom.commands import AuditEntry, Edit
 from postroom.errors import SchemaError, StoreError
-from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, Standing, Stats
+from postroom.lookup import MAX_CAUSES, Accepted, Details, Filter, InboxStats, Standing, Stats
 from postroom.model.controls import Control
 from postroom.model.dead_letters import DeadCause
 from postroom.model.diagnostics import Finding
@@ -283,6 +283,21 @@ class SqliteStore(ContextManager):
 
     async def edit(self, event_id: str, edit: Edit, *, by: str | None = None) -> str:
         return await self._write.call(lambda db: commands.edit(db, event_id, edit, by=by))
+
+    async def forget(
+        self,
+        ids: Sequence[str],
+        about: str,
+        *,
+        accepted: Sequence[str] = (),
+        by: str | None = None,
+    ) -> int:
+        return await self._write.call(
+            lambda db: commands.forget(db, ids, about, accepted=accepted, by=by)
+        )
+
+    async def inboxes(self) -> list[InboxStats]:
+        return await self._look.call(lookup.inboxes)
 
     async def purge(self, ids: Sequence[str], *, by: str | None = None) -> int:
         return await self._write.call(lambda db: commands.purge(db, ids, by=by))

@@ -12,7 +12,8 @@ lookup           what operators ask; `audit` the audit log and the causes of dea
 search           what an index finds, and the bounds of searches
 commands         what operators change; `controls` pauses, and failed events that are made due;
                  `purge` dead letters that are deleted; `edit` those that are sent with changes;
-                 `waiting` delayed events that are cancelled or rescheduled
+                 `forget` events that are erased; `waiting` delayed events that are cancelled or
+                 rescheduled
 operations       stored work on many events: owners, and steps that are fenced
 handlers         waking, and transactions of handlers
 unreadable_rows, strays    rows that others have written or damaged cost one event each

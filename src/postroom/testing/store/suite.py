@@ -40,6 +40,7 @@ from postroom.testing.store.claims import ClaimContract
 from postroom.testing.store.commands import CommandContract, WholeContract
 from postroom.testing.store.controls import ControlContract, LimitContract, RetryNowContract
 from postroom.testing.store.edit import EditContract
+from postroom.testing.store.forget import ForgetContract
 from postroom.testing.store.handlers import HandlerContract
 from postroom.testing.store.history import HistoryContract
 from postroom.testing.store.lanes import ClockContract, FenceContract, LaneContract
@@ -123,6 +124,7 @@ class StoreContract(
     WaitingContract,
     OperationContract,
     EditContract,
+    ForgetContract,
     HandlerContract,
     PortContract,
 ):

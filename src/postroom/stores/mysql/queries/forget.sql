@@ -1,0 +1,1 @@
+DELETE FROM postroom_outbox WHERE seq IN :seqs AND stage = 'over'

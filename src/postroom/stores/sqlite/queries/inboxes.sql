@@ -1,0 +1,11 @@
+-- The consumers, each found by a look into the index; of their rows only some are counted.
+WITH RECURSIVE names (consumer) AS (
+    SELECT min(consumer) FROM postroom_inbox WHERE state = 'done'
+    UNION ALL
+    SELECT (SELECT min(i.consumer) FROM postroom_inbox AS i WHERE i.state = 'done' AND i.consumer > n.consumer)
+    FROM names AS n WHERE n.consumer IS NOT NULL)
+SELECT n.consumer,
+    (SELECT count(*) FROM (
+        SELECT 1 FROM postroom_inbox AS c WHERE c.state = 'done' AND c.consumer = n.consumer LIMIT :most)),
+    (SELECT min(o.processed_at) FROM postroom_inbox AS o WHERE o.state = 'done' AND o.consumer = n.consumer)
+FROM names AS n WHERE n.consumer IS NOT NULL ORDER BY n.consumer
