@@ -38,12 +38,14 @@ STEP_DOWN = ("step down",)
 DISK = ("full disk",)
 BROKER_SERVER = ("kill broker", "freeze broker")
 BROKER_WIRE = ("cut broker", "cut broker in a frame", "swallow broker", "slow broker")
+OPERATORS = ("pause the stream", "pause the topic", "limit the stream", "limit the topic")
 RABBIT = ("memory alarm", "disk alarm", "unroutable")
 
 VICTIMS = {
     "relays": (*RELAY, *CLOCK),
     "consumers": CONSUMER,
     "store": (*STORE_SERVER, *STORE_WIRE, *CONNECTIONS, *BACKEND, *LOCKS, *LONG, *STEP_DOWN, *DISK),
+    "operators": OPERATORS,
     "broker": (*BROKER_SERVER, *BROKER_WIRE, *RABBIT),
 }
 
@@ -56,7 +58,7 @@ def victim(kind):
 def kinds(world_kind, broker_kind, *, wires=(), disk=False):
     """Return the kinds of faults that make sense for a pair."""
     found = [*RELAY, *RELAY]  # relays come and go more often than servers
-    found += LONG
+    found += [*LONG, *OPERATORS]
     if world_kind != "sqlite":
         found += [*STORE_SERVER, *CLOCK, *LOCKS]
     if world_kind == "postgresql":

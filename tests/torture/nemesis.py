@@ -14,7 +14,9 @@ import time
 from contextlib import closing, contextmanager, suppress
 from itertools import cycle
 
+from postroom.model.controls import STREAM, TOPIC
 from postroom.record import LANES
+from tests.torture import operators
 from tests.torture.doom import DIE, FREEZE
 from tests.torture.faults import VICTIMS, victim
 from tests.torture.worlds import open_world
@@ -265,6 +267,28 @@ class Nemesis:
             with suppress(AutoReconnect):  # it hangs up on everybody, on whoever asked, too
                 client.admin.command("replSetStepDown", 5, force=True)
 
+    # -- operators ----------------------------------------------------------------------------
+    def pause_sending(self, size, kind):
+        """Nothing of it is sent while relays know of it; at least one must obey (T13)."""
+        began = time.time()
+        with missing():
+            operators.pause(self.url, kind)
+        try:
+            if not operators.is_seen(self.crew.folder, kind, began):
+                self.history.note("violation", text=f"T13 no relay obeys the pause of the {kind}")
+            time.sleep((0.5 + 1.5 * size) * self.lease)
+        finally:
+            operators.lift(self.url)
+
+    def limit_sending(self, size, kind):
+        """Relays go on with fewer events in flight, and not as fast."""
+        try:
+            with missing():
+                operators.limit(self.url, kind, per_second=20 + 80 * size, in_flight=4)
+            time.sleep((0.5 + 1.5 * size) * self.lease)
+        finally:
+            operators.lift(self.url)
+
     # -- wires --------------------------------------------------------------------------------
     def _wire(self, verb, whom, size):
         wire = self.wires[whom.partition(" ")[0]]
@@ -312,5 +336,9 @@ _ACTIONS = {
     "disk alarm": Nemesis.disk_alarm,
     "unroutable": Nemesis.unroutable,
     "step down": Nemesis.step_down,
+    "pause the stream": lambda self, size: self.pause_sending(size, STREAM),
+    "pause the topic": lambda self, size: self.pause_sending(size, TOPIC),
+    "limit the stream": lambda self, size: self.limit_sending(size, STREAM),
+    "limit the topic": lambda self, size: self.limit_sending(size, TOPIC),
 }
 _PROCESS_ACTIONS = {"kill": Nemesis.kill, "pause": Nemesis.pause, "stop": Nemesis.stop}

@@ -13,6 +13,7 @@ from postroom import Relay
 from postroom.observer import (
     Attempt,
     BreakerChanged,
+    ControlChanged,
     Delivered,
     LanesChanged,
     Sent,
@@ -21,17 +22,25 @@ from postroom.observer import (
 )
 from tests.torture.doom import Doom, explain_on_signal, plant_mutant, set_clock
 from tests.torture.history import History
+from tests.torture.operators import PauseWatch
 from tests.torture.worlds import QUICK
 
 
 class Recorder:
     def __init__(self, history, doom):
         self.history, self.doom = history, doom
+        self.pauses = PauseWatch()
 
     def observe(self, fact):
         match fact:
             case Sent():
+                if text := self.pauses.broken(fact.stream, fact.records, fact.seconds):
+                    self.history.note("violation", text=text)
                 self.doom.strike(self.history)
+            case ControlChanged():
+                self.pauses.changed(fact)
+                what = "paused" if fact.paused else "resumed"
+                self.history.note(what, kind=fact.kind, name=fact.name)
             case Delivered():
                 self.history.note("delivered", ids=[record.id for record in fact.records])
             case Attempt():

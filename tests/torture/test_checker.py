@@ -2,11 +2,12 @@
 
 import json
 import random
+from types import SimpleNamespace
 
 import pytest
 
 from postroom.record import key_hash, lane_of
-from tests.torture import faults
+from tests.torture import faults, operators
 from tests.torture.checker import Evidence, check
 from tests.torture.excerpt import excerpt
 from tests.torture.foreign import Foreign
@@ -309,3 +310,24 @@ def test_mischief_that_takes_effect_is_a_violation_where_it_must_not():
         "T7 took effect although its handler misbehaved or gave up: 1 (m)",
         "T8 poison that is not dead in the inbox: 1 (m)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("place", "began", "is_broken"),
+    [
+        (("stream", "main"), 101.0, True),
+        (("topic", "t"), 101.0, True),
+        (("topic", "other"), 101.0, False),
+        (("stream", "main"), 99.0, False),  # it was in flight
+    ],
+)
+def test_a_relay_that_sends_during_a_pause_that_it_knows(place, began, is_broken, monkeypatch):
+    """T13."""
+    record = SimpleNamespace(id="e", topic="t")
+    watch, now = operators.PauseWatch(), [100.0]
+    monkeypatch.setattr(operators, "monotonic", lambda: now[0])
+    watch.changed(SimpleNamespace(kind=place[0], name=place[1], paused=True))
+    now[0] = 102.0
+    assert (watch.broken("main", [record], 102.0 - began) is not None) == is_broken
+    watch.changed(SimpleNamespace(kind=place[0], name=place[1], paused=False))
+    assert watch.broken("main", [record], 0.1) is None
