@@ -15,8 +15,9 @@ from postroom.engine.relay.relay import Relay
 from postroom.lookup import Stats
 from postroom.model.url import Url
 from postroom.source import SourceConnection
-from postroom.store import Member
+from postroom.store import Member, Membership
 from postroom.stores.memory import MemoryStore
+from postroom.telemetry.conditions import Seen, of_stream
 from postroom.telemetry.health import Health, Pulse
 from postroom.telemetry.sampler import Sample, Sampler
 from postroom.testing.store.tools import until
@@ -46,9 +47,9 @@ def health(relay, pulse):
 
 
 def sampled(health, lag=0.0, dead=0):
-    health._sampler.samples["main"] = Sample(
-        Stats({"pending": 0, "dead": dead}, lag, 0), 0, 1, time.monotonic()
-    )
+    stats = Stats({"pending": 0, "dead": dead}, lag, 0)
+    found = tuple(of_stream(Seen("main", stats, Membership((), ()))))
+    health._sampler.samples["main"] = Sample(stats, 0, 1, time.monotonic(), found)
 
 
 async def test_all_is_well(health):
@@ -75,7 +76,7 @@ async def test_a_dead_broker_a_lag_and_dead_letters_only_warn(health, relay):
     assert facts["warnings"] == [
         "the destination of stream main is unreachable",
         "stream main lags by 600 s",
-        "stream main has dead letters",
+        "stream main has 3 dead letters",
     ]
 
 
@@ -84,7 +85,9 @@ async def test_a_store_that_does_not_answer_is_a_problem(health, relay):
     health._sampler.errors["main"] = "StoreUnknownError: away"
     ok, facts = health.ready()
     assert not ok
-    assert facts["problems"] == ["the store does not answer the relay of main; see the log"]
+    assert facts["problems"] == [
+        "the store does not answer the relay of main, or refuses its writes; see the log"
+    ]
     assert facts["warnings"] == ["metrics of stream main cannot be read; see the log"]
     relay._context.beat_at += 5.0
     assert health.ready().ok  # a beat or two late is no reason to restart

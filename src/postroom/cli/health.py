@@ -11,7 +11,6 @@ import click
 from postroom.cli.exit_codes import ExitCode, one_line
 from postroom.cli.options import (
     json_option,
-    many,
     opened,
     print_json,
     shared_store,
@@ -20,10 +19,9 @@ from postroom.cli.options import (
 from postroom.errors import SchemaError, StoreError
 from postroom.model.url import Url
 from postroom.operation import OperationState
-from postroom.record import State
 from postroom.store import Member, Store
+from postroom.telemetry import conditions
 
-LAG_SECONDS = 60.0
 _PATIENCE_SECONDS = 10.0
 
 
@@ -38,8 +36,8 @@ def health(
 ) -> int:
     """Check that the store answers, is migrated, and is served by a relay on this host.
 
-    An unreachable broker, lag and dead letters are warnings, not failures: a restart would not
-    help. Exit code 0 if healthy, 1 if not.
+    An unreachable broker, lag, blocked keys and dead letters are warnings, not failures: a restart
+    would not help. Exit code 0 if healthy, 1 if not.
 
     \b
     Examples:
@@ -89,19 +87,12 @@ async def _ask(
 async def _look(store: Store, streams: list[str], warnings: list[str]) -> list[Member]:
     alive: list[Member] = []
     for stream in streams:
-        members = (await store.leases(stream)).members
-        alive += members
+        seen = await conditions.look(store, stream)
+        alive += seen.membership.members
         warnings += [
-            f"relay {member.name or member.owner} of stream {stream} is unhealthy: its destination "
-            "is unreachable, its work is stuck, or it is stopping"
-            for member in members
-            if not member.healthy
+            f"{one.text}: {one.cause}" if one.cause else one.text
+            for one in conditions.of_stream(seen)
         ]
-        stats = await store.stats(stream)
-        if stats.lag_seconds > LAG_SECONDS:
-            warnings.append(f"stream {stream} lags by {stats.lag_seconds:,.0f} s")
-        if stats.counts[State.DEAD]:
-            warnings.append(f"stream {stream} has {many(stats.counts[State.DEAD], 'dead letter')}")
     return alive
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections import Counter
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import zip_longest
+from textwrap import wrap
 
 import click
 
@@ -31,9 +32,11 @@ from postroom.model.url import Url
 from postroom.operation import Operation
 from postroom.record import LANES, State
 from postroom.store import Membership, Store
+from postroom.telemetry import conditions
 
 _SHORTEST_WATCH = 0.1
 _NAME_COLUMNS = 28
+_COLUMNS = 80
 _RARE = (str(State.EXPIRED), str(State.CANCELLED))  # shown only where there are some
 
 
@@ -57,6 +60,7 @@ class StreamSeen:
     blocked_keys: int
     lanes: dict[str, int]
     relays: list[RelaySeen]
+    warnings: list[str] = field(default_factory=list)
 
 
 @click.command()
@@ -137,7 +141,11 @@ async def _streams(store: Store, wanted: str | None) -> list[str]:
 
 async def look(store: Store, stream: str) -> StreamSeen:
     """Read the status of one stream from the store."""
-    return summarise(stream, await store.stats(stream), await store.leases(stream))
+    seen = await conditions.look(store, stream)
+    warnings = [
+        f"{one.text}: {one.cause}" if one.cause else one.text for one in conditions.of_stream(seen)
+    ]
+    return replace(summarise(stream, seen.stats, seen.membership), warnings=warnings)
 
 
 def summarise(stream: str, stats: Stats, membership: Membership) -> StreamSeen:
@@ -182,6 +190,12 @@ def render(streams: list[StreamSeen]) -> list[str]:
             for (state, count), (name, value) in zip_longest(counts, facts, fillvalue=("", ""))
         ]
         lines += ["", *_relays(seen.relays), ""]
+        for text in seen.warnings:
+            lines += wrap(
+                f"warning: {one_line(text)}", _COLUMNS, initial_indent="  ",
+                subsequent_indent="    ",
+            )  # fmt: skip
+        lines += [""] if seen.warnings else []
     return lines[:-1]
 
 

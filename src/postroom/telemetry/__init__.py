@@ -9,6 +9,7 @@ metrics           Prometheus metrics of relays; `consumer_metrics` those of cons
 tracing           OpenTelemetry spans; trace context travels with the event
 
 sampler           counts events and measures lag in the store, rarely enough to cost at most 1 %
+conditions        decides what is a warning or a problem, for status, health, metrics and probes
 health            whether the process is alive and ready
 server            serves /metrics, /livez and /readyz over HTTP from threads
 """

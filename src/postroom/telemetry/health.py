@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from postroom.engine.consumer import Consumer
 from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Service
 from postroom.operation import OperationState
+from postroom.telemetry import conditions
+from postroom.telemetry.conditions import Condition
 from postroom.telemetry.sampler import Sampler
 
 if TYPE_CHECKING:
     from postroom.stores.mongo import Reconciler
 
 BEAT_SECONDS = 0.5
-LAG_SECONDS = 60.0
-_LEASES = 2  # after this many lease times without a heartbeat, a relay has lost its lanes
 _STUCK_SECONDS = 10.0  # an event loop without a beat for this long is stuck
 
 
@@ -80,15 +80,10 @@ class Health:
             stream, vitals = relay.settings.stream, relay.vitals
             told: dict[str, Any] = {"stream": stream, "running": relay.is_running}
             relays.append(told)
+            _sort(conditions.of_relay(relay), problems, warnings)
             if vitals is None or not relay.is_running:
-                problems.append(f"the relay of stream {stream} {_why_not(relay)}")
                 continue
             told |= vitals._asdict() | {"silent_seconds": round(vitals.silent_seconds, 3)}
-            if vitals.silent_seconds > _LEASES * relay.settings.lease_seconds:
-                # The driver's error names hosts and users: it goes to the log, not to this port.
-                problems.append(f"the store does not answer the relay of {stream}; see the log")
-            if vitals.breaker != "closed":
-                warnings.append(f"the destination of stream {stream} is unreachable")
             told["paused"] = [f"{one.kind} {one.name}" for one in relay.pauses]
             notes |= {f"{one.kind} {one.name} is paused" for one in relay.pauses}
             stopped |= {one.id for one in relay.operations if one.state == OperationState.STOPPED}
@@ -105,26 +100,12 @@ class Health:
             for one in self._consumers
         ]
         problems += [
-            f"the consumer {one.name} {_why_not(one)}"
-            for one in self._consumers
-            if not one.is_running
-        ]
-        problems += [
             f"the reconciler {one.name} has ended; see the log"
             for one in self._reconcilers
             if not one.is_running
         ]
-        warnings += [  # the driver's error names hosts and users: it goes to the log only
-            f"the consumer {told['name']} cannot receive: its broker is unreachable, or its topic "
-            "or queue is missing; see the log"
-            for told in consumers
-            if told["running"] and not told["connected"]
-        ]
-        warnings += [
-            f"the broker refuses acknowledgements of the consumer {one.name}; see the log"
-            for one in self._consumers
-            if one.is_running and one.connection.refusal
-        ]
+        for one in self._consumers:
+            _sort(conditions.of_consumer(one), problems, warnings)
         for one in self._consumers:
             if (backlog := one.backlog_relay) is not None:
                 self._sampled(backlog.settings.stream, {}, warnings)
@@ -140,13 +121,10 @@ class Health:
             return
         told["lag_seconds"] = round(sample.stats.lag_seconds, 3)
         told["counts"] = dict(sample.stats.counts)
-        if sample.stats.lag_seconds > LAG_SECONDS:
-            warnings.append(f"stream {stream} lags by {sample.stats.lag_seconds:,.0f} s")
-        if sample.stats.counts.get("dead"):
-            warnings.append(f"stream {stream} has dead letters")
+        _sort(sample.conditions, [], warnings)
 
 
-def _why_not(service: Relay | Consumer) -> str:
-    """Say why a relay or consumer does not run; the error itself is in the log."""
-    broken = service.error is not None
-    return "crashed; see the log" if broken else "is not running; check its store"
+def _sort(found: Iterable[Condition], problems: list[str], warnings: list[str]) -> None:
+    """Add the texts of conditions; their causes may name hosts and users, and stay in the log."""
+    for condition in found:
+        (problems if condition.is_red else warnings).append(condition.text)

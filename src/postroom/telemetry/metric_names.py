@@ -92,7 +92,10 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "The limit of all relays of the stream or topic together, as this process sees it.",
         ("kind", "name"),
     ),
-    "postroom_store_up": ("1 if the last sample of the store succeeded.", ("stream",)),
+    "postroom_store_up": (
+        "1 if the store answers this relay and accepts its heartbeats.",
+        ("stream",),
+    ),
     "postroom_notifications_up": (
         "1 while LISTEN or NOTIFY (part listener or notifier) works here, 0 while relays poll.",
         ("part",),
@@ -103,11 +106,11 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("stream",),
     ),
     "postroom_oldest_age_seconds": (
-        "Age of the oldest event in the store that is due, last sampled value.",
+        "Age of the oldest event in the store, due or waiting for a retry, last sampled value.",
         ("stream",),
     ),
     "outbox_lag_seconds": (
-        "Age of the oldest event in the store that is due, last sampled value.",
+        "Age of the oldest event in the store, due or waiting for a retry, last sampled value.",
         ("stream",),
     ),
     "postroom_blocked_keys": ("Keys in the store blocked by a failed event.", ("stream",)),

@@ -42,6 +42,7 @@ from postroom.observer import (
 )
 from postroom.operation import OperationState
 from postroom.record import Record
+from postroom.telemetry.conditions import is_silent
 from postroom.telemetry.metric_names import COUNTERS, GAUGES, HISTOGRAMS, TOTALS
 from postroom.telemetry.sampler import Sampler
 
@@ -292,7 +293,9 @@ class RelayMetrics(Collector):
         sampler = self._sampler
         if sampler is None:
             return
-        values["postroom_store_up"].append(((stream,), float(stream not in sampler.errors)))
+        silent = any(is_silent(r) for r, _ in self._relays if r.settings.stream == stream)
+        is_up = stream not in sampler.errors and not silent
+        values["postroom_store_up"].append(((stream,), float(is_up)))
         sample = sampler.samples.get(stream)
         if sample is None:
             return

@@ -21,6 +21,8 @@ from postroom.engine.service import Service, is_cancelled
 from postroom.lookup import Stats
 from postroom.model.pauses import Pauses
 from postroom.record import short_error
+from postroom.telemetry import conditions
+from postroom.telemetry.conditions import Condition
 
 SAMPLE_SECONDS = 10.0
 _REST = 100
@@ -30,12 +32,13 @@ _log = logging.getLogger("postroom.metrics")
 
 
 class Sample(NamedTuple):
-    """The sampled values of one stream, and their time (monotonic)."""
+    """The sampled values of one stream, their time (monotonic), and what of them is a condition."""
 
     stats: Stats
     free_lanes: int
     relays: int
     at: float
+    conditions: tuple[Condition, ...] = ()
 
 
 class Sampler(Service):
@@ -91,8 +94,9 @@ class Sampler(Service):
 
 async def _sample(relay: Relay) -> Sample:
     stream = relay.settings.stream
-    stats = await relay.store.stats(stream)
-    membership = await relay.store.leases(stream)
+    seen = await conditions.look(relay.store, stream)
+    membership = seen.membership
     alive = {member.owner for member in membership.members}
     free = sum(not lease.live or lease.owner not in alive for lease in membership.leases)
-    return Sample(stats, free, len(membership.members), time.monotonic())
+    found = tuple(conditions.of_stream(seen))
+    return Sample(seen.stats, free, len(membership.members), time.monotonic(), found)

@@ -171,6 +171,7 @@ class Consumer(Lifecycle[ConsumerContext]):
             owner=conflicts.owner,
         )
         self._relay.on_members = conflicts.compare
+        self._relay.is_impaired = lambda: bool(self.source.connection.trouble)
         self._relay.on_crash = self._part_broke_down
         self._relay.consumer = self.name
         await self._relay.start()

@@ -62,6 +62,7 @@ class RelayContext:
     clock: Clock
     observers: tuple[Observer, ...]
     outbox_id: str = ""
+    is_impaired: Callable[[], bool] | None = None  # unhealthy for another reason
     on_members: Callable[[Sequence[Member]], None] | None = None  # called at each heartbeat
     counts: Counts = field(default_factory=Counts)
     flights: list[InFlight] = field(default_factory=list)

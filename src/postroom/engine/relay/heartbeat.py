@@ -120,6 +120,8 @@ class Heartbeat(Service):
         # A relay with stuck work, or one that is stopping, reports itself unhealthy, so that it
         # does not re-take the lanes it gives up.
         healthy = context.breaker.is_closed and not stuck and not context.stopping
+        if context.is_impaired is not None and context.is_impaired():
+            healthy = False
         member = Member(owner, healthy, context.settings.name)
         membership = await context.store.heartbeat(stream, member, lease, keeper.tokens())
         if context.on_members is not None:

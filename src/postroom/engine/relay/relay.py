@@ -79,6 +79,7 @@ class Relay(Lifecycle[RelayContext]):
         super().__init__(observers, log=log)
         self._clock = clock or SystemClock()
         self._owner = owner
+        self.is_impaired: Callable[[], bool] | None = None  # for status: it is unhealthy then
         self.on_members: Callable[[Sequence[Member]], None] | None = None
         self.consumer: str | None = None  # whose pauses it obeys: it handles its stored messages
         self._watch: ControlWatch | None = None
@@ -226,6 +227,7 @@ class Relay(Lifecycle[RelayContext]):
             self._clock,
             (*self._observers, _Confirmations(self._watched)),
             outbox_id=await self.store.identity(),
+            is_impaired=self.is_impaired,
             on_members=self.on_members,
         )
         if self.consumer is not None:
