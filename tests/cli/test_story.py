@@ -10,6 +10,7 @@ import pytest
 
 from postroom import migrate
 from postroom.event import Event
+from postroom.inbox import SyncInbox
 from postroom.record import row_id
 from tests.cli.command import call
 from tests.cli.conftest import Place
@@ -108,6 +109,23 @@ def test_causes_that_are_gone_and_stores_that_do_not_answer(tmp_path, places):
     assert asked(tmp_path, "x", "--store", orders.url, code=1).stderr.startswith(
         "postroom: no event with id or correlation id 'x' in sqlite:"
     )
+
+
+def test_a_consumer_that_accepted_an_event_is_a_place_of_it(tmp_path, places):
+    orders, payments = places
+    orders.add(Event("order.placed", {}, id="placed"))
+    orders.deliver()
+    with sqlite3.connect(tmp_path / "payments.db") as conn:
+        SyncInbox("billing").accept(conn, Event("order.placed", id="placed"))
+    conn.close()
+    said = asked(tmp_path, "placed", "--store", orders.url, "--store", payments.url)
+    lines = said.stdout.splitlines()
+    assert lines[0].startswith("1 event: 1 done; ")
+    assert lines[3].startswith("  → payments/billing: done, +")
+    told = json.loads(
+        asked(tmp_path, "placed", "--store", orders.url, "--store", payments.url, "--json").stdout
+    )
+    assert [one["inbox"] for one in told["events"][0]["places"]] == [None, "billing"]
 
 
 def test_a_story_is_bounded(tmp_path, places):

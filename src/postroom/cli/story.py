@@ -16,15 +16,16 @@ from postroom.cli.selection import Selection
 from postroom.cli.story_tree import Node, Place, Story, mermaid, render, to_json
 from postroom.errors import ConfigError, NotFoundError, SchemaError, StoreError
 from postroom.event import INBOX_STREAM_PREFIX, STORED_IDS
-from postroom.lookup import Filter
+from postroom.lookup import Accepted, Filter
 from postroom.model.envelope import ID
 from postroom.model.url import Url
-from postroom.record import row_id
+from postroom.record import State, row_id
 from postroom.search import CORRELATION, Outline
 from postroom.store import Store, Tables
 
 LIMIT = 1_000
 CHILDREN = 20
+_MOST_RECEIVED = 1_000  # events whose inbox rows are looked up
 _ROUNDS = 20  # of looking for causes with other correlation ids
 
 
@@ -34,6 +35,7 @@ class Found(NamedTuple):
     store: str
     rows: tuple[Outline, ...]
     notes: tuple[str, ...] = ()
+    accepted: tuple[Accepted, ...] = ()
 
 
 def _read_stores(ctx: click.Context, param: click.Parameter, values: Sequence[str]) -> list[Url]:
@@ -164,10 +166,16 @@ async def gather(urls: Sequence[Url], asked: str, limit: int) -> tuple[list[Foun
             break
         looked_for |= missing
         await each(sorted(missing)[:limit], [])
+    known = {reader.name_of(row) for reader in readers for row in reader.rows.values()}
     for reader in readers:
+        if reader.url not in failed:
+            try:
+                await reader.receive(sorted(known)[:_MOST_RECEIVED])
+            except (StoreError, SchemaError) as error:
+                failed[reader.url] = str(error)
         with suppress(StoreError):
             await reader.close()
-    found = [reader.found() for reader in readers if reader.rows or reader.notes]
+    found = [reader.found() for reader in readers]
     return found, failed
 
 
@@ -184,6 +192,7 @@ class Reader:
         self._is_open = False
         self._consumers: list[str] = []
         self._names: dict[str, str] = {}
+        self._accepted: list[Accepted] = []
 
     async def look(self, ids: Sequence[str], correlations: Sequence[str]) -> None:
         """Collect the events with these ids, in outbox and durable inboxes, and of these
@@ -230,6 +239,10 @@ class Reader:
                 with suppress(ValueError, AttributeError):
                     self._names[row.id] = str(record.headers.get(ID, row.id)) if record else row.id
 
+    async def receive(self, ids: Sequence[str]) -> None:
+        """Collect the inbox rows of these events."""
+        self._accepted = await self._store.acceptances(ids) if ids else []
+
     def _note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
@@ -243,7 +256,7 @@ class Reader:
     def found(self) -> Found:
         """Return all rows, renamed to their events."""
         named = [row._replace(id=self.name_of(row), topic=row.id) for row in self.rows.values()]
-        return Found(self.label, tuple(named), tuple(self.notes))
+        return Found(self.label, tuple(named), tuple(self.notes), tuple(self._accepted))
 
     async def close(self) -> None:
         await self._store.close()
@@ -260,7 +273,7 @@ def _labels(stores: Sequence[tuple[Url, Tables]]) -> list[str]:
     return found
 
 
-def merge(found: Iterable[Found]) -> list[Node]:
+def merge(found: Sequence[Found]) -> list[Node]:
     """Return the events; one that several stores have is one node with several places."""
     nodes: dict[str, Node] = {}
     for one in found:
@@ -282,6 +295,13 @@ def merge(found: Iterable[Found]) -> list[Node]:
                     row.last_error,
                 )
             )
+    for store, accepted in [(one.store, row) for one in found for row in one.accepted]:
+        receiver = nodes.get(accepted.id)
+        consumers = {place.inbox for place in receiver.places} if receiver else set()
+        if receiver is not None and accepted.consumer.partition("/")[0] not in consumers:
+            state = State.DONE if accepted.done else State.PROCESSING
+            at_us = receiver.at_us if accepted.at_us is None else accepted.at_us
+            receiver.places.append(Place(store, accepted.consumer, str(state), at_us, at_us))
     for node in nodes.values():
         node.places.sort(key=lambda place: (place.inbox is not None, place.at_us))
     return list(nodes.values())
