@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 STORE = "tests/contract/test_store_sqlite.py::TestSqliteStore::"
+MEMORY = "tests/contract/test_store_memory.py::TestMemoryStore::"
 DRIVER = "tests/unit/test_operations.py::"
 FOLLOWERS = "tests/cli/test_followers.py::"
 
@@ -162,7 +163,7 @@ STORED_OPERATIONS_MUTANTS = {
     ),
     "operation-hides-deaths-of-the-future": Mutant(
         "L7", "events that died before the clock was set back are left out", _hidden_by_the_clock,
-        tests=("tests/contract/test_store_memory.py",),
+        tests=(MEMORY + "test_a_clock_that_was_set_back_after_the_deaths_hides_no_event",),
     ),
     "operation-replays-any-state": Mutant(
         "L7", "an event that was sent meanwhile is sent again", _any_state,

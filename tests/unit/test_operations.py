@@ -291,6 +291,19 @@ async def test_a_bug_stops_one_operation(monkeypatch, caplog):
     assert "stopped" in caplog.text
 
 
+async def test_a_filter_that_the_store_refuses_stops_one_operation(monkeypatch):
+    store, _ = await store_with(3)
+    one = await started(store, filter=DEAD._replace(error="\x00"))
+
+    async def refusing(wanted):
+        raise StoreRefusedError("text cannot contain NUL")
+
+    monkeypatch.setattr(store, "find", refusing)
+    after = await run(store, one)
+    assert (after.state, after.owner) == ("stopped", None)
+    assert after.error == "StoreRefusedError: text cannot contain NUL"
+
+
 async def test_a_cancelled_driver_gives_its_lease_up():
     store, _ = await store_with(3)
     one = await started(store, per_second=0.01)

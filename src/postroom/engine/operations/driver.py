@@ -51,6 +51,8 @@ async def drive(
         await driver.run()
     except ConfigError as error:
         await _stop(store, held, str(error))
+    except StoreRefusedError as error:  # a retry would fail again
+        await _stop(store, held, short_error(error))
     except (StoreError, asyncio.CancelledError):
         await _release(store, held)
         raise
