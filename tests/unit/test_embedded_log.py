@@ -14,9 +14,11 @@ import pytest
 from postroom import Bus, Consumer, Event, Handlers, Outbox, Relay, RetryPolicy
 from postroom.brokers.memory import MemoryBroker
 from postroom.engine.summaries import Summaries
+from postroom.lookup import Filter
 from postroom.model.clock import SystemClock
 from postroom.model.incoming import Incoming
 from postroom.observer import LanesChanged, LanesHeld, Summary
+from postroom.record import State
 from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.stores.memory import MemoryStore
 from postroom.telemetry.log import LogObserver
@@ -68,6 +70,29 @@ async def test_a_consumer_logs_failures_from_the_first_and_the_dead_letter(caplo
     assert [r.getMessage().split("attempts=")[1][0] for r in lines(caplog, "attempt")] == ["1", "2"]
     (dead,) = lines(caplog, "dead-letter")
     assert dead.exc_text
+
+
+async def test_a_dead_letter_of_a_consumer_is_the_same_after_a_replay():  # U10
+    queue, store = MemoryQueue(), MemoryStore()
+    queue.send(Incoming("orders", b"{}", {"postroom-id": "e-1", "postroom-type": "order.paid"}))
+    found = []
+
+    async def is_dead():
+        found[:] = await store.find(Filter(stream="inbox.payments", state=State.DEAD))
+        return found
+
+    async with Consumer(MemorySource(queue), store, broken(), retry=AT_ONCE, log=False):
+        await until(is_dead)
+        (first,) = found
+        details = await store.details(first.id)
+        assert details.available_us is None  # not the year 3000
+        await store.replay([first.id])
+        await until(is_dead)
+    (again,) = found
+    assert (first.attempts, again.attempts) == (2, 2)
+    assert first.last_error == again.last_error == "ValueError: no such card"
+    causes = await store.dead_causes()
+    assert [cause.error for cause in causes] == ["ValueError: no such card"]
 
 
 async def test_a_bus_logs_once(caplog):  # U1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 
 from postroom.errors import NotFoundError
@@ -59,6 +61,25 @@ class CommandContract:
         await hand.take()
         assert await hand.work() == ["head"]
         assert names(await hand.read()) == ["2"]
+
+    async def test_a_message_that_is_stored_only_to_be_buried_has_its_attempts(
+        self, store: Store, add: Add
+    ) -> None:
+        later = datetime.now(UTC) + timedelta(days=365)
+        await add(event("message", available_at=later), event("other", available_at=later))
+        assert await store.bury(["message"], "no", history="{}", attempts=5) == 1
+        assert await store.bury(["other"], "by hand") == 1
+        message, other = [await store.get(name) for name in ("message", "other")]
+        assert message is not None
+        assert other is not None
+        assert (message.state, message.attempts, message.last_error) == ("dead", 5, "no")
+        assert (other.state, other.attempts, other.last_error) == ("dead", 0, "by hand")
+        details = [await store.details(name) for name in ("message", "other")]
+        assert [d is not None and d.available_us is not None for d in details] == [False, True]
+        assert await store.replay(["message"]) == 1
+        again = await store.get("message")
+        assert again is not None
+        assert (again.state, again.attempts) == ("pending", 0)
 
     @pytest.mark.req("S2.4")
     @pytest.mark.promise("G7")
