@@ -10,6 +10,7 @@ from tests.mutants.brokers import BROKER_MUTANTS
 from tests.mutants.codec import CODEC_MUTANTS
 from tests.mutants.consumers import CONSUMERS_MUTANTS
 from tests.mutants.costs import COST_MUTANTS
+from tests.mutants.delivery import DELIVERY_MUTANTS
 from tests.mutants.effects import EFFECT_MUTANTS
 from tests.mutants.history import HISTORY_MUTANTS
 from tests.mutants.leases import LEASES_MUTANTS
@@ -441,6 +442,7 @@ MUTANTS = {
     **STRANGER_MUTANTS,
     **UPGRADE_MUTANTS,
     **WAITING_MUTANTS,
+    **DELIVERY_MUTANTS,
     **RABBIT_CONSUMER_MUTANTS,
     **OPERATIONS_MUTANTS,
     **SET_BACK_MUTANTS,

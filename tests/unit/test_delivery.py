@@ -173,3 +173,20 @@ async def test_a_bus_waits_for_the_handlers(tmp_path):
         assert handled == [event.id]
         with pytest.raises(NotFoundError):
             await bus.delivered("unknown")
+
+
+async def test_a_running_relay_obeys_cancel_and_reschedule():
+    store, broker, outbox = MemoryStore(), MemoryBroker(), Outbox()
+    async with Relay(store, broker, poll_seconds=0.05) as relay:
+        ids = await added(
+            store, *(Event("a", id=name, available_at=NEVER) for name in ("gone", "sooner"))
+        )
+        async with store.transaction() as tx:
+            assert await outbox.cancel(tx, "gone")
+            assert await outbox.reschedule(tx, "sooner", datetime.now(UTC))
+        with pytest.raises(NotDeliveredError) as caught:
+            await relay.delivered(ids, timeout=20)
+        assert caught.value.states == {"gone": "cancelled"}
+        async with store.transaction() as tx:
+            assert not await outbox.cancel(tx, "sooner")  # too late
+    assert [message.record.id for message in broker.messages] == ["sooner"]
