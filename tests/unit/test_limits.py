@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 
 from postroom import Handlers
 from postroom.broker import Outcome, Verdict
-from postroom.engine.relay.limits import Limit
+from postroom.engine.relay.limits import Limit, Limits
 from postroom.errors import ConfigError
 from postroom.lookup import Filter
 from postroom.model.controls import Control, check_limits
@@ -80,6 +81,32 @@ def test_limits_that_make_no_sense(limits):
         check_limits("stream", "main", *limits)
     with pytest.raises(ConfigError, match="not for a consumer"):
         check_limits("consumer", "mail", 1.0, 1)
+
+
+def test_a_share_that_grows_counts_within_seconds_and_workers_take_turns():
+    share, clock = [1 / 64], SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
+    limits = Limits("main", clock, lambda: share[0], lambda: ())
+    changes, freed = limits.apply([Control("stream", "main", False, max_per_second=0.1)])
+    assert [change.max_per_second for change in changes] == [0.1]
+    assert not freed
+    record = SimpleNamespace(topic="t")
+    assert limits.room(0, 10) == 1
+    assert limits.admit(record) is None
+    assert limits.room(1, 10) == limits.room(2, 10) == limits.room(0, 10) == 0
+    assert limits.again_at() == 105.0  # not in 640 seconds
+    clock.now, share[0] = 105.0, 1.0
+    for clock.now in (105.0, 110.0):
+        assert [limits.room(worker, 10) for worker in (0, 1, 2)] == [0, 0, 0]
+    clock.now = 115.0
+    assert limits.room(0, 10) == limits.room(2, 10) == 0  # the first that asked goes first
+    assert limits.room(1, 10) == 1
+    assert limits.admit(record) is None
+    for clock.now in (115.0, 120.0):
+        assert [limits.room(worker, 10) for worker in (0, 1, 2)] == [0, 0, 0]
+    clock.now = 125.0
+    assert limits.room(0, 10) == 0
+    assert limits.room(2, 10) == 1
 
 
 # -- relays -------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ _FULL_SECONDS = 0.05  # until an event in flight may have ended
 _TURN_SECONDS = 1.0  # after which a worker that did not come loses its turn
 _NEAR_SECONDS = 2.0  # a turn within this time is waited for in memory
 _MOST_KEYS = 256  # that wait in memory
+_LOOK_SECONDS = 5.0  # after which a worker without room asks again: the share may have grown
 _FAR_SECONDS = 600.0  # maximum time in the store: a relay that starts later does not know of it
 _NO_RATE_PER_SLOT = 20.0  # events per second that each place in flight takes, presumably
 _ENOUGH = 1 - 1e-9
@@ -182,10 +183,9 @@ class Limits:
         self.count()
         room = limit.room(self._share(), self._flying.total(), now)
         turns = {one: at for one, at in self._turns.items() if now - at < _TURN_SECONDS}
-        again_at = limit.next_at(self._share(), now)
         ahead = list(turns).index(worker) if worker in turns else len(turns)
         if room <= ahead:
-            turns[worker] = again_at
+            turns[worker] = self.again_at()
             self._turns = turns
             return 0
         turns.pop(worker, None)
@@ -195,7 +195,8 @@ class Limits:
     def again_at(self) -> float:
         """Return when a worker that found no room is to ask again."""
         assert self.stream is not None
-        return self.stream.next_at(self._share(), self._clock.monotonic())
+        now = self._clock.monotonic()
+        return min(self.stream.next_at(self._share(), now), now + _LOOK_SECONDS)
 
     def keys_waiting(self) -> list[bytes]:
         """Return the keys that reads leave out; those whose turn has come are not among them."""
@@ -254,6 +255,8 @@ class Limits:
             self._take(record, stream, topic)
             return None
         at = topic.place(share, now, soon=returns)
+        if alone:
+            at = min(at, now + _NEAR_SECONDS)
         if alone or (at - now <= _NEAR_SECONDS and len(self.waiting) < _MOST_KEYS):
             self.waiting[key] = (ceil(at / _TICK) * _TICK, record.lane)
             return 0.0
