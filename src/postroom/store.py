@@ -273,6 +273,8 @@ class Store(Lookup, Commands, Operations, Protocol):
     ) -> PrunedDead:
         """Look at the next `limit` dead letters of a stream, in `seq` order, and delete those that
         died longer ago than that. Expired and cancelled events are deleted by `prune`.
+
+        A strict event stays whose number was not skipped: its consumers wait for it.
         """
 
     def complaints(self) -> Sequence[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,7 @@ from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.engine.consumer.messages import to_record
 from postroom.event import Event
 from postroom.inbox import SyncInbox
+from postroom.integrations.faststream import inbox_name
 from postroom.lookup import MAX_INBOX_ROWS, Filter, InboxStats
 from postroom.model.incoming import Incoming
 from tests.cli.command import call
@@ -111,6 +113,9 @@ def test_an_aggregate_is_erased_whatever_its_keys(place, postroom):
 
 
 def test_an_inbox_of_accept_by_hand_is_pruned_and_named_by_the_doctor(place, postroom, tmp_path):
+    function = SimpleNamespace(call_name="pay")  # FastStream's subscriber
+    subscriber = SimpleNamespace(queue=SimpleNamespace(name="queue"), specification=function)
+    assert inbox_name("payments", subscriber) == "payments/pay@queue"
     with sqlite3.connect(tmp_path / "app.db") as conn:
         for n in range(150):
             SyncInbox("payments/pay@queue").accept(conn, Event("t", id=str(n)))

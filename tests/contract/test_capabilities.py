@@ -99,6 +99,7 @@ def test_mongo_without_transactions():
     )
     assert left_out(MongoAlone) == {
         "test_a_commit_elsewhere_ends_the_wait",
+        "test_a_number_that_consumers_wait_for_is_not_pruned",
         "test_a_purge_and_a_replay_at_the_same_moment",
         "test_a_step_that_fails_changes_neither_events_nor_position",
         "test_an_edit_and_a_replay_at_the_same_moment",

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from postroom import Consumer, Handlers, Inbox, Reject, Relay, transactions
+from postroom import Bus, Consumer, Handlers, Inbox, Reject, Relay, transactions
 from postroom.cli import prune
 from postroom.engine.consumer.dedup_window import warn_of_a_short_memory
 from postroom.event import Event
@@ -177,6 +177,26 @@ async def test_handlers_forget_after_the_time_that_was_set(who):
         assert known in store.data.inbox
         clock.days = 10.1
         await until(lambda: known not in store.data.inbox)
+
+
+@pytest.mark.promise("I1", "G6")
+async def test_a_bus_prunes_the_inboxes_of_its_modules():
+    clock = Clock()
+    shop, payments = MemoryStore(clock), MemoryStore(clock)
+    bus = Bus(prune_seconds=0.01, dedup_seconds=10 * 86_400.0)
+    bus.module("shop", shop)
+
+    @bus.module("payments", payments).on("order.created")
+    async def charge(event, tx):
+        pass
+
+    async with shop.transaction() as tx:
+        await bus.module("shop").outbox.add(tx, Event("order.created", id="m-1"))
+    async with bus:
+        await until(lambda: ("payments/charge", "m-1") in payments.data.inbox)
+        await until(lambda: not shop.data.ready["main", 0])
+        clock.days = 10.1
+        await until(lambda: ("payments/charge", "m-1") not in payments.data.inbox)
 
 
 @pytest.mark.promise("I1")

@@ -122,6 +122,12 @@ async def _forget(
             told = f": {listed}" if listed else ""
             click.echo(f"{many(len(found), 'event')} to be erased{told}", err=True)
         _refuse(found, unsent=unsent)
+        if gaps := sum(one.numbered and one.state == State.DEAD for one in found):
+            click.echo(
+                f"- {gaps:,} of them are dead letters of strict order that were not skipped: "
+                "consumers wait for their numbers",
+                err=True,
+            )
         if found and not dry_run and not yes:
             _ask(len(found))
         erased = 0

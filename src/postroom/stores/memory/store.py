@@ -349,7 +349,7 @@ class MemoryStore(ContextManager, Operations):
             if seq > after_seq and s.row.stream == stream and s.state == State.DEAD
         )
         page = [self.data.rows[seq] for seq in dead[:limit]]
-        old = [stored for stored in page if (stored.settled_us or 0) < before]
+        old = [s for s in page if (s.settled_us or 0) < before and not s.row.kseq]
         for stored in old:
             self.data.drop(stored)
         return PrunedDead(len(old), page[-1].seq if len(dead) > limit else None)

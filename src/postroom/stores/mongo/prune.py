@@ -87,7 +87,9 @@ async def prune_dead(
         after = Place.of(after_seq)
         where["ct"] = {"$gte": after.ct}
         where["$or"] = [{"ct": {"$gt": after.ct}}, {"n": {"$gt": after.n}}]
-    facts = {"ct": 1, "n": 1, "old": {"$lt": ["$settled_at", before]}}
+    unnumbered = {"$in": [{"$ifNull": ["$kseq", 0]}, [0]]}  # consumers wait for a number
+    is_old = {"$and": [{"$lt": ["$settled_at", before]}, unnumbered]}
+    facts = {"ct": 1, "n": 1, "old": is_old}
     steps: list[Document] = [
         {"$match": where},
         {"$sort": {"ct": 1, "n": 1}},

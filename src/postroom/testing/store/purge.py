@@ -75,6 +75,17 @@ class PurgeContract:
         assert names(await store.find(Filter())) == left
 
     @needs("transactions")
+    @pytest.mark.promise("B6")
+    async def test_a_number_that_consumers_wait_for_is_not_pruned(
+        self, store: Store, add: Add
+    ) -> None:
+        await add(event("buried", "k"), event("skipped", "k"), strict=True)
+        await store.bury(["buried"], "by hand")
+        await store.skip("skipped", "by hand")
+        assert await store.prune_dead("main", -60.0, 0, 10) == PrunedDead(1, None)
+        assert await store.replay(["buried"]) == 1
+
+    @needs("transactions")
     @pytest.mark.promise("L7", "W9")
     async def test_a_purge_and_a_replay_at_the_same_moment(
         self, store: Store, another: Another, add: Add
