@@ -33,6 +33,7 @@ from postroom.transactions.mongo.documents import (
 NOT_OVER: Document = {"$in": ["pending", "processing", "failed"]}
 UNFINISHED: Document = {"stage": {"$ne": "over"}}
 NO_LEASE: Document = {"next_attempt_at": None, "lease_owner": None, "lease_until": None}
+_STEP = 128  # done events of a change; the server searches each receipt in a list of all of them
 _DONE: Document = {"status": "done", "stage": "over", **NO_LEASE}
 EXPIRED: Document = {
     "$set": {"status": "expired", "stage": "over", "awaits": "expired", **NO_LEASE},
@@ -208,7 +209,10 @@ def _changes(
         kept = done if s.keep_done else ()
         changes += [UpdateOne(_same(record), _done(s, [record])) for record in kept]
     elif done and s.keep_done:
-        changes.append(UpdateMany({**_these(s, done), **UNFINISHED}, _done(s, done)))
+        alike = len({s.receipts.get(record.id) for record in done}) == 1
+        step = len(done) if alike else _STEP
+        for part in (done[n : n + step] for n in range(0, len(done), step)):
+            changes.append(UpdateMany({**_these(s, part), **UNFINISHED}, _done(s, part)))
     if done and not s.keep_done:
         changes.append(DeleteMany({**_these(s, done), **UNFINISHED}))
     for buried in s.dead:

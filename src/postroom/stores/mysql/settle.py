@@ -157,7 +157,7 @@ def _receipts(s: Settlement, places: Sequence[int]) -> dict[str, Any]:
         by_number |= {seq: None for seq, count in Counter(places).items() if count > 1}
     beginning, rests = receipts.common(map(by_number.get, places))
     if len(set(rests)) == 1:  # all are the same, or there are none
-        places, rests = (0,), rests[:1]
+        places, rests = places[:1], rests[:1]  # of the smallest number: it is the place of all
     return {"beginning": beginning, "places": Listed(places), "rests": Listed(rests)}
 
 
