@@ -8,8 +8,10 @@ from contextlib import closing
 
 import pytest
 
-from postroom import Event, SyncOutbox
+from postroom import Constant, Event, MemoryBroker, Relay, RetryPolicy, SyncOutbox
+from postroom.broker import Outcome, Verdict
 from postroom.cli.status import RelaySeen, StreamSeen, duration, render, summarise
+from postroom.cli.status_causes import paint
 from postroom.lookup import Stats
 from postroom.store import Lease, Member, Membership
 from tests.cli.command import call
@@ -121,3 +123,44 @@ def test_an_unknown_stream_is_an_error_with_a_suggestion(tmp_path):  # U17
         "postroom: --stream: unknown stream 'mian'; did you mean 'main'? Known: mail, main."
     )
     assert call("status", "--store", url, "--stream", "mail", cwd=tmp_path).returncode == 0
+
+
+def test_it_tells_why_events_fail_and_names_consumers(sqlite_place, tmp_path):  # U20
+    sqlite_place.migrate()
+    events = [Event("a", n, id=f"e{n}", key=str(n)) for n in range(4)]
+    sqlite_place.add(*events, Event("b", 1, stream="inbox.payments"))
+
+    async def fail(store):
+        broker = MemoryBroker()
+        broker.script(
+            lambda r: Outcome(
+                Verdict.FAILED, "no host" if r.id == "e3" else f"timeout after {r.seq} s"
+            )
+        )
+        await Relay(store, broker, retry=RetryPolicy(backoff=Constant(3600))).drain()
+
+    sqlite_place(fail)
+    done = call("status", "--store", sqlite_place.url, cwd=tmp_path, COLUMNS="80")
+    assert "\nconsumer payments: stored messages\n" in "\n" + done.stdout
+    assert done.stdout.endswith(
+        "  failed events, most frequent errors first (of the first 50):\n"
+        "      3  timeout after <n> s\n"
+        "      1  no host\n"
+    )
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    assert "\x1b" not in done.stdout  # not a terminal
+    seen = json.loads(call("status", "--store", sqlite_place.url, "--json", cwd=tmp_path).stdout)
+    found = {one["stream"]: one["failing"] for one in seen["streams"]}
+    assert found["inbox.payments"] == []
+    assert found["main"][0] == {"error": "timeout after <n> s", "events": 3}
+
+
+def test_colours(monkeypatch):  # U20
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert paint("stream main") == "\x1b[1mstream main\x1b[0m"
+    assert "\x1b[31m" in paint("  dead                     3")
+    assert "\x1b[33m" in paint("  failed                   1      relays alive               2")
+    assert paint("  dead                     0") == "  dead                     0"
+    assert "\x1b[31m" in paint("  -       gone           1  2d")
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert paint("stream main") == "stream main"

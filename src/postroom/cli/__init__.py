@@ -7,6 +7,7 @@ options         options and output that commands share; `selection` chooses even
                 `bounded_search` bounds the search for them
 timeline        the steps of an event, from its writing transaction to the inboxes that received it
 followers       the events that wait behind one
+status_causes   why events fail, for `status`, and its colours
 progress        a progress bar, and Ctrl-C between two steps
 
 Each command has a module: run (with drain), migrate, status, list_events, show, key, story (its

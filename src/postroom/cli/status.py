@@ -22,8 +22,9 @@ from postroom.cli.options import (
     store_option,
 )
 from postroom.cli.pause import until
+from postroom.cli.status_causes import CauseSeen, causes, paint
 from postroom.errors import ConfigError
-from postroom.event import DEFAULT_STREAM, MAX_STREAM_BYTES
+from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
 from postroom.lookup import Stats
 from postroom.model.controls import Control
 from postroom.model.suggest import unknown
@@ -61,6 +62,7 @@ class StreamSeen:
     lanes: dict[str, int]
     relays: list[RelaySeen]
     warnings: list[str] = field(default_factory=list)
+    failing: list[CauseSeen] = field(default_factory=list)
 
 
 @click.command()
@@ -116,11 +118,9 @@ async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: floa
                 print_json(data, lines=watch_seconds is not None)
             else:
                 head = [f"{url}  {at}", ""] if watch_seconds is not None else []
-                click.echo(
-                    "\n".join(
-                        [*head, *render(seen), *_controls(paused, limited), *_operations(running)]
-                    )
-                )
+                behind = [*_controls(paused, limited), *_operations(running)]
+                lines = [*head, *render(seen), *behind]
+                click.echo("\n".join(map(paint, lines)))
             if watch_seconds is None:
                 return
             await asyncio.sleep(watch_seconds)
@@ -145,7 +145,9 @@ async def look(store: Store, stream: str) -> StreamSeen:
     warnings = [
         f"{one.text}: {one.cause}" if one.cause else one.text for one in conditions.of_stream(seen)
     ]
-    return replace(summarise(stream, seen.stats, seen.membership), warnings=warnings)
+    found = summarise(stream, seen.stats, seen.membership)
+    failing = await causes(store, stream, found.counts)
+    return replace(found, warnings=warnings, failing=failing)
 
 
 def summarise(stream: str, stats: Stats, membership: Membership) -> StreamSeen:
@@ -184,7 +186,7 @@ def render(streams: list[StreamSeen]) -> list[str]:
             ("relays alive", str(alive)),
         ]
         counts = [(s, f"{n:,}") for s, n in seen.counts.items() if n or s not in _RARE]
-        lines += [f"stream {one_line(seen.stream)}"]
+        lines += [_title(seen.stream)]
         lines += [
             f"  {state:<12}{count:>14}      {name:<14}{value:>14}".rstrip()
             for (state, count), (name, value) in zip_longest(counts, facts, fillvalue=("", ""))
@@ -196,7 +198,18 @@ def render(streams: list[StreamSeen]) -> list[str]:
                 subsequent_indent="    ",
             )  # fmt: skip
         lines += [""] if seen.warnings else []
+        if seen.failing:
+            lines += ["  failed events, most frequent errors first (of the first 50):"]
+            lines += [f"  {one.events:>5}  {_cut(one.error, 71)}" for one in seen.failing]
+            lines += [""]
     return lines[:-1]
+
+
+def _title(stream: str) -> str:
+    """Return the name of a stream; the messages that a consumer has stored are in its own."""
+    if stream.startswith(INBOX_STREAM_PREFIX):
+        return f"consumer {one_line(stream.removeprefix(INBOX_STREAM_PREFIX))}: stored messages"
+    return f"stream {one_line(stream)}"
 
 
 def _controls(paused: list[Control], limited: list[Control]) -> list[str]:
@@ -256,9 +269,9 @@ def _relays(relays: list[RelaySeen]) -> list[str]:
     return [f"  {name:<{width}}  {state:<9}  {n:>5}  {owner}" for name, state, n, owner in rows]
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, columns: int = _NAME_COLUMNS) -> str:
     shown = one_line(text)
-    return shown if len(shown) <= _NAME_COLUMNS else shown[: _NAME_COLUMNS - 1] + "…"
+    return shown if len(shown) <= columns else shown[: columns - 1] + "…"
 
 
 def duration(seconds: float) -> str:
