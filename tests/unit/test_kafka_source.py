@@ -416,6 +416,21 @@ def test_a_silent_cluster_is_logged_once_each_way(caplog):  # U5
     ]
 
 
+def test_a_late_report_of_an_outage_that_is_over_is_ignored(caplog, monkeypatch):  # U5
+    now, source = [100.0], KafkaSource(URL.format(port=1))
+    monkeypatch.setattr("postroom.sources.kafka.poller.monotonic", lambda: now[0])
+    poller = Poller(source.settings, Arrivals(), source.connection, print)
+    poller._unreachable("no answer to requests")
+    poller._look_for_brokers(SimpleNamespace(list_topics=lambda topic, timeout: None))
+    down = KafkaError(KafkaError._ALL_BROKERS_DOWN)
+    poller._failed(down)
+    assert source.connection.trouble == ""
+    now[0] += 2.0
+    poller._failed(down)
+    assert source.connection.trouble
+    assert len(caplog.records) == 3
+
+
 class Topics:
     """A cluster with some topics."""
 

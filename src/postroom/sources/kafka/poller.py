@@ -34,6 +34,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _LONG_LIFE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
 _STEADY_SECONDS = 5.0
+_SETTLING_SECONDS = 2.0
 _FINISH_SECONDS = 5.0
 _UNREACHABLE = {error_codes.ALL_BROKERS_DOWN, error_codes.AUTHENTICATION}
 _UNREADABLE = {error_codes.BAD_COMPRESSION, error_codes.BAD_MSG}
@@ -111,6 +112,7 @@ class Poller(threading.Thread):
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._told = ""  # the failure that was logged last
         self._looks_from = 0.0
+        self._back_at = float("-inf")  # when the brokers were reachable again
         self._unanswered = 0  # commits
         self._held_back: bool | None = False  # None: some are paused and some are not
 
@@ -182,7 +184,9 @@ class Poller(threading.Thread):
 
     def _failed(self, error: KafkaError) -> None:
         """Process an error that librdkafka reports, repeatedly."""
-        if error.code() in _UNREACHABLE:
+        # Just after an outage librdkafka reports connections that it gave up during the outage.
+        is_late = monotonic() - self._back_at < _SETTLING_SECONDS
+        if error.code() in _UNREACHABLE and not is_late:
             self._unreachable(error.str())
 
     def _unreachable(self, why: str) -> None:
@@ -200,6 +204,7 @@ class Poller(threading.Thread):
             client.list_topics(self._options.topic[0], timeout=_LOOK_SECONDS)
             self._connection.restored()
             self._generations.answered()
+            self._back_at = monotonic()
             self._told = ""
             _log.warning("Kafka is reachable again")
 
