@@ -96,15 +96,14 @@ def test_a_share_that_grows_counts_within_seconds_and_workers_take_turns():
     assert limits.room(1, 10) == limits.room(2, 10) == limits.room(0, 10) == 0
     assert limits.again_at() == 105.0  # not in 640 seconds
     clock.now, share[0] = 105.0, 1.0
-    for clock.now in (105.0, 110.0):
-        assert [limits.room(worker, 10) for worker in (0, 1, 2)] == [0, 0, 0]
-    clock.now = 115.0
+    assert [limits.room(worker, 10) for worker in (0, 1, 2)] == [0, 0, 0]
+    clock.now = 110.0
     assert limits.room(0, 10) == limits.room(2, 10) == 0  # the first that asked goes first
     assert limits.room(1, 10) == 1
     assert limits.admit(record) is None
-    for clock.now in (115.0, 120.0):
+    for clock.now in (110.1, 115.1):  # when they were told to ask again
         assert [limits.room(worker, 10) for worker in (0, 1, 2)] == [0, 0, 0]
-    clock.now = 125.0
+    clock.now = 120.1
     assert limits.room(0, 10) == 0
     assert limits.room(2, 10) == 1
 
