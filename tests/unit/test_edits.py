@@ -6,8 +6,8 @@ from postroom.commands import Edit
 from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.engine.consumer.messages import restore, to_record
 from postroom.lookup import Filter
-from postroom.model.envelope import BODY_BYTES, REPLACES, read_headers, write_headers
-from postroom.model.incoming import Incoming
+from postroom.model.envelope import REPLACES, read_headers, write_headers
+from postroom.model.incoming import BODY_BYTES, Incoming
 from postroom.record import State
 from postroom.stores.memory import MemoryStore
 

@@ -32,7 +32,6 @@ KSEQ = "postroom-kseq"
 OUTBOX = "postroom-outbox"
 TOMBSTONE = "postroom-tombstone"
 REPLACES = "postroom-replaces"  # the id of the dead letter that was edited; stored with the event
-BODY_BYTES = "postroom-body-bytes"  # of a stored message without its body, which was too large
 
 _MAX_DIGITS = 19  # of a number that a database can hold
 _LONE = re.compile(r"[\ud800-\udfff]")

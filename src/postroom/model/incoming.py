@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+BODY_BYTES = "postroom-body-bytes"
+"""The header of a dead letter whose body was not stored: the message's size in bytes."""
+
 
 class Incoming(NamedTuple):
     """A received message, the same for every broker.

@@ -10,7 +10,8 @@ from postroom.commands import Edit
 from postroom.errors import NotFoundError, PayloadError, ReplacedError
 from postroom.event import Event
 from postroom.model.codec import JSON, encode
-from postroom.model.envelope import BODY_BYTES, ID, REPLACES
+from postroom.model.envelope import ID, REPLACES
+from postroom.model.incoming import BODY_BYTES
 from postroom.outbox import to_row
 from postroom.record import PARTITION, PARTITION_KEY, Record, State
 

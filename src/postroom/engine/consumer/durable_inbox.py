@@ -16,9 +16,8 @@ from postroom.engine.consumer.messages import restore, to_row
 from postroom.engine.handlers.handlers import Handlers
 from postroom.errors import EventError
 from postroom.event import INBOX_STREAM_PREFIX
-from postroom.model.envelope import BODY_BYTES
 from postroom.model.history import append, command
-from postroom.model.incoming import Incoming
+from postroom.model.incoming import BODY_BYTES, Incoming
 from postroom.record import Record
 from postroom.store import Store
 from postroom.transaction import Row

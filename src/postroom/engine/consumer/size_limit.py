@@ -5,8 +5,8 @@ The publisher decides how large a message is; the limit protects memory and the 
 
 from __future__ import annotations
 
-from postroom.model.envelope import BODY_BYTES, ID
-from postroom.model.incoming import Incoming
+from postroom.model.envelope import ID
+from postroom.model.incoming import BODY_BYTES, Incoming
 from postroom.model.message_id import hash_id
 from postroom.source import Delivery
 

@@ -13,8 +13,7 @@ from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Messag
 from confluent_kafka import Consumer as Client
 
 from postroom.brokers.kafka import error_codes
-from postroom.model.envelope import BODY_BYTES
-from postroom.model.incoming import Incoming
+from postroom.model.incoming import BODY_BYTES, Incoming
 from postroom.model.pauses import Pauses
 from postroom.model.url import MASK, is_secret
 from postroom.source import SourceConnection
