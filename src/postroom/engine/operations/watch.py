@@ -45,13 +45,13 @@ class _Board:
         return max(self._looked_at + LOOK_SECONDS - self.loop.time(), 0.05)
 
     async def look(self, store: Store) -> Sequence[Operation]:
-        """Return the operations to be driven; none if another relay has just looked."""
+        """Return the operations to drive, oldest first; none if another relay has just looked."""
         async with self._turn:
             if self.loop.time() - self._looked_at < LOOK_SECONDS:
                 return ()
             self._looked_at = self.loop.time()
             self.seen = await store.operations(unfinished=True, limit=_LIMIT)
-        return [one for one in self.seen if self._is_ours(one)]
+        return [one for one in reversed(self.seen) if self._is_ours(one)]
 
     def _is_ours(self, one: Operation) -> bool:
         """Return whether to drive it: it is free, or this process has met an error with it."""
