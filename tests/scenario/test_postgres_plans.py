@@ -166,7 +166,7 @@ def settling(rows, *, keep=True):
     return {
         "stream": "main", "owner": "anna", "lanes": numbers(LANES),
         "tokens": numbers([1] * len(LANES)), "seqs": numbers(row[0] for row in rows),
-        "ids": [row[1] for row in rows], "keep": keep,
+        "ids": [row[1] for row in rows], "receipts": [None] * len(rows), "keep": keep,
     }  # fmt: skip
 
 
