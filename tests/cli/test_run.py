@@ -105,7 +105,7 @@ def test_status_sees_the_relay_and_its_lanes(tmp_path, shop):
         text = call("status", *STORE, cwd=tmp_path).stdout
         relay.send()
         assert relay.end() == 0
-    assert set(told) == {"store", "at", "streams", "paused"}
+    assert set(told) == {"store", "at", "streams", "paused", "limited", "operations"}
     assert told["store"] == "sqlite:///app.db"
     (main,) = told["streams"]
     (owner,) = {r["owner"] for r in main["relays"]}

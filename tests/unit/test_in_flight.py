@@ -285,7 +285,7 @@ def test_an_outage_is_called_out_and_writes_nothing():
 @pytest.mark.parametrize(
     ("verdict", "answers"),
     [(Verdict.CONFIRMED, 1), (Verdict.FAILED, 1), (Verdict.REJECTED, 1),
-     (Verdict.MISCONFIGURED, 0), (Verdict.UNKNOWN, 0), (Verdict.OUTAGE, 0), (Verdict.UNSENT, 0)],
+     (Verdict.MISCONFIGURED, 1), (Verdict.UNKNOWN, 0), (Verdict.OUTAGE, 0), (Verdict.UNSENT, 0)],
 )  # fmt: skip
 def test_which_outcomes_prove_that_the_destination_is_there(verdict, answers):
     tower = Tower()
