@@ -97,7 +97,7 @@ def story(
     \b
     Examples:
       postroom story order-created-42
-      postroom story 0199c1a0-7f3e-7aaa-8d43-0c2f5be1d9aa --store $ORDERS --store $PAYMENTS
+      postroom story order-42 --store $ORDERS --store $PAYMENTS
       postroom story order-created-42 --mermaid
     """  # noqa: D301 - click knows the sign
     if as_json and as_mermaid:
