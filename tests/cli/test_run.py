@@ -111,6 +111,8 @@ def test_status_sees_the_relay_and_its_lanes(tmp_path, shop):
     (owner,) = {r["owner"] for r in main["relays"]}
     assert main == {
         "stream": "main",
+        "failing": [],
+        "warnings": [],
         "counts": {
             "pending": 0,
             "processing": 0,
