@@ -21,7 +21,9 @@ DETAILS = SUMMARY | {
     "kseq", "causation_path", "replaced_by", "schema_version", "headers",
     "content_type", "options", "payload", "timeline", "history", "receipt", "received",
 }  # fmt: skip
-STREAM = {"stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays"}
+STREAM = {
+    "stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays", "failing", "warnings",
+}  # fmt: skip
 RELAY = {"owner", "name", "state", "lanes"}
 
 
