@@ -132,7 +132,9 @@ async def test_no_handler_is_a_wrong_configuration_and_spends_nothing(database, 
     handlers = made(database)
     outcome = await outcome_of(handlers, make_record(type="x"), reporter)
     assert outcome == Outcome(
-        Verdict.MISCONFIGURED, "no handler for type 'x'; register one with @handlers.on('x')"
+        Verdict.MISCONFIGURED,
+        "no handler for type 'x'; register one with @handlers.on('x')",
+        local=True,
     )
     assert reporter.begun == []
 
