@@ -229,7 +229,7 @@ def _no_counter():
         yield tx.insert(rows)
         return []
 
-    outbox._insert_strict = unnumbered
+    outbox.insert_strict = unnumbered
 
 
 def _settle_by_publishing_again():
