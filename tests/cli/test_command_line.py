@@ -156,7 +156,7 @@ def test_the_shell_completes_commands_and_options(tmp_path):
         return done.stdout.split()
 
     assert completed("postroom re") == [
-        "plain,reconcile", "plain,replay", "plain,resume", "plain,retry-now",
+        "plain,reconcile", "plain,replay", "plain,reschedule", "plain,resume", "plain,retry-now",
     ]  # fmt: skip
     assert completed("postroom replay --new") == ["plain,--new-id"]
     script = call(cwd=tmp_path, _POSTROOM_COMPLETE="bash_source")

@@ -87,7 +87,7 @@ def test_every_documented_metric_of_a_busy_faulty_run(tmp_path, sqlite_place, ra
 
         metrics = until(finished)
         ready = json.loads(fetch(port, "/readyz")[1])
-        assert "stream inbox.payments has dead letters" in ready["warnings"]
+        assert "stream inbox.payments has 1 dead letter" in ready["warnings"]
         process.send()
         assert process.end() == 0
 

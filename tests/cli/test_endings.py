@@ -28,7 +28,9 @@ URL = Url.parse("sqlite:///app.db")
 
 
 @pytest.mark.parametrize(
-    ("copies", "where"), [(True, ", with --after 101"), (False, "")], ids=["copies", "originals"]
+    ("copies", "where"),
+    [(True, ", with the ids from e2 on"), (False, "")],
+    ids=["copies", "originals"],
 )
 async def test_an_interrupted_replay_says_where_to_go_on(monkeypatch, capsys, copies, where):
     stop, sent = Stop(), []

@@ -289,7 +289,7 @@ def test_config_show_says_where_values_come_from(tmp_path):
     )
     done = call("config", "show", cwd=tmp_path, POSTROOM_POLL_SECONDS="3")
     assert done.returncode == 0
-    assert "  store         postgresql://app:***@db/shop  (postroom.toml:1)\n" in done.stdout
+    assert "  store                postgresql://app:***@db/shop  (postroom.toml:1)\n" in done.stdout
     assert "  batch_size             7  (postroom.toml:2)\n" in done.stdout
     assert "  poll_seconds           3.0  (POSTROOM_POLL_SECONDS)\n" in done.stdout
     told = json.loads(call("config", "show", "--json", cwd=tmp_path).stdout)

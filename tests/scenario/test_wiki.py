@@ -19,7 +19,8 @@ def run(*arguments):
         [sys.executable, "-W", "error", "-m", "examples.wiki", *arguments],
         cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert (done.stderr, done.returncode) == ("", 0)
+    assert done.returncode == 0, done.stderr
+    assert "alarm" not in done.stderr  # only the failures that it plants are logged
     return [line.strip() for line in done.stdout.splitlines()]
 
 

@@ -68,6 +68,7 @@ class Order:
     states: Sequence[State]
     work: Callable[[Store, list[str]], Awaitable[int]]
     warnings: Callable[[Sequence[Chosen]], list[str]]
+    copies: bool = False  # the originals stay unchanged: a restart would copy them twice
     dry_run: bool = False
     yes: bool = False
     as_json: bool = False
@@ -151,7 +152,8 @@ def replay(
 
     order = Order(
         "replay", "to be sent again", _OVER, work, lambda c: _to_order(c, new_id=new_id),
-        dry_run=dry_run, yes=yes, as_json=as_json, operate=operate, followers=followers,
+        copies=new_id, dry_run=dry_run, yes=yes, as_json=as_json, operate=operate,
+        followers=followers,
     )  # fmt: skip
     return asyncio.run(carry_out(store, ids, selection, order))
 
@@ -305,6 +307,8 @@ async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop
     if at == len(chosen):
         return ExitCode.OK
     left = f"{len(chosen) - at:,} events are unchanged; run the command again to continue"
+    if order.copies:
+        left += f", with the ids from {chosen[at].id} on"
     click.echo(f"interrupted: {left}", err=True)
     return ExitCode.INTERRUPTED
 

@@ -47,7 +47,9 @@ async def look_up(db: Connection, ids: Sequence[str]) -> dict[str, Standing]:
         facts = {"stream": 1, "status": 1, "replaced_by": 1}
         found = db.outbox.find({"_id": {"$in": list(ids)}}, facts)
         return {
-            each["_id"]: Standing(each["stream"], each["status"], each.get("replaced_by"))
+            each["_id"]: Standing(
+                each.get("stream", ""), each.get("status", ""), each.get("replaced_by")
+            )
             async for each in found
         }
 

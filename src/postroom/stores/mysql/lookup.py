@@ -27,9 +27,7 @@ async def get(session: Session, event_id: str) -> Record | None:
 async def look_up(session: Session, ids: Sequence[str]) -> dict[str, Standing]:
     rows = await session.rows("look_up", ids=tuple(dict.fromkeys(ids))) if ids else ()
     return {
-        row[0].decode(): Standing(
-            row[1].decode(), row[2], None if row[3] is None else row[3].decode()
-        )
+        decode(row[0]): Standing(decode(row[1]), row[2], None if row[3] is None else decode(row[3]))
         for row in rows
     }
 

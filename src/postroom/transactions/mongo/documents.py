@@ -103,6 +103,9 @@ def counter_id(topic: str, hashed: bytes) -> Document:
 
 
 # -- positions and the clock -----------------------------------------------------------------------
+_MOST_N = 2**63 - 1
+
+
 class Place(NamedTuple):
     """The position of an event in the order."""
 
@@ -115,8 +118,10 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, seq: int) -> Place:
-        time = seq >> 64
-        return cls(Timestamp(time >> 32, time & 0xFFFF_FFFF), Int64(seq & 0xFFFF_FFFF_FFFF_FFFF))
+        """Return the position of this number, or the last one before it that an event can have."""
+        time = min(seq >> 64, 0xFFFF_FFFF_FFFF_FFFF)
+        n = min(seq & 0xFFFF_FFFF_FFFF_FFFF, _MOST_N)
+        return cls(Timestamp(time >> 32, time & 0xFFFF_FFFF), Int64(n))
 
 
 def seq_of(document: Mapping[str, Any]) -> int:
