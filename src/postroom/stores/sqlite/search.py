@@ -93,7 +93,7 @@ def _set_index(db: Database, prefix: str, name: str, *, present: bool) -> bool:
 
 def _reach(db: Database, prefix: str, wanted: Filter, rows: int) -> Reach:
     by = walk_by(wanted, indexes(db, prefix), bounded=True)
-    statement = "reach" if by is None else f"reach_{by}" if by == "state" else f"reach_by_{by}"
+    statement = "reach" if by is None else "reach_state" if by == "state" else f"reach_by_{by}"
     values = {**wanted._asdict(), "rows": rows}
     values["state"] = None if wanted.state is None else str(wanted.state)
     ((count, seq),) = db.rows(statement, **values)
