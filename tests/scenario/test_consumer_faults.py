@@ -354,7 +354,7 @@ async def test_nothing_passes_a_message_whose_dead_letter_cannot_be_written(shop
     """As on a full disk: the driver's own error, from the middle of a transaction."""
     full = Times(4, sqlite3.OperationalError("database or disk is full"))
 
-    def problem(incoming, record, reason, history):
+    def problem(incoming, record, reason, history, attempts):
         try:
             full()
         except sqlite3.OperationalError as error:
@@ -398,7 +398,7 @@ async def test_behind_a_message_that_no_row_can_hold_its_key_waits(shop, monkeyp
 async def test_what_no_row_could_hold_is_tried_again_and_its_key_goes_on(shop, monkeypatch):
     odd = Times(2, ValueError("no rights on the table"))
 
-    def problem(incoming, record, reason, history):
+    def problem(incoming, record, reason, history, attempts):
         try:
             odd()
         except ValueError as error:

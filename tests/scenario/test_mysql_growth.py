@@ -15,8 +15,8 @@ import pytest
 from postroom.event import Event
 from postroom.lookup import Filter
 from postroom.outbox import Outbox
-from postroom.record import key_hash, lane_of
-from postroom.store import ReadRequest, State
+from postroom.record import State, key_hash, lane_of
+from postroom.store import ReadRequest
 from postroom.stores.mysql import MysqlStore
 from postroom.testing.store.tools import ALL, FAR, Hand
 from tests.contract.mysql_database import own_database
@@ -183,17 +183,21 @@ async def test_people_find_the_few_among_the_many(database):
     from postroom.stores.mysql.lookup import find, streams
 
     async with database.store() as store, store.session() as session:
-        found, rows = await touched(session, find(session, Filter(state=State.FAILED)))
+        found, rows = await touched(
+            session, find(session, store.prefix, Filter(state=State.FAILED))
+        )
         assert [r.id for r in found] == ["head"]
         assert rows < 20
-        found, rows = await touched(session, find(session, Filter(state=State.DEAD)))
+        found, rows = await touched(session, find(session, store.prefix, Filter(state=State.DEAD)))
         assert found == []
         assert rows < 20
-        found, rows = await touched(session, find(session, Filter(key="k7", limit=10)))
+        found, rows = await touched(
+            session, find(session, store.prefix, Filter(key="k7", limit=10))
+        )
         assert {r.key for r in found} == {"k7"}
         assert len(found) == 10
         assert rows < 30
-        found, rows = await touched(session, find(session, Filter(key="nobody")))
+        found, rows = await touched(session, find(session, store.prefix, Filter(key="nobody")))
         assert found == []
         assert rows < 10
         found, rows = await touched(session, streams(session))

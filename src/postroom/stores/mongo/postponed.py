@@ -66,8 +66,7 @@ class Postponed:
         if known is None or known.error != said:
             about = f"the embedded events of {collection} {shown(ident)} cannot be collected"
             if len(self._complaints) < _TOLD_AT_ONCE:
-                _log.error("%s; postroom retries it and goes on with the others: %s", about, said)
-                self._complaints.append((about, said))
+                self._complaints.append((about, said))  # an alarm of the relay, which is logged
 
     def collected(self, collection: str, ident: Any) -> None:
         """A document can be collected again."""
