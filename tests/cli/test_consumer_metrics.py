@@ -113,8 +113,8 @@ def test_every_documented_metric_of_a_busy_faulty_run(tmp_path, sqlite_place, ra
     # SQLite has no LISTEN and NOTIFY.
     valued = {re.match(r"\w+", line)[0] for line in metrics.splitlines() if line[0] != "#"}
     assert {re.sub("_(bucket|count|sum)$", "", name) for name in valued} == set(documented()) - {
-        "postroom_notifications_up"
-    }
+        "postroom_notifications_up", "postroom_limit_per_second", "postroom_limit_in_flight",
+    }  # fmt: skip
     checked = subprocess.run(
         ["promtool", "check", "metrics"], input=metrics, capture_output=True, text=True, check=False
     )
