@@ -9,15 +9,18 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import psycopg
+import pymysql
 import pytest
 
 from postroom import Bus, Constant, Event, RetryPolicy, SyncOutbox
 from postroom.errors import ConfigError, SchemaError, StoreError
 from postroom.lookup import Filter
 from postroom.stores.sqlite import SqliteStore
+from tests.contract.mysql_database import own_database
 from tests.scenario.place import until
 from tests.scenario.postgres_place import own_schema
 
@@ -273,35 +276,60 @@ async def test_a_strict_module_steps_over_what_it_has_no_handler_for(path):
 async def test_a_module_whose_database_takes_nothing_costs_no_event(postgres_url, state):
     """R-C8: as after a fail-over to a node that can only be read."""
     with own_schema(postgres_url) as url, psycopg.connect(url, autocommit=True) as conn:
-        told = []
-        watching = type("Watching", (), {"observe": lambda self, fact: told.append(fact)})()
-        bus = Bus(
-            url, retry=RetryPolicy(max_attempts=2, backoff=Constant(0.01)), observers=[watching],
-            outage_seconds=0.05, max_outage_seconds=0.1, poll_seconds=0.05,
-        )  # fmt: skip
-        orders = bus.module("orders")
-        seen = []
-        bus.module("billing").on("order.placed", name="note")(
-            lambda event, tx: seen.append(event.id)
-        )
-        await bus.migrate()
-        conn.execute(
-            "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
-            f"$$BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{state}'; END$$"
-        )
-        conn.execute(
-            "CREATE TRIGGER refuse BEFORE INSERT ON billing_outbox EXECUTE FUNCTION refuse()"
-        )
-        with psycopg.connect(url) as writer, orders.sync_outbox.transaction(writer):
-            events = [Event("order.placed", id=f"o-{n}", key=str(n)) for n in range(3)]
-            orders.sync_outbox.add_many(writer, events)
-        async with bus:
-            outages = lambda: [f for f in told if getattr(f, "verdict", "") == "outage"]  # noqa: E731
-            await until(lambda: len(outages()) > 6, 30)
-            assert "module billing" in outages()[0].error
-            conn.execute("DROP TRIGGER refuse ON billing_outbox")
-            await until(lambda: len(seen) == 3, 30)
-            assert sorted(seen) == ["o-0", "o-1", "o-2"]
+
+        def refuse():
+            conn.execute(
+                "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS "
+                f"$$BEGIN RAISE EXCEPTION 'not now' USING ERRCODE = '{state}'; END$$"
+            )
+            conn.execute(
+                "CREATE TRIGGER refuse BEFORE INSERT ON billing_outbox EXECUTE FUNCTION refuse()"
+            )
+
+        accept = partial(conn.execute, "DROP TRIGGER refuse ON billing_outbox")
+        await no_event_is_lost(url, partial(psycopg.connect, url), refuse, accept)
+
+
+@pytest.mark.promise("G7", "P2")
+@pytest.mark.parametrize("number", [1114, 1290, 1213], ids=["full", "read only", "deadlock"])
+async def test_a_module_whose_mariadb_takes_nothing_costs_no_event(mariadb_url, number):
+    """R-C8, on MariaDB."""
+    with own_database(mariadb_url) as database:
+
+        def refuse():
+            database.run(
+                "CREATE TRIGGER refuse BEFORE INSERT ON billing_outbox FOR EACH ROW "
+                f"SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'not now'"
+            )
+
+        connect = partial(pymysql.connect, **database.arguments, charset="utf8mb4")
+        accept = partial(database.run, "DROP TRIGGER refuse")
+        await no_event_is_lost(database.url, connect, refuse, accept)
+
+
+async def no_event_is_lost(url, connect, refuse, accept):
+    """Three events wait for a module whose database refuses every write, and arrive afterwards."""
+    told = []
+    watching = type("Watching", (), {"observe": lambda self, fact: told.append(fact)})()
+    bus = Bus(
+        url, retry=RetryPolicy(max_attempts=2, backoff=Constant(0.01)), observers=[watching],
+        outage_seconds=0.05, max_outage_seconds=0.1, poll_seconds=0.05,
+    )  # fmt: skip
+    orders = bus.module("orders")
+    seen = []
+    bus.module("billing").on("order.placed", name="note")(lambda event, tx: seen.append(event.id))
+    await bus.migrate()
+    refuse()
+    with closing(connect()) as writer, orders.sync_outbox.transaction(writer):
+        events = [Event("order.placed", id=f"o-{n}", key=str(n)) for n in range(3)]
+        orders.sync_outbox.add_many(writer, events)
+    async with bus:
+        outages = lambda: [f for f in told if getattr(f, "verdict", "") == "outage"]  # noqa: E731
+        await until(lambda: len(outages()) > 6, 30)
+        assert "module billing" in outages()[0].error
+        accept()
+        await until(lambda: len(seen) == 3, 30)
+        assert sorted(seen) == ["o-0", "o-1", "o-2"]
 
 
 @pytest.mark.promise("G2", "G7")
