@@ -92,6 +92,9 @@ class Search(Protocol):
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         """Return the events with these ids, in `seq` order; unknown ids are left out."""
 
+    async def newest(self, limit: int) -> list[Outline]:
+        """Return the last events that were written, in any stream, newest first."""
+
 
 # -- for stores -------------------------------------------------------------------------------
 def walk_by(

@@ -10,9 +10,9 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from postroom.admin.diagnosis import judge_poll, judge_stream
 from postroom.brokers.kafka.checks import Topic, judge_topic
 from postroom.cli.app import cli
-from postroom.cli.doctor import judge_poll, judge_stream
 from postroom.cli.doctor_brokers import check_broker, judge_memory
 from postroom.event import Event
 from postroom.lookup import Stats

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.cli.doctor import check_relays
+from postroom.admin.diagnosis import check_relays
 from postroom.event import Event
 from postroom.outbox import Outbox
 from postroom.store import Member
@@ -17,7 +17,7 @@ def test_each_finding_comes_and_goes(request, store):
 
     async def scene(store):
         async def told():
-            return [(f.level, f.what) async for f in check_relays(store, [])]
+            return [(f.level, f.what) async for f in check_relays(store, {})]
 
         assert await told() == []
         await store.heartbeat("main", Member("a", True, "box"), 60, {})

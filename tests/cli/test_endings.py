@@ -10,12 +10,12 @@ from contextlib import suppress
 
 import pytest
 
+from postroom.admin.selection import Chosen, fetch
 from postroom.cli import doctor, migrate, prune, replay
 from postroom.cli.app import execute
 from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import opened
 from postroom.cli.progress import Stop
-from postroom.cli.selection import Chosen, fetch
 from postroom.event import Event
 from postroom.model.diagnostics import Finding
 from postroom.model.url import Url

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from postroom.cli.doctor_inboxes import judge_inboxes
+from postroom.admin.inbox_diagnosis import judge_inboxes
 from postroom.commands import Edit
 from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.engine.consumer.messages import to_record

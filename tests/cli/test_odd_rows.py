@@ -8,10 +8,11 @@ import sqlite3
 import pytest
 from click.testing import CliRunner
 
+from postroom.admin.event_facts import describe, summary
+from postroom.admin.texts import instant
 from postroom.cli.app import cli
 from postroom.cli.dead import _facts, _lines
-from postroom.cli.list_events import instant, summary
-from postroom.cli.show import describe, render
+from postroom.cli.show import render
 from postroom.event import Event
 from postroom.lookup import Details
 from postroom.model.dead_letters import DeadCause, group

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from postroom.cli.options import instant, span, whoami
+from postroom.admin.values import instant, span
+from postroom.cli.options import whoami
 from postroom.model.clock import host_microseconds
 
 

@@ -9,8 +9,9 @@ import sqlite3
 import pytest
 
 from postroom import SyncInbox, SyncOutbox, migrate
+from postroom.admin.event_facts import describe
 from postroom.brokers.memory import MemoryBroker
-from postroom.cli.show import describe, render
+from postroom.cli.show import render
 from postroom.engine.relay.relay import Relay
 from postroom.event import Event
 from postroom.lookup import Details

@@ -9,8 +9,10 @@ from contextlib import closing
 import pytest
 
 from postroom import Constant, Event, MemoryBroker, Relay, RetryPolicy, SyncOutbox
+from postroom.admin.stream_status import RelaySeen, StreamSeen, summarise
+from postroom.admin.texts import duration
 from postroom.broker import Outcome, Verdict
-from postroom.cli.status import RelaySeen, StreamSeen, duration, render, summarise
+from postroom.cli.status import render
 from postroom.cli.status_causes import paint
 from postroom.lookup import Stats
 from postroom.store import Lease, Member, Membership

@@ -121,10 +121,10 @@ def _trace_overwritten():
 
 
 def _nobody_serves_is_fine():
-    from postroom.cli import doctor
+    from postroom.admin import diagnosis
 
-    judge = doctor.judge_stream
-    doctor.judge_stream = lambda *given: (f for f in judge(*given) if f.level != "error")
+    judge = diagnosis.judge_stream
+    diagnosis.judge_stream = lambda *given: (f for f in judge(*given) if f.level != "error")
 
 
 def _short_memory_is_fine():

@@ -75,9 +75,9 @@ def _unsent_are_lost():
 
 
 def _inboxes_are_fine():
-    from postroom.cli import doctor
+    from postroom.admin import diagnosis
 
-    doctor.judge_inboxes = lambda *given: iter(())
+    diagnosis.judge_inboxes = lambda *given: iter(())
 
 
 REPAIR_MUTANTS = {

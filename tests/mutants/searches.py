@@ -10,7 +10,7 @@ PLAN = "tests/unit/test_sqlite_plans.py::test_a_statement_walks_its_index"
 
 
 def _unbounded_scan():
-    from postroom.cli.bounded_search import BoundedSearch
+    from postroom.admin.bounded_search import BoundedSearch
     from postroom.search import Reach
 
     bounded = BoundedSearch._bounded
@@ -24,7 +24,7 @@ def _unbounded_scan():
 
 
 def _no_window():
-    from postroom.cli.bounded_search import BoundedSearch
+    from postroom.admin.bounded_search import BoundedSearch
 
     async def as_it_is(_self, _store, wanted):
         return wanted
@@ -70,20 +70,20 @@ def _head_in_the_window():
 
 
 def _cycles_are_lost():
-    from postroom.cli.story_tree import Story
+    from postroom.admin.story_tree import Story
 
     Story._find_roots = lambda self: [n for n in self.nodes.values() if n.cause is None]
 
 
 def _all_children():
-    from postroom.cli.story_tree import Story
+    from postroom.admin.story_tree import Story
 
     walk = Story.walk
     Story.walk = lambda self, _children: walk(self, 1_000_000)
 
 
 def _plain_labels():
-    from postroom.cli import story_tree
+    from postroom.admin import story_tree
 
     story_tree._safe = lambda text: text
 

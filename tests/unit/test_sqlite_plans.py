@@ -58,6 +58,7 @@ async def plan_of(store, name, **values):
         ("reach_by_key", "INDEX postroom_outbox_key (key=? AND rowid>? AND rowid<?)"),
         ("reach_state", "INDEX postroom_outbox_other"),
         ("outline_newest", "INDEX postroom_outbox_key (key=?)"),
+        ("newest", "SEARCH o USING INTEGER PRIMARY KEY (rowid>?)"),
         ("outlines", "INDEX sqlite_autoindex_postroom_outbox_1 (id=?)"),
         ("position", "SEARCH o USING INTEGER PRIMARY KEY (rowid>?)"),
         (

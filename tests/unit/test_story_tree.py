@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from postroom.cli.story_tree import Node, Place, Story, mermaid, render, to_json
+from postroom.admin.story_tree import Node, Place, Story, mermaid, render, to_json
 
 SECOND = 1_000_000
 

@@ -6,7 +6,7 @@ import asyncio
 
 import click
 
-from postroom.cli.list_events import cut, instant
+from postroom.admin.texts import cut, instant
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
 from postroom.lookup import MAX_CAUSES
 from postroom.model.dead_letters import Group, group

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from postroom.admin.texts import one_line
 from postroom.broker import Broker
 from postroom.cli.configuration import Setting
-from postroom.cli.exit_codes import one_line
 from postroom.errors import ConfigError
 from postroom.model.codec import MAX_PAYLOAD_BYTES
 from postroom.model.diagnostics import Finding

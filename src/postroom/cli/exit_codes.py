@@ -10,8 +10,8 @@ from typing import Final
 
 import click
 
+from postroom.admin.texts import one_line
 from postroom.errors import ConfigError, EventError, PostroomError, SchemaError, StoreError
-from postroom.model.secrets import mask
 
 
 class ExitCode(IntEnum):
@@ -65,12 +65,6 @@ def complain(error: BaseException, *, debug: bool) -> ExitCode:
     if code is not ExitCode.INTERRUPTED:
         click.echo(one_line(_message(error, code, debug=debug)), err=True)
     return code
-
-
-def one_line(text: str) -> str:
-    """Return text as one line, with control characters escaped and passwords masked."""
-    words = mask(" ".join(text.split()))
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
 
 
 def close_output() -> None:

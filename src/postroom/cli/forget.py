@@ -11,12 +11,13 @@ from typing import NamedTuple
 
 import click
 
+from postroom.admin.selection import Selection, walk
+from postroom.admin.texts import many
 from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
     dry_run_option,
     json_option,
-    many,
     opened,
     print_json,
     shared_store,
@@ -25,7 +26,6 @@ from postroom.cli.options import (
     yes_option,
 )
 from postroom.cli.progress import Stop, gently, progress
-from postroom.cli.selection import Selection, walk
 from postroom.errors import ConfigError
 from postroom.lookup import Filter
 from postroom.model.envelope import ID

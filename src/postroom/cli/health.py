@@ -8,7 +8,8 @@ from typing import Any
 
 import click
 
-from postroom.cli.exit_codes import ExitCode, one_line
+from postroom.admin.texts import one_line
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     json_option,
     opened,

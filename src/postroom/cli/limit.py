@@ -6,7 +6,8 @@ import asyncio
 
 import click
 
-from postroom.cli.exit_codes import ExitCode, one_line
+from postroom.admin.texts import one_line
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
     json_option,

@@ -10,24 +10,15 @@ from typing import Any, NamedTuple
 
 import click
 
-from postroom.cli.bounded_search import SCAN_LIMIT, BoundedSearch
-from postroom.cli.exit_codes import one_line
-from postroom.cli.options import (
-    json_option,
-    many,
-    opened,
-    print_json,
-    reader,
-    shared_store,
-    store_option,
-)
+from postroom.admin.bounded_search import SCAN_LIMIT, BoundedSearch
+from postroom.admin.event_facts import summary
+from postroom.admin.texts import cut, instant, many, one_line
+from postroom.cli.options import json_option, opened, print_json, reader, shared_store, store_option
 from postroom.cli.selection import read_selection, selection_options
-from postroom.model.clock import from_microseconds
 from postroom.model.conditions import Condition, Header, read_condition, read_header
 from postroom.model.url import Url
 from postroom.record import Record, State
 
-_NO_DATES = {2**63 - 1: "infinity", -(2**63): "-infinity"}  # as PostgreSQL has them
 _ROOM_FOR_KEYS = 30
 _STATES = [str(state) for state in State]
 
@@ -131,50 +122,6 @@ async def _list(url: Url, search: BoundedSearch, limit: int, *, as_json: bool) -
             asked = " ".join([str(search.selection), *map(str, search.headers)])
             asked = " ".join([asked, *map(str, search.conditions)]).strip()
             click.echo(f"no event matches {asked}".rstrip() + f" in {url}", err=True)
-
-
-def summary(record: Record) -> dict[str, Any]:
-    """Return an event as `list --json` prints it. `seq` is text: it may exceed 53 bits."""
-    return {
-        "seq": str(record.seq),
-        "id": record.id,
-        "stream": record.stream,
-        "state": record.state,
-        "type": record.type,
-        "topic": record.topic,
-        "key": record.key,
-        "aggregate_type": record.aggregate_type,
-        "aggregate_id": record.aggregate_id,
-        "correlation_id": record.correlation_id,
-        "causation_id": record.causation_id,
-        "attempts": record.attempts,
-        "created_at": instant(record.created_us),
-        "next_attempt_at": instant(record.next_attempt_us),
-        "last_error": record.last_error,
-        "size": record.size,
-        "flaw": record.flaw,
-    }
-
-
-def iso(at: datetime | None) -> str | None:
-    """Return a datetime as text in UTC."""
-    return None if at is None else at.isoformat().replace("+00:00", "Z")
-
-
-def instant(microseconds: Any) -> str | None:
-    """Return microseconds since 1970 as text in UTC; values that are not dates stay as stored."""
-    if microseconds is None:
-        return None
-    try:
-        return iso(from_microseconds(microseconds))
-    except (OverflowError, TypeError):
-        return _NO_DATES.get(microseconds, f"not a date: {microseconds!r}")
-
-
-def cut(text: str, columns: int) -> str:
-    """Return text as one printable line, truncated to a number of columns."""
-    shown = one_line(text)
-    return shown if len(shown) <= columns else shown[: columns - 1] + "…"
 
 
 def _row(

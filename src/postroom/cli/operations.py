@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from typing import Any
 
 import click
 
-from postroom.cli.exit_codes import ExitCode, one_line
-from postroom.cli.list_events import instant
+from postroom.admin.operation_facts import facts
+from postroom.admin.texts import duration, instant, many, one_line
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
     json_option,
-    many,
     opened,
     print_json,
     shared_store,
@@ -22,7 +20,6 @@ from postroom.cli.options import (
 )
 from postroom.cli.progress import gently
 from postroom.cli.run_operation import run_here
-from postroom.cli.status import duration
 from postroom.errors import ConfigError, NotFoundError
 from postroom.model.clock import host_microseconds
 from postroom.model.url import Url
@@ -147,26 +144,6 @@ async def _run(store: Store, operation_id: str | None, by: str, *, as_json: bool
     return code
 
 
-def facts(one: Operation) -> dict[str, Any]:
-    """Return an operation for `--json`."""
-    return {
-        "id": one.id,
-        "kind": one.kind,
-        "state": one.state,
-        "who": one.who,
-        "created_at": instant(one.created_us),
-        "changed_at": instant(one.changed_us),
-        "total": one.total,
-        "handled": one.handled,
-        "failed": one.failed,
-        "error": one.error,
-        "owner": one.owner,
-        "free": one.free,
-        "request": _json(one.request),
-        "position": _json(one.position),
-    }
-
-
 def describe(one: Operation) -> str:
     """Return an operation in one line, for `status`."""
     why = f": {one_line(one.error)}" if one.error else ""
@@ -223,14 +200,6 @@ def _described(one: Operation) -> list[str]:
         "position": one.position or "-",
     }
     return [f"{name:<10}{one_line(value)}" for name, value in told.items()]
-
-
-def _json(text: str | None) -> Any:
-    """Return stored JSON; the text itself if it is damaged."""
-    try:
-        return None if text is None else json.loads(text)
-    except (ValueError, RecursionError):
-        return text
 
 
 def _cut(text: str, width: int) -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import getpass
 import json
 import os
-import re
 import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -19,17 +17,13 @@ import click
 from postroom.cli.configuration import Configuration, load
 from postroom.cli.variables import with_password_of
 from postroom.errors import ConfigError, StoreError
-from postroom.model.clock import to_microseconds
 from postroom.model.url import Url, seconds
 from postroom.registry import load_store
 from postroom.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_SPAN = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h|d|w)?")
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3_600, "d": 86_400, "w": 604_800}
 _PASSWORD_FILE = "POSTROOM_STORE_PASSWORD_FILE"  # noqa: S105 - a variable's name
-_MOST_SECONDS = 100 * 366 * 86_400
 
 
 @dataclass
@@ -88,38 +82,6 @@ def read_seconds(ctx: click.Context, param: click.Parameter, value: str | None) 
         return seconds(value)
     except ValueError as error:
         raise click.BadParameter(f"{value!r} is not {error}.", ctx, param) from error
-
-
-def span(text: str) -> float:
-    """Parse `90`, `90s`, `15m`, `12h`, `7d` or `2w` to seconds. Raises ValueError."""
-    found = _SPAN.fullmatch(text.strip())
-    if found is None or (value := float(found[1]) * _UNITS[found[2] or "s"]) > _MOST_SECONDS:
-        raise ValueError("a duration such as 90s, 15m, 12h or 7d (at most 100 years)")
-    return value
-
-
-def instant(text: str) -> int:
-    """Parse `2026-05-01`, `2026-05-01T12:00Z`, or a duration before now, to microseconds."""
-    try:
-        return to_microseconds(datetime.now(UTC) - timedelta(seconds=span(text)))
-    except ValueError:
-        pass
-    try:
-        at = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ValueError("a time such as 2026-05-01T12:00Z, or 2h for two hours ago") from None
-    return to_microseconds(at if at.tzinfo else at.replace(tzinfo=UTC))
-
-
-def per_second(text: str) -> float:
-    """Read a rate such as `50/s`, or `50`."""
-    try:
-        rate = float(text.removesuffix("/s"))
-    except ValueError:
-        rate = 0.0
-    if not 0 < rate < float("inf"):
-        raise ValueError("a rate such as 50/s")
-    return rate
 
 
 def reader(convert: Callable[[str], Any]) -> Callable[..., Any]:
@@ -210,11 +172,6 @@ async def opened(store: Store) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
-
-
-def many(number: int, noun: str) -> str:
-    """Return `1 event` or `2,000 events`."""
-    return f"1 {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def print_json(data: object, *, lines: bool = False) -> None:

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 
 import click
 
-from postroom.cli.exit_codes import ExitCode, one_line
+from postroom.admin.texts import one_line
+from postroom.admin.values import span
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
     json_option,
@@ -15,7 +17,6 @@ from postroom.cli.options import (
     print_json,
     reader,
     shared_store,
-    span,
     store_option,
     whoami,
 )

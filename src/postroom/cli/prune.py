@@ -6,6 +6,7 @@ import asyncio
 
 import click
 
+from postroom.admin.values import span
 from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
@@ -15,7 +16,6 @@ from postroom.cli.options import (
     print_json,
     reader,
     shared_store,
-    span,
     store_option,
     whoami,
 )

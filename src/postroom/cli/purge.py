@@ -9,18 +9,19 @@ from typing import Any
 
 import click
 
+from postroom.admin.selection import Chosen
+from postroom.admin.values import span
 from postroom.cli.options import (
     by_option,
     dry_run_option,
     json_option,
     reader,
-    span,
     store_option,
     whoami,
     yes_option,
 )
 from postroom.cli.replay import Order, carry_out
-from postroom.cli.selection import Chosen, read_selection, require_one, selection_options
+from postroom.cli.selection import read_selection, require_one, selection_options
 from postroom.commands import UNSENT
 from postroom.model.clock import to_microseconds
 from postroom.model.url import Url

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from postroom.cli.exit_codes import ExitCode, one_line
+from postroom.admin.texts import one_line
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import json_option, print_json, reaching
 from postroom.cli.progress import Bar, gently, progress
 from postroom.errors import MissingExtraError

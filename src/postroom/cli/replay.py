@@ -10,15 +10,16 @@ from typing import Any
 
 import click
 
+from postroom.admin.followers import with_followers
+from postroom.admin.selection import Chosen, Selection, fetch, remember, replaced, walk
+from postroom.admin.texts import many
+from postroom.admin.values import per_second
 from postroom.cli.exit_codes import ExitCode
-from postroom.cli.followers import with_followers
 from postroom.cli.options import (
     by_option,
     dry_run_option,
     json_option,
-    many,
     opened,
-    per_second,
     print_json,
     reader,
     reason_option,
@@ -29,17 +30,7 @@ from postroom.cli.options import (
 )
 from postroom.cli.progress import Stop, gently, progress
 from postroom.cli.run_operation import replay_by_operation
-from postroom.cli.selection import (
-    Chosen,
-    Selection,
-    fetch,
-    read_selection,
-    remember,
-    replaced,
-    require_one,
-    selection_options,
-    walk,
-)
+from postroom.cli.selection import read_selection, require_one, selection_options
 from postroom.engine.operations.request import ReplayRequest
 from postroom.errors import ConfigError, NotFoundError, ReplacedError
 from postroom.model.url import Url

@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from postroom._version import __version__
+from postroom.admin.values import span
 from postroom.cli.configuration import FORMATS, LEVELS, RelayPlan, Setting
 from postroom.cli.drain import drain as drain_relays
 from postroom.cli.exit_codes import ExitCode
-from postroom.cli.options import mode_of, reader, span
+from postroom.cli.options import mode_of, reader
 from postroom.engine.consumer import Consumer
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.relay.relay import Relay

@@ -8,8 +8,9 @@ from uuid import uuid4
 
 import click
 
-from postroom.cli.exit_codes import ExitCode, one_line
-from postroom.cli.options import many, print_json
+from postroom.admin.texts import many, one_line
+from postroom.cli.exit_codes import ExitCode
+from postroom.cli.options import print_json
 from postroom.cli.progress import Stop, progress
 from postroom.engine.operations.driver import drive
 from postroom.engine.operations.request import ReplayRequest

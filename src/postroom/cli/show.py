@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
-from postroom.cli.exit_codes import one_line
-from postroom.cli.list_events import instant, summary
+from postroom.admin.event_facts import MOST_LEVELS, describe, lane_of
+from postroom.admin.texts import one_line
+from postroom.admin.timeline import arrivals
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
-from postroom.cli.timeline import look_for, read_inboxes, timeline
-from postroom.errors import NotFoundError
-from postroom.lookup import Details
-from postroom.model import history, receipts
-from postroom.model.codec import JSON
+from postroom.errors import ConfigError, NotFoundError, PostroomError
 from postroom.model.url import Url
-from postroom.record import Record
-from postroom.store import Lease, Store
+from postroom.record import short_error
 
 _HEX_BYTES = 4_096
 _COLUMNS = 80
-_MOST_LEVELS = 100
+
+
+def read_inboxes(
+    ctx: click.Context, param: click.Parameter, values: Sequence[str]
+) -> tuple[Url, ...]:
+    """Read the URLs of receiving stores."""
+    try:
+        return tuple(Url.parse(value) for value in values)
+    except ConfigError as error:  # it does not repeat the URL, which may have a password
+        raise click.BadParameter(f"{error}.", ctx, param) from error
 
 
 @click.command(short_help="Show one event in full.")
@@ -62,55 +66,27 @@ def show(event_id: str, store: Url, inboxes: tuple[Url, ...], as_json: bool) -> 
         click.echo("\n".join(render(facts)))
 
 
+async def look_for(url: Url, event_id: str) -> list[dict[str, Any]]:
+    """Return which consumers of a store have received an event.
+
+    A store that does not answer costs only its own answer.
+    """
+    try:
+        async with opened(shared_store(url)) as store:
+            return await arrivals(store, url, event_id)
+    except (PostroomError, OSError) as error:
+        facts: dict[str, Any] = {"store": str(url), "consumer": None, "at": None, "state": None}
+        return [{**facts, "error": short_error(error)}]
+
+
 async def _ask(url: Url, inboxes: Sequence[Url], event_id: str) -> dict[str, Any]:
     async with opened(shared_store(url)) as store:
         record, details = await store.get(event_id), await store.details(event_id)
         if record is None or details is None:
             raise NotFoundError(f"no event with id {event_id!r} in {url}; see: postroom list")
-        lane = await _lease(store, record)
+        lane = await lane_of(store, record)
     received = [one for inbox in inboxes for one in await look_for(inbox, event_id)]
     return describe(record, details, lane, received)
-
-
-async def _lease(store: Store, record: Record) -> tuple[Lease | None, str]:
-    membership = await store.leases(record.stream)
-    lease = next((lease for lease in membership.leases if lease.lane == record.lane), None)
-    names = {member.owner: member.name for member in membership.members}
-    return lease, names.get(lease.owner or "", "") if lease is not None else ""
-
-
-def describe(
-    record: Record,
-    details: Details,
-    lane: tuple[Lease | None, str],
-    received: Sequence[Mapping[str, Any]] = (),
-) -> dict[str, Any]:
-    """Return an event as `show --json` prints it."""
-    lease, relay = lane
-    told = history.read(details.history)
-    held = lease is not None and lease.live
-    return {
-        **summary(record),
-        "stage": details.stage,
-        "lane": record.lane,
-        "lane_owner": lease.owner if lease is not None and held else None,
-        "lane_relay": relay or None if held else None,
-        "blocked_after": None if details.barrier is None else str(details.barrier),
-        "lease_owner": details.lease_owner,
-        "lease_until": instant(details.lease_until_us),
-        "kseq": record.kseq,
-        "causation_path": [list(step) for step in record.causation_path],
-        "replaced_by": details.replaced_by,
-        "schema_version": record.schema_version,
-        "headers": dict(record.headers),
-        "options": dict(record.options) or None,
-        "content_type": record.content_type,
-        "payload": _payload(record),
-        "receipt": receipts.read(details.receipt) or None,
-        "received": list(received),
-        "timeline": timeline(record, details, lane, received),
-        "history": told._asdict(),
-    }
 
 
 def render(facts: dict[str, Any]) -> list[str]:
@@ -146,45 +122,13 @@ def _wrapped(start: str, text: str) -> list[str]:
     return click.wrap_text(text, _COLUMNS, start, " " * len(start)).splitlines()
 
 
-def _payload(record: Record) -> dict[str, Any]:
-    if record.tombstone:
-        return {"json": None}
-    if record.content_type == JSON:
-        try:
-            value = json.loads(record.payload)
-            if not _is_deep(value):
-                return {"json": value}
-            return {"text": record.payload.decode()}
-        except RecursionError:
-            with suppress(UnicodeDecodeError):
-                return {"text": record.payload.decode()}
-        except ValueError:
-            pass  # a row written by other means than `add`
-    return {"hex": record.payload.hex()}
-
-
-def _is_deep(value: Any) -> bool:
-    """Return whether a value is nested too deeply to be printed as an indented tree."""
-    level = [value]
-    for _ in range(_MOST_LEVELS):
-        level = [
-            item
-            for outer in level
-            if isinstance(outer, (dict, list))
-            for item in (outer.values() if isinstance(outer, dict) else outer)
-        ]
-        if not level:
-            return False
-    return True
-
-
 def _shown(payload: dict[str, Any]) -> list[str]:
     if "json" in payload:
         text = json.dumps(payload["json"], indent=2, ensure_ascii=False)
         return ["".join(map(_readable, line)) for line in text.split("\n")]
     if "text" in payload:
         text = "".join(map(_readable, payload["text"]))
-        return [f"JSON, nested deeper than {_MOST_LEVELS} levels:", text]
+        return [f"JSON, nested deeper than {MOST_LEVELS} levels:", text]
     text = payload["hex"]
     rows = [text[n : n + 64] for n in range(0, min(len(text), 2 * _HEX_BYTES), 64)]
     more = len(text) // 2 - _HEX_BYTES

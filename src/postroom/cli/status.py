@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections import Counter
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import zip_longest
 from textwrap import wrap
 
 import click
 
-from postroom.cli.exit_codes import one_line
+from postroom.admin.stream_status import RelaySeen, StreamSeen, look
+from postroom.admin.texts import duration, one_line
 from postroom.cli.options import (
     json_option,
     opened,
@@ -22,47 +22,21 @@ from postroom.cli.options import (
     store_option,
 )
 from postroom.cli.pause import until
-from postroom.cli.status_causes import CauseSeen, causes, paint
+from postroom.cli.status_causes import paint
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
-from postroom.lookup import Stats
 from postroom.model.controls import Control
 from postroom.model.suggest import unknown
 from postroom.model.text import check_setting
 from postroom.model.url import Url
 from postroom.operation import Operation
-from postroom.record import LANES, State
-from postroom.store import Membership, Store
-from postroom.telemetry import conditions
+from postroom.record import State
+from postroom.store import Store
 
 _SHORTEST_WATCH = 0.1
 _NAME_COLUMNS = 28
 _COLUMNS = 80
 _RARE = (str(State.EXPIRED), str(State.CANCELLED))  # shown only where there are some
-
-
-@dataclass(frozen=True)
-class RelaySeen:
-    """A relay: `healthy`, `unhealthy`, or `gone`: expired, with leases still in its name."""
-
-    owner: str
-    name: str
-    state: str
-    lanes: int
-
-
-@dataclass(frozen=True)
-class StreamSeen:
-    """The status of one stream."""
-
-    stream: str
-    counts: dict[str, int]
-    lag_seconds: float
-    blocked_keys: int
-    lanes: dict[str, int]
-    relays: list[RelaySeen]
-    warnings: list[str] = field(default_factory=list)
-    failing: list[CauseSeen] = field(default_factory=list)
 
 
 @click.command()
@@ -137,41 +111,6 @@ async def _streams(store: Store, wanted: str | None) -> list[str]:
             "A stream is known once it has had an event or a relay"
         )
     return [wanted]
-
-
-async def look(store: Store, stream: str) -> StreamSeen:
-    """Read the status of one stream from the store."""
-    seen = await conditions.look(store, stream)
-    warnings = [
-        f"{one.text}: {one.cause}" if one.cause else one.text for one in conditions.of_stream(seen)
-    ]
-    found = summarise(stream, seen.stats, seen.membership)
-    failing = await causes(store, stream, found.counts)
-    return replace(found, warnings=warnings, failing=failing)
-
-
-def summarise(stream: str, stats: Stats, membership: Membership) -> StreamSeen:
-    """Combine counts and leases into the status of a stream."""
-    held = Counter(lease.owner for lease in membership.leases if lease.owner and lease.live)
-    left = Counter(lease.owner for lease in membership.leases if lease.owner and not lease.live)
-    alive = {member.owner: member for member in membership.members}
-    relays = [
-        RelaySeen(m.owner, m.name, "healthy" if m.healthy else "unhealthy", held[m.owner])
-        for m in membership.members
-    ]
-    relays += [
-        RelaySeen(owner, "", "gone", held[owner] + left[owner])
-        for owner in sorted({*held, *left} - set(alive))
-    ]
-    taken = held.total()
-    return StreamSeen(
-        stream,
-        {str(state): stats.counts.get(str(state), 0) for state in State},
-        round(stats.lag_seconds, 3),
-        stats.blocked_keys,
-        {"total": LANES, "held": taken, "free": LANES - taken},
-        relays,
-    )
 
 
 def render(streams: list[StreamSeen]) -> list[str]:
@@ -272,16 +211,3 @@ def _relays(relays: list[RelaySeen]) -> list[str]:
 def _cut(text: str, columns: int = _NAME_COLUMNS) -> str:
     shown = one_line(text)
     return shown if len(shown) <= columns else shown[: columns - 1] + "…"
-
-
-def duration(seconds: float) -> str:
-    """Return seconds as readable text, such as `3 min 20 s`."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(int(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min"
-    return f"{hours // 24} days {hours % 24} h"

@@ -8,16 +8,16 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from postroom.cli.exit_codes import ExitCode, one_line
+from postroom.admin.texts import many, one_line
+from postroom.admin.values import span
+from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import (
     by_option,
     json_option,
-    many,
     opened,
     print_json,
     reader,
     shared_store,
-    span,
     store_option,
     whoami,
 )

@@ -71,6 +71,10 @@ class Search:
             _outline(data.rows[seq]) for seq in sorted({data.ids[i] for i in ids if i in data.ids})
         ]
 
+    async def newest(self, limit: int) -> list[Outline]:
+        rows = self._data().rows
+        return [_outline(rows[seq]) for seq in sorted(rows, reverse=True)[:limit]]
+
 
 def _outline(stored: Stored) -> Outline:
     r = stored.row

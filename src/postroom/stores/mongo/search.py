@@ -134,6 +134,13 @@ class Search:
             found = await cursor.to_list()
         return sorted(map(_outline, found), key=lambda one: one.seq)
 
+    async def newest(self, limit: int) -> list[Outline]:
+        where = {"size": {"$gte": 0}}  # the condition of the index
+        with translated(harmless=True):
+            cursor = self._database().outbox.find(where, dict.fromkeys(_OUTLINE, 1), hint="place")
+            found = await cursor.sort({"ct": -1, "n": -1}).limit(limit).to_list()
+        return [_outline(one) for one in found]
+
 
 async def indexes(db: Connection) -> frozenset[str]:
     """Return the optional indexes that are complete."""

@@ -95,6 +95,10 @@ class Search:
             rows = await session.rows("outlines", ids=tuple(dict.fromkeys(ids)))
             return [to_outline(row) for row in rows]
 
+    async def newest(self, limit: int) -> list[Outline]:
+        async with self._session() as session:
+            return [to_outline(row) for row in await session.rows("newest", limit=limit)]
+
 
 async def indexes(session: Session, prefix: str) -> frozenset[str]:
     """Return the optional indexes that are complete."""

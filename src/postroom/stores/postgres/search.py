@@ -119,6 +119,9 @@ class Search:
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         return [to_outline(row) for row in await self._database().rows("outlines", ids=list(ids))]
 
+    async def newest(self, limit: int) -> list[Outline]:
+        return [to_outline(row) for row in await self._database().rows("newest", limit=limit)]
+
 
 async def indexes(db: Database, prefix: str) -> frozenset[str]:
     """Return the optional indexes that are complete."""

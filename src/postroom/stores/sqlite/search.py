@@ -62,6 +62,9 @@ class Search:
         wanted = json.dumps(list(ids))
         return await self._ask(lambda db: [to_outline(r) for r in db.rows("outlines", ids=wanted)])
 
+    async def newest(self, limit: int) -> list[Outline]:
+        return await self._ask(lambda db: [to_outline(r) for r in db.rows("newest", limit=limit)])
+
 
 def indexes(db: Database, prefix: str) -> frozenset[str]:
     """Return the optional indexes that are complete."""

@@ -89,6 +89,8 @@ class SearchContract:
         three, two, one = newest
         assert await store.search.outlines(["3", "nothing", "1", "3"]) == [one, three]
         assert await store.search.outlines([]) == []
+        assert await store.search.newest(9) == newest
+        assert await store.search.newest(2) == [three, two]
         assert one[1:12] == (
             "1", "main", "tested", "outbox_events", "k", None, "x", "0", "done", "over", 0,
         )  # fmt: skip

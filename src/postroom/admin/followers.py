@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from postroom.cli.selection import fetch
+from postroom.admin.selection import fetch
 from postroom.errors import ConfigError, NotFoundError
 from postroom.lookup import Filter
 from postroom.record import Record, State

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
-from postroom.cli.configuration import RelayPlan, Setting
-from postroom.cli.options import many
+from postroom.admin.texts import many
 from postroom.lookup import MAX_INBOX_ROWS, InboxStats
 from postroom.model.diagnostics import Finding
-from postroom.settings import RelaySettings
 
 _DAY_US = 86_400_000_000
 _FEW = 100  # rows of dead and unfinished events are kept longer, and are few
-
-
-def retention(plans: Iterable[RelayPlan], consumers: Iterable[Mapping[str, Setting]]) -> float:
-    """Return the longest time for which a relay or consumer of the configuration keeps rows."""
-    kept = [plan.settings.dedup_seconds for plan in plans]
-    kept += [float(section["dedup_seconds"].value) for section in consumers]
-    return max(kept, default=RelaySettings().dedup_seconds)
 
 
 def judge_inboxes(

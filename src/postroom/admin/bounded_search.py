@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from postroom.cli.options import many
-from postroom.cli.selection import Selection, walk
+from postroom.admin.selection import Selection, walk
+from postroom.admin.texts import many
 from postroom.lookup import Filter
 from postroom.model.clock import host_microseconds
 from postroom.model.conditions import MISSING, Condition, Header, payload_of

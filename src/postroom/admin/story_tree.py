@@ -8,9 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from postroom.cli.list_events import cut, instant
-from postroom.cli.options import many
-from postroom.cli.status import duration
+from postroom.admin.texts import cut, duration, instant, many
 from postroom.record import State
 
 COLUMNS = 80

@@ -6,58 +6,39 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import click
-
-from postroom.cli.list_events import instant
-from postroom.cli.options import opened, shared_store
-from postroom.errors import ConfigError, PostroomError
+from postroom.admin.texts import instant
 from postroom.event import INBOX_STREAM_PREFIX
 from postroom.lookup import Details
 from postroom.model import history, receipts
 from postroom.model.clock import to_microseconds
-from postroom.model.url import Url
-from postroom.record import Record, State, row_id, short_error
-from postroom.store import Lease
+from postroom.record import Record, State, row_id
+from postroom.store import Lease, Store
 
 Moment = tuple[Any, str]
 
 
-def read_inboxes(
-    ctx: click.Context, param: click.Parameter, values: Sequence[str]
-) -> tuple[Url, ...]:
-    """Read the URLs of receiving stores."""
-    try:
-        return tuple(Url.parse(value) for value in values)
-    except ConfigError as error:  # it does not repeat the URL, which may have a password
-        raise click.BadParameter(f"{error}.", ctx, param) from error
-
-
-async def look_for(url: Url, event_id: str) -> list[dict[str, Any]]:
-    """Return which consumers of a store have received an event.
+async def arrivals(store: Store, url: object, event_id: str) -> list[dict[str, Any]]:
+    """Return which consumers of an open store have received an event.
 
     `state` is done, received (its handler has not committed), or the state of a message in a
-    durable inbox; None if there is no row. A store that does not answer costs only its own answer.
+    durable inbox; None if there is no row.
     """
     facts: dict[str, Any] = {"store": str(url), "consumer": None, "at": None, "state": None}
-    try:
-        async with opened(shared_store(url)) as store:
-            found = [
-                {
-                    **facts, "consumer": one.consumer, "at": instant(one.at_us),
-                    "state": "done" if one.done else "received",
-                }
-                for one in await store.acceptances([event_id])
-            ]  # fmt: skip
-            for stream in await store.streams():
-                if stream.startswith(INBOX_STREAM_PREFIX):
-                    consumer = stream.removeprefix(INBOX_STREAM_PREFIX)
-                    stored = await store.get(row_id(consumer, event_id))
-                    if stored is not None:
-                        at = instant(stored.created_us)
-                        kept = {"at": at, "state": stored.state, "stored": True}
-                        found.append({**facts, "consumer": consumer, **kept})
-    except (PostroomError, OSError) as error:
-        return [{**facts, "error": short_error(error)}]
+    found = [
+        {
+            **facts, "consumer": one.consumer, "at": instant(one.at_us),
+            "state": "done" if one.done else "received",
+        }
+        for one in await store.acceptances([event_id])
+    ]  # fmt: skip
+    for stream in await store.streams():
+        if stream.startswith(INBOX_STREAM_PREFIX):
+            consumer = stream.removeprefix(INBOX_STREAM_PREFIX)
+            stored = await store.get(row_id(consumer, event_id))
+            if stored is not None:
+                at = instant(stored.created_us)
+                kept = {"at": at, "state": stored.state, "stored": True}
+                found.append({**facts, "consumer": consumer, **kept})
     return found or [facts]
 
 
@@ -87,11 +68,11 @@ def timeline(
         relay = name if is_same and name else details.lease_owner
         moments.append((details.lease_until_us, f"end of the lease of {relay}, which handles it"))
     moments += _told(history.read(details.history))
-    arrivals = [(_microseconds(one["at"]), _arrival(one)) for one in received]
-    moments += arrivals
+    received_at = [(_microseconds(one["at"]), _arrival(one)) for one in received]
+    moments += received_at
     known = sorted(((us, what) for us, what in moments if us is not None), key=_when)
     past: list[dict[str, str | None]] = [{"at": str(instant(us)), "what": w} for us, w in known]
-    return past + [{"at": None, "what": what} for us, what in arrivals if us is None]
+    return past + [{"at": None, "what": what} for us, what in received_at if us is None]
 
 
 def _microseconds(at: str | None) -> int | None:
