@@ -70,7 +70,7 @@ class Event(_Fields):
 
     type            event type, such as `order.created`
     payload         JSON-serialisable data, a dataclass, a pydantic or msgspec object, or bytes
-    id              text of at most 100 bytes that does not begin with `inbox/`; default: a UUIDv7
+    id              text of at most 100 bytes that does not begin with "inbox/"; default: a UUIDv7
     key             with `aggregate_type`, the unit of order within a stream, and the broker's
                     message key; default: `aggregate_id`. None: the event has no order
     stream          the independent queue that holds the event

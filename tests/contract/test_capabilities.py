@@ -62,7 +62,12 @@ def test_mysql():
 @pytest.mark.promise("G5")
 def test_postgres():
     assert PostgresStore.capabilities == Capabilities(
-        transactions=True, concurrent_writers=True, server_clock=True, notify=True, shared=True
+        transactions=True,
+        concurrent_writers=True,
+        server_clock=True,
+        notify=True,
+        shared=True,
+        adopts=True,
     )
     assert left_out(Postgres15) == left_out(Postgres18) == set()
 

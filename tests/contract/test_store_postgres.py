@@ -31,7 +31,7 @@ EVER = "interval '178000000 years'"
 
 
 class PostgresContract(FlawContract, StoreContract):
-    capabilities = Capabilities()
+    capabilities = Capabilities(adopts=True)
     flaws = {
         "occurred_at = 'infinity'": "occurred_at is after the year 9999",
         "created_at = 'infinity'": "created_at is after the year 9999",

@@ -7,6 +7,7 @@ WRITERS = "tests/scenario/test_postgres_writers.py"
 FLOOR = "tests/scenario/test_postgres_floors.py"
 CONTRACT = "tests/contract/test_store_postgres.py::TestPostgres15Store::"
 PSYCOPG = "tests/contract/test_transactions_psycopg.py::"
+ADOPT = "tests/scenario/test_postgres_adopt.py::"
 SEQUENCE = "tests/scenario/test_postgres_sequence.py::"
 PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key"
 
@@ -137,7 +138,57 @@ def _busy_connection_is_taken():
     psycopg._ACTIVE = None
 
 
+def _rewrite_raw(name, old, new):
+    """Change the text of a statement that is filled in when it is used."""
+    from postroom.stores import sql_files
+
+    queries = sql_files.load_queries("postroom.stores.postgres", "postroom_")
+    assert old in queries[name], f"{name}.sql no longer says {old!r}"
+    queries[name] = queries[name].replace(old, new)
+
+
+def _adopt_backwards():
+    _rewrite_raw("adopt", "ORDER BY a.rank, a.place", "ORDER BY a.rank DESC, a.place DESC")
+
+
+def _adopt_without_room():
+    from postroom.stores.postgres import adopt
+
+    async def none(self):
+        pass
+
+    adopt._OldTable.make_room = none
+
+
+def _adopt_beside_relays():
+    from postroom.stores.postgres import adopt
+
+    adopt.refuse_relays = lambda membership, adoption: None
+
+
+def _adopt_believes_the_delete():
+    _rewrite_raw("adopt_delete", "{id} = ANY", "{id} IS NOT NULL OR t.{id} = ANY")
+
+
 POSTGRES_MUTANTS = {
+    "pg-adopt-backwards": Mutant(
+        "G4", "rows that are adopted get new numbers in the wrong order", _adopt_backwards,
+        tests=(f"{ADOPT}test_a_plain_table_with_uuids_and_names_of_its_own",),
+    ),
+    "pg-adopt-without-room": Mutant(
+        "G4", "new events get numbers below those of rows that are adopted later",
+        _adopt_without_room,
+        tests=(f"{ADOPT}test_a_live_table_is_adopted_while_old_and_new_writers_go_on",),
+    ),
+    "pg-adopt-beside-relays": Mutant(
+        "G4", "rows are adopted while relays send what comes after them", _adopt_beside_relays,
+        tests=(f"{ADOPT}test_nothing_is_adopted_while_a_relay_serves_the_stream",),
+    ),
+    "pg-adopt-deletes-all": Mutant(
+        "G2", "a step of an adoption deletes rows that it did not move",
+        _adopt_believes_the_delete,
+        tests=(f"{ADOPT}test_sent_rows_may_stay",),
+    ),
     "pg-busy-connection": Mutant(
         "W3", "an event is added to a connection in autocommit mode that another task uses",
         _busy_connection_is_taken,

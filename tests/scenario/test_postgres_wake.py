@@ -234,5 +234,5 @@ async def test_an_idle_relay_hears_of_a_commit_long_before_its_poll(url, store):
 
 def test_listening_can_be_turned_off(url):
     quiet = PostgresStore(url + "&notify=off")
-    assert quiet.capabilities == Capabilities(notify=False)
-    assert PostgresStore(url).capabilities == Capabilities()
+    assert quiet.capabilities == Capabilities(notify=False, adopts=True)
+    assert PostgresStore(url).capabilities == Capabilities(adopts=True)

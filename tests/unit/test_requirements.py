@@ -16,7 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 REQUIREMENTS = ROOT / "docs/explanation/requirements.md"
-PROMISES = ROOT / "docs/explanation/promises.md"
+PROMISES = ROOT / "docs/explanation/promise-tests.md"
+EXPLAINED = ROOT / "docs/explanation/promises.md"
 MARKED = ("tests", "src/postroom/testing")
 
 # How many requirements each document has, and how many rules each letter of the protocol.
@@ -124,6 +125,13 @@ def test_the_column_of_tests_is_what_the_marks_say(page, mark):
 def test_every_promise_is_proved_by_a_test():
     assert list(entries(PROMISES)) == PROMISE_IDS
     assert set(PROMISE_IDS) - set(marks("promise")) == set()
+
+
+def test_the_page_of_promises_names_each_once_and_explains_it():
+    text = EXPLAINED.read_text()
+    assert re.findall(r"^\| \[([GF]\d)\]", text, re.MULTILINE) == PROMISE_IDS
+    headings = re.findall(r"^## (G\d): ", text, re.MULTILINE)
+    assert headings == [identity for identity in PROMISE_IDS if identity.startswith("G")]
 
 
 if __name__ == "__main__":

@@ -49,6 +49,13 @@ from postroom.store import AdoptingStore, Store
     metavar="NAME=STATE",
     help="With adopt: map a status of the old table to pending, failed, done or dead.",
 )
+@click.option(
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME=COLUMN",
+    help="With adopt, on PostgreSQL: the old table's name for a column.",
+)
 @click.option("--force", is_flag=True, help="With adopt: run even while relays serve the stream.")
 @json_option
 def migrate(
@@ -61,6 +68,7 @@ def migrate(
     table: str | None,
     topic: str | None,
     statuses: tuple[str, ...],
+    columns: tuple[str, ...],
     force: bool,
     as_json: bool,
 ) -> int:
@@ -86,6 +94,7 @@ def migrate(
       postroom migrate sql --from 0 --no-transaction --store postgresql:///shop
       postroom migrate --index correlation
       postroom migrate adopt --table outbox --status published=done
+      postroom migrate adopt --table outbox --column event_type=kind --column sent_at=sent
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
         raise click.UsageError("--from is only valid with `migrate sql`")
@@ -95,12 +104,17 @@ def migrate(
         raise click.UsageError("--index and --drop-index are only valid with `migrate up`")
     if index is not None and index == drop_index:
         raise click.UsageError("--index and --drop-index name the same index")
-    given = {"topic": topic, "statuses": dict(map(_status_of, statuses)), "force": force}
+    given = {
+        "topic": topic,
+        "statuses": dict(_pair("--status", text, "published=done") for text in statuses),
+        "columns": dict(_pair("--column", text, "event_type=kind") for text in columns),
+        "force": force,
+    }
     options = {name: value for name, value in given.items() if value}
     if (table is None) == (what == "adopt") or (options and what != "adopt"):
         raise click.UsageError(
-            "`migrate adopt` requires --table; --table, --topic, --status and --force are only "
-            "valid with it"
+            "`migrate adopt` requires --table; --table, --topic, --status, --column and --force "
+            "are only valid with it"
         )
     chosen = shared_store(store)
     with reaching(chosen):
@@ -163,16 +177,18 @@ def _sql(store: Store, from_version: int | None, *, transaction: bool, as_json: 
     return ExitCode.OK
 
 
-def _status_of(text: str) -> tuple[str, str]:
-    name, found, state = text.partition("=")
-    if not found or not name or not state:
-        raise click.UsageError(f"--status {text!r}: write it as --status published=done")
-    return name, state
+def _pair(option: str, text: str, example: str) -> tuple[str, str]:
+    name, found, value = text.partition("=")
+    if not found or not name or not value:
+        raise click.UsageError(f"{option} {text!r}: write it as {option} {example}")
+    return name, value
 
 
 async def _adopt(store: Store, table: str, options: dict[str, Any], *, as_json: bool) -> int:
     if not store.capabilities.adopts:
-        raise ConfigError(f"{store.url} does not support `migrate adopt`; MySQL and MariaDB do")
+        raise ConfigError(
+            f"{store.url} does not support `migrate adopt`; PostgreSQL, MySQL and MariaDB do"
+        )
     adopting = cast("AdoptingStore", store)
     await store.open()
     try:

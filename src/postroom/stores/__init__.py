@@ -25,5 +25,6 @@ checks                what `postroom doctor` asks of the server
 `migrations/`, one statement a file; `sql_files` loads it, and `migration_scripts` makes text of it
 for other tools. `membership` reads members and leases
 from rows; `lock_pauses` waits for locked rows; `schema_version` refuses tables of the future. Every
-store passes `postroom.testing.store`. `edits` validates edited dead letters.
+store passes `postroom.testing.store`. `edits` validates edited dead letters. `adoption` has the
+options and checks of `migrate adopt`.
 """

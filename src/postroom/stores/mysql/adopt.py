@@ -19,20 +19,19 @@ be interrupted anywhere and run again. Another database needs only statements of
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from postroom.errors import ConfigError, StoreError, StoreRetryableError
-from postroom.event import (
-    DEFAULT_STREAM,
-    DEFAULT_TOPIC,
-    MAX_STREAM_BYTES,
-    MAX_TOPIC_BYTES,
-)
-from postroom.model.text import check_setting
 from postroom.store import Adopted
+from postroom.stores.adoption import (
+    STATES,
+    Adoption,
+    number_taken,
+    refuse_relays,
+    row_does_not_fit,
+    sort_statuses,
+)
 from postroom.stores.mysql.leases import leases
 from postroom.stores.mysql.statements import load_queries
 
@@ -40,71 +39,8 @@ if TYPE_CHECKING:
     from postroom.stores.mysql.session import Session
     from postroom.stores.mysql.store import MysqlStore
 
-_NAME = re.compile(r"[A-Za-z0-9_$]{1,64}(\.[A-Za-z0-9_$]{1,64})?")
 _STEPS = ("adopt_pick", "adopt", "adopt_delete")
 _STATUS = "CAST(COALESCE(CONVERT(t.status USING utf8mb4), 'NULL') AS BINARY)"
-_STATES = ("pending", "failed", "done", "dead")
-_MEANINGS = {"pending": "pending", "sending": "pending", "sent": "done", "failed": "failed"}
-_NOBODY = "\x00"  # not a status: a list in SQL needs at least one value
-
-
-class Adoption(NamedTuple):
-    """The options of an adoption.
-
-    table          the old table, `name` or `database.name`
-    stream, topic  the new destination of the events
-    statuses       the meaning of the old table's statuses: pending, failed, done or dead. Added to
-                   pending, sending (= pending), sent (= done) and failed; case-insensitive;
-                   NULL is the status of a row without one
-    max_attempts   failed rows with this many attempts become dead letters, others are retried
-    sent           move sent rows too, as done; they are pruned as usual
-    keep_numbers   keep `id` as the position; otherwise rows get new positions at the end
-    room           how many numbers above the highest stay free for late rows
-    time_zone      of the old table's DATETIMEs: an offset such as '+02:00', or 'SYSTEM'; by
-                   default that of the server's sessions. TIMESTAMPs need none
-    step           rows in one transaction
-    force          run although relays serve the stream: keys may be sent out of order
-    """
-
-    table: str
-    stream: str = DEFAULT_STREAM
-    topic: str = DEFAULT_TOPIC
-    max_attempts: int = 5
-    sent: bool = True
-    keep_numbers: bool = True
-    room: int = 1_000_000
-    time_zone: str | None = None
-    step: int = 1_000
-    statuses: Mapping[str, str] = MappingProxyType({})
-    force: bool = False
-
-    def check(self) -> None:
-        """Refuse invalid options before anything is moved."""
-        if not _NAME.fullmatch(self.table):
-            raise ConfigError(f"table {self.table!r}: use letters, digits, _ and $")
-        check_setting("stream", self.stream, MAX_STREAM_BYTES)
-        check_setting("topic", self.topic, MAX_TOPIC_BYTES)
-        if self.step < 1 or self.room < 0 or self.max_attempts < 0:
-            raise ConfigError("step must be 1 or more, room and max_attempts 0 or more")
-        for status, state in self.statuses.items():
-            if state not in _STATES:
-                raise ConfigError(
-                    f"status {status!r} cannot become {state!r}; use one of {', '.join(_STATES)}"
-                )
-
-    @property
-    def meanings(self) -> dict[str, str]:
-        """The meaning of each status, by its lower-case name."""
-        return _MEANINGS | {name.lower(): state for name, state in self.statuses.items()}
-
-    @property
-    def parts(self) -> dict[str, str]:
-        """The parts of the statements that are not values."""
-        table = ".".join(f"`{name}`" for name in self.table.split("."))
-        numbers = ("seq, ", "a.id, ") if self.keep_numbers else ("", "")
-        return {
-            "table": table, "number": numbers[0], "old_number": numbers[1], "status": _STATUS,
-        }  # fmt: skip
 
 
 async def adopt(
@@ -120,14 +56,13 @@ async def adopt(
     between two steps. Raises StoreError, with nothing lost, for a row that does not fit or a number
     that is taken.
     """
-    adoption = Adoption(table, **options)
-    adoption.check()
+    adoption = _adoption(table, options)
     async with store.session() as session:
         await _refuse_relays(session, adoption)
         lists = await _statuses(session, adoption)
         values = {**lists, "time_zone": await _time_zone(session, adoption)}
         await _refuse_unfit(session, adoption, lists["moving"])
-        if adoption.keep_numbers:
+        if _keeps_numbers(adoption):
             await _make_room(session, adoption)
         moved, after = 0, 0
         while True:
@@ -138,26 +73,47 @@ async def adopt(
             on_moved(step)
             await _refuse_relays(session, adoption)
         await _statuses(session, adoption)  # rows written meanwhile
-        ((left, _),) = await session.rows("adopt_left", parts=adoption.parts)
+        ((left, _),) = await session.rows("adopt_left", parts=_parts(adoption))
     return Adopted(moved, left)
 
 
 def adoption_sql(table: str, *, prefix: str, **options: Any) -> str:
     """Return the SQL of a step, for review."""
-    adoption = Adoption(table, **options)
-    adoption.check()
+    adoption = _adoption(table, options)
     sql = load_queries(prefix)
     texts = [sql[name] for name in _STEPS]
-    for part, words in adoption.parts.items():
+    for part, words in _parts(adoption).items():
         texts = [text.replace(f"{{{part}}}", words) for text in texts]
     return "\n".join(["BEGIN;", *(f"{text};" for text in texts), "COMMIT;"])
+
+
+def _adoption(table: str, options: Mapping[str, Any]) -> Adoption:
+    if "columns" in options:
+        raise ConfigError(
+            "columns (--column) are supported on PostgreSQL only: rename the columns of the table, "
+            "or copy its rows into one with the expected columns"
+        )
+    adoption = Adoption(table, **options)
+    adoption.check()
+    return adoption
+
+
+def _keeps_numbers(adoption: Adoption) -> bool:
+    return adoption.keep_numbers is not False
+
+
+def _parts(adoption: Adoption) -> dict[str, str]:
+    """Return the parts of the statements that are not values."""
+    table = ".".join(f"`{name}`" for name in adoption.table.split("."))
+    number, old_number = ("seq, ", "a.id, ") if _keeps_numbers(adoption) else ("", "")
+    return {"table": table, "number": number, "old_number": old_number, "status": _STATUS}
 
 
 async def _step(
     session: Session, adoption: Adoption, values: Mapping[str, Any], after: int
 ) -> tuple[int, int]:
     """Move the next rows; returns how many, and the last one."""
-    parts = adoption.parts
+    parts = _parts(adoption)
     try:
         async with session.change():
             found = await session.rows(
@@ -172,7 +128,7 @@ async def _step(
                     stream=adoption.stream,
                     topic=adoption.topic,
                     max_attempts=adoption.max_attempts,
-                    **{name: values[name] for name in (*_STATES, "time_zone")},
+                    **{name: values[name] for name in (*STATES, "time_zone")},
                 )
                 session.later("adopt_delete", parts=parts, ids=ids)
     except StoreRetryableError:
@@ -180,49 +136,21 @@ async def _step(
     except StoreError as error:
         if "PRIMARY" not in str(error):
             raise
-        raise StoreError(
-            f"a number of {adoption.table} is already taken in the outbox ({error}). Adopt before "
-            "the first event is added, or give keep_numbers=False, which numbers them after it"
-        ) from error
+        raise number_taken(adoption, error) from error
     return len(ids), ids[-1] if ids else after
 
 
 async def _refuse_relays(session: Session, adoption: Adoption) -> None:
     """Refuse to put rows before events that a relay may have sent (G4)."""
-    membership = await leases(session, adoption.stream)
-    names = sorted({member.name or member.owner for member in membership.members})
-    if names and not adoption.force:
-        raise StoreError(
-            f"relays serve the stream {adoption.stream!r}: {', '.join(names)}. Rows moved "
-            "now would be ordered before events that were already sent. Stop the relays until the "
-            "last adoption is done, or force it (--force) if no key has events in both tables"
-        )
+    refuse_relays(await leases(session, adoption.stream), adoption)
 
 
 async def _statuses(session: Session, adoption: Adoption) -> dict[str, tuple[str, ...]]:
-    """Return the table's statuses by meaning; refuse unknown ones.
-
-    Sent rows must not be published again as pending, and pending rows must not be lost.
-    """
-    meanings = adoption.meanings
     found = {
         bytes(status).decode(errors="backslashreplace"): count
-        for status, count in await session.rows("adopt_statuses", parts=adoption.parts)
+        for status, count in await session.rows("adopt_statuses", parts=_parts(adoption))
     }
-    unknown = {status: count for status, count in found.items() if status.lower() not in meanings}
-    if unknown:
-        told = ", ".join(f"{status!r} ({count:,} rows)" for status, count in unknown.items())
-        raise StoreError(
-            f"{adoption.table} has unknown statuses: {told}. Map each of them to "
-            f"one of {', '.join(_STATES)}, for example --status {next(iter(unknown))}=done. "
-            "Their rows were not moved"
-        )
-    lists = {
-        state: tuple(s for s in found if meanings[s.lower()] == state) or (_NOBODY,)
-        for state in _STATES
-    }
-    moving = [s for s in found if adoption.sent or meanings[s.lower()] != "done"]
-    return {**lists, "moving": tuple(moving) or (_NOBODY,)}
+    return sort_statuses(found, adoption)
 
 
 async def _time_zone(session: Session, adoption: Adoption) -> str:
@@ -241,18 +169,14 @@ async def _time_zone(session: Session, adoption: Adoption) -> str:
 
 
 async def _refuse_unfit(session: Session, adoption: Adoption, moving: Sequence[str]) -> None:
-    rows = await session.rows("adopt_unfit", parts=adoption.parts, moving=moving)
+    rows = await session.rows("adopt_unfit", parts=_parts(adoption), moving=moving)
     if rows:
-        row, why = rows[0]
-        raise StoreError(
-            f"row {row} of {adoption.table} does not fit: {why}. Nothing was moved; correct "
-            "or delete the row, and run it again"
-        )
+        raise row_does_not_fit(adoption, *rows[0])
 
 
 async def _make_room(session: Session, adoption: Adoption) -> None:
     """Let new events start above the old numbers; the server never lowers the next number."""
-    ((rows, highest),) = await session.rows("adopt_left", parts=adoption.parts)
+    ((rows, highest),) = await session.rows("adopt_left", parts=_parts(adoption))
     ((taken,),) = await session.rows("adopt_numbers")
     if rows and taken <= highest:
         await session.run("adopt_next_number", number=highest + adoption.room + 1)

@@ -14,6 +14,7 @@ lookup      get, find, count; `search`: by index, or within bounds
 commands    replay, bury, skip; `waiting`: retry now, cancel, reschedule. `audit` logs these
               commands, `controls` keeps pauses
 operations  stored work on many events, in fenced steps
+adopt       moves the rows of another program's outbox table
 handler_transactions   connections for handlers, one transaction at a time
 errors      what an SQLSTATE means to the port
 checks      for `postroom doctor`: durability, rights, sequence, vacuum, long transactions

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from typing import Any, Unpack
 
@@ -22,6 +22,7 @@ from postroom.options import PostgresOptions
 from postroom.record import Record, stored_error
 from postroom.settlement import Settlement
 from postroom.store import (
+    Adopted,
     Capabilities,
     Member,
     Membership,
@@ -76,13 +77,13 @@ class PostgresStore(ContextManager):
     where no notification arrives and relays poll.
     """
 
-    capabilities = Capabilities()
+    capabilities = Capabilities(adopts=True)
 
     def __init__(self, url: str | Url, **options: Unpack[PostgresOptions]) -> None:
         self.settings = PostgresSettings.read(url, options)
         self.tables = Tables(self.settings.prefix, self.settings.schema)
         if not self.settings.notify:
-            self.capabilities = Capabilities(notify=False)
+            self.capabilities = Capabilities(notify=False, adopts=True)
         self._connector = Connector(self.settings)
         self._database: Database | None = None
         self._floors = Floors()
@@ -372,6 +373,20 @@ class PostgresStore(ContextManager):
         from postroom.stores.postgres import checks
 
         return [*await checks.examine(self), *await checks.examine_rights(self)]
+
+    async def adopt(
+        self, table: str, *, on_moved: Callable[[int], object] = lambda _: None, **options: Any
+    ) -> Adopted:
+        """Move the rows of another program's table into the outbox; options as in Adoption."""
+        from postroom.stores.postgres.adopt import adopt
+
+        return await adopt(
+            self,
+            table,
+            connected=lambda: self._connected(migrating=True),
+            on_moved=on_moved,
+            **options,
+        )
 
     def complaints(self) -> list[tuple[str, str]]:
         return []

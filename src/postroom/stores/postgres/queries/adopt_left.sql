@@ -1,0 +1,1 @@
+SELECT count(*), {highest} FROM {table} AS t
