@@ -6,6 +6,7 @@ BYTES = "tests/scenario/test_read_bytes.py::"
 DEAD = "tests/cli/test_dead_letters.py::"
 PLANS = "tests/scenario/test_postgres_plans.py::"
 MYSQL = "tests/scenario/test_mysql_statements.py::"
+BY_PRIMARY = "test_a_settle_that_deletes_considers_the_primary_key_only"
 OF_ALL = "test_the_counts_of_all_streams_cost_what_those_of_one_do"
 
 
@@ -135,10 +136,7 @@ COST_MUTANTS = {
     ),
     "my-delete-by-every-id": Mutant(
         "D1", "a settle that deletes combines every id with every number", _mysql_deletes_by_every_id,
-        tests=(
-            f"{MYSQL}test_a_settle_that_deletes_considers_the_primary_key_only"
-            "[settle_delete_returning]",
-        ),
+        tests=(f"{MYSQL}{BY_PRIMARY}[settle_delete_returning]",),
     ),
     "causes-unlimited": Mutant(
         "S1.9", "`dead` loads every different error into memory", _causes_unlimited,
