@@ -6,6 +6,7 @@ BYTES = "tests/scenario/test_read_bytes.py::"
 DEAD = "tests/cli/test_dead_letters.py::"
 PLANS = "tests/scenario/test_postgres_plans.py::"
 MYSQL = "tests/scenario/test_mysql_statements.py::"
+BY_PRIMARY = "test_a_settle_that_deletes_considers_the_primary_key_only"
 OF_ALL = "test_the_counts_of_all_streams_cost_what_those_of_one_do"
 
 
@@ -100,6 +101,12 @@ def _mysql_key_without_index():
     _rewrite("find_by_key", "FORCE INDEX (postroom_outbox_key)", "FORCE INDEX (PRIMARY)")
 
 
+def _mysql_deletes_by_every_id():
+    from tests.mutants.mysql import _rewrite
+
+    _rewrite("settle_delete_returning", "CONCAT(id)", "id")
+
+
 def _causes_unlimited():
     from postroom.cli import dead
 
@@ -126,6 +133,10 @@ COST_MUTANTS = {
     "my-key-without-index": Mutant(
         "D1", "the same on MySQL", _mysql_key_without_index,
         tests=("tests/scenario/test_mysql_growth.py::test_people_find_the_few_among_the_many",),
+    ),
+    "my-delete-by-every-id": Mutant(
+        "D1", "a settle that deletes combines every id with every number", _mysql_deletes_by_every_id,
+        tests=(f"{MYSQL}{BY_PRIMARY}[settle_delete_returning]",),
     ),
     "causes-unlimited": Mutant(
         "S1.9", "`dead` loads every different error into memory", _causes_unlimited,

@@ -56,6 +56,20 @@ async def test_a_batch_of_any_size_costs_five_statements(database, rows, keys, k
         assert await hand.read() == []
 
 
+@pytest.mark.parametrize("statement", ["settle_delete", "settle_delete_returning"])
+async def test_a_settle_that_deletes_considers_the_primary_key_only(database, statement):
+    """With the index by id, too, the optimizer combines every id with every number: seconds for 500."""
+    async with database.store() as store:
+        await add(database, 100, 10)
+        async with store.session() as session:
+            names = tuple(await session.query("SELECT seq, id FROM postroom_outbox"))
+            seqs, lanes = tuple(seq for seq, _ in names), tuple(ALL)
+            asked = session.say(statement, seqs=seqs, names=names, stream="main", lanes=lanes)
+            plan = await session.query("EXPLAIN " + asked.partition("RETURNING")[0])
+    ((_, _, _, _, possible, *_),) = plan
+    assert possible == "PRIMARY"
+
+
 async def test_only_the_first_statement_waits_for_its_answer(database):
     """BEGIN goes with the fence, COMMIT with the last change: two journeys for a settle."""
     async with database.store(pool_size=1) as store:
