@@ -257,7 +257,7 @@ async def carry_out(url: Url, ids: Sequence[str], selection: Selection, order: O
             if stop.asked:
                 return ExitCode.INTERRUPTED
         if order.verb == "replay":
-            chosen = await _without_replaced(store, chosen, named=bool(ids))
+            chosen = await _without_replaced(store, chosen, ids)
         if not chosen:
             raise NotFoundError(f"no event matches {selection}; see: postroom list {_hint(order)}")
         _explain(chosen, order)
@@ -283,11 +283,13 @@ async def _look(store: Store, selection: Selection, stop: Stop) -> list[Chosen]:
     return chosen
 
 
-async def _without_replaced(store: Store, chosen: Sequence[Chosen], *, named: bool) -> list[Chosen]:
+async def _without_replaced(
+    store: Store, chosen: Sequence[Chosen], named: Sequence[str]
+) -> list[Chosen]:
     """Leave out dead letters that were edited, which are never sent; raises if one was named."""
     edited = await replaced(store, chosen)
     for event_id, replaced_by in edited.items():
-        if named:
+        if event_id in named:
             raise ReplacedError(event_id, replaced_by)
     if edited:
         left = f"{many(len(edited), 'dead letter')} left out: edited, and sent under another id"

@@ -35,6 +35,7 @@ async def replay_by_operation(
     if operation.state == OperationState.PAUSED:
         ours = await store.change_operation(operation.id, Change.RESUME, by=by)
         _say(f"resumed operation {operation.id}, which selects the same events", as_json=as_json)
+        operation = await _look(store, operation.id)
     elif not is_new:
         _say(
             f"operation {operation.id} of {operation.who} selects the same events and is running; "
@@ -42,8 +43,7 @@ async def replay_by_operation(
             as_json=as_json,
         )
     if detach:
-        _report(operation, 0, total, as_json=as_json)
-        return ExitCode.OK
+        return _report(operation, operation.handled, total, as_json=as_json)
     after = await run_here(store, operation.id, stop, by=by if ours else None)
     return _report(after, operation.handled, total, as_json=as_json, stopped_here=stop.asked)
 
