@@ -154,7 +154,17 @@ def _silent_when_stopped():
     conditions.of_operations = lambda found: []
 
 
+def _gives_up_at_a_deadlock():
+    from postroom.engine import lock_retries
+
+    lock_retries.TRIES = 1
+
+
 STORED_OPERATIONS_MUTANTS = {
+    "operation-gives-up-at-a-deadlock": Mutant(
+        "F2", "one deadlock interrupts an operation", _gives_up_at_a_deadlock,
+        tests=(DRIVER + "test_a_step_that_meets_locks_is_repeated_a_few_times",),
+    ),
     "operation-hidden-by-stopped-ones": Mutant(
         "F2", "a hundred stopped operations keep a running one from every relay",
         _hidden_by_stopped_ones,

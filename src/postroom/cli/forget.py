@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from postroom.cli.options import (
 from postroom.cli.progress import Stop, gently, progress
 from postroom.cli.selection import Selection, walk
 from postroom.commands import audit_entry
+from postroom.engine.lock_retries import past_locks
 from postroom.errors import ConfigError, NotFoundError
 from postroom.lookup import Filter
 from postroom.model.envelope import ID
@@ -197,7 +199,7 @@ async def _erase(store: Store, found: Sequence[_Found], about: str, who: str, st
         # Ids may be personal: the entry has none, and is written first, so that none is missing.
         entry = audit_entry(who, "bury", len(step), (), f"to be erased: {about}")
         await store.record_audit(entry)
-        await store.bury(step, "to be erased")
+        await past_locks(partial(store.bury, step, "to be erased"))
     erased = 0
     with progress("erasing", len(found)) as bar:
         for at in range(0, len(found), STEP):
@@ -206,6 +208,7 @@ async def _erase(store: Store, found: Sequence[_Found], about: str, who: str, st
             part = found[at : at + STEP]
             ids = [one.id for one in part]
             messages = [one.message_id for one in part if one.message_id is not None]
-            erased += await store.forget(ids, about, accepted=[*ids, *messages], by=who)
+            accepted = [*ids, *messages]
+            erased += await past_locks(partial(store.forget, ids, about, accepted=accepted, by=who))
             bar.add(len(part))
     return erased

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -40,6 +41,7 @@ from postroom.cli.selection import (
     selection_options,
     walk,
 )
+from postroom.engine.lock_retries import past_locks
 from postroom.engine.operations.request import ReplayRequest
 from postroom.errors import ConfigError, NotFoundError, ReplacedError
 from postroom.model.url import Url
@@ -236,7 +238,7 @@ def skip(
         async with opened(shared_store(store)) as there:
             await fetch(there, [event_id], _UNFINISHED)
             if not dry_run:
-                await there.skip(event_id, reason, by=whoami(by))
+                await past_locks(lambda: there.skip(event_id, reason, by=whoami(by)))
 
     asyncio.run(work())
     _report("skip", 0 if dry_run else 1, 1, as_json=as_json, dry_run=dry_run)
@@ -302,7 +304,8 @@ async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop
     with progress(_DOING[order.verb], len(chosen)) as bar:
         while at < len(chosen) and not stop.asked:
             step = chosen if order.followers else chosen[at : at + STEP]  # one transaction
-            changed += await order.work(store, [event.id for event in step])
+            ids = [event.id for event in step]
+            changed += await past_locks(partial(order.work, store, ids))
             at += len(step)
             bar.add(len(step))
     _report(order.verb, changed, len(chosen), as_json=order.as_json, dry_run=False)

@@ -11,6 +11,7 @@ import click
 from postroom.cli.exit_codes import ExitCode, one_line
 from postroom.cli.options import many, print_json
 from postroom.cli.progress import Stop, progress
+from postroom.engine.lock_retries import past_locks
 from postroom.engine.operations.driver import drive
 from postroom.engine.operations.request import ReplayRequest
 from postroom.engine.service import end
@@ -28,7 +29,8 @@ async def replay_by_operation(
     """Start the replay, or continue the one with the same selection; returns the exit code."""
     if request.limit is not None:
         total = min(total, request.limit)
-    operation, is_new = await store.start_operation(request.new_operation(total, about), by=by)
+    new = request.new_operation(total, about)
+    operation, is_new = await past_locks(lambda: store.start_operation(new, by=by))
     if operation.state == OperationState.STOPPED:
         raise NotFoundError(_way_out(operation))
     ours = is_new
