@@ -20,6 +20,9 @@ back.
 """
 AHEAD_SECONDS = 2 * LEASE_SECONDS + 10.0
 
+KEEP_SECONDS = 30 * 86_400.0
+"""How long relays keep operations after their end; the audit log keeps start and end."""
+
 REPLAY = "replay"
 
 
@@ -155,7 +158,10 @@ class Operations(Protocol):
         """
 
     async def operations(self, *, unfinished: bool = False, limit: int = 100) -> list[Operation]:
-        """Return operations, newest first. One cheap query."""
+        """Return operations, newest first; of unfinished ones, the running ones before all others.
+
+        One cheap query.
+        """
 
     async def operation(self, operation_id: str) -> Operation | None: ...
 
@@ -179,4 +185,10 @@ class Operations(Protocol):
         """Pause, resume or cancel it; returns whether anything changed.
 
         Writes an audit entry then. The owner loses its lease: none of its steps can commit.
+        """
+
+    async def prune_operations(self, older_than_seconds: float, limit: int) -> int:
+        """Delete operations that ended longer ago than that, oldest first; returns how many.
+
+        Unfinished ones stay, also stopped and paused ones.
         """

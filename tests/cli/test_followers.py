@@ -52,6 +52,25 @@ def test_a_head_and_its_followers_are_buried_and_sent_again_in_order(tmp_path, s
     conn.close()
 
 
+def test_a_follower_that_was_edited_is_left_out_and_an_edited_head_is_refused(
+    tmp_path, sqlite_place
+):
+    conn, names = blocked(sqlite_place, tmp_path, 3)
+    place = ("--store", sqlite_place.url, "--with-followers")
+    assert call("bury", "head", *place, "--reason", "no", cwd=tmp_path).returncode == 0
+    changes = ("--header", "x=y", "--store", sqlite_place.url)
+    assert call("edit", "f1", *changes, cwd=tmp_path).returncode == 0
+    done = call("replay", "head", *place, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "replayed 3 events\n"), done.stderr
+    assert "1 dead letter left out: edited, and sent under another id" in done.stderr
+    sent = sqlite_place.deliver()
+    assert [name for name in sent if name in names] == ["head", "f0", "f2"]
+    refused = call("replay", "f1", *place, cwd=tmp_path)
+    assert refused.returncode == 1
+    assert "f1" in refused.stderr
+    conn.close()
+
+
 def test_too_many_followers_are_refused_with_the_way_out(tmp_path, sqlite_place):
     conn, _ = blocked(sqlite_place, tmp_path, 1_000)
     place = ("--store", sqlite_place.url, "--with-followers", "--yes")

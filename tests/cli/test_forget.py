@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from postroom.admin.inbox_diagnosis import judge_inboxes
+from postroom.cli.app import execute
 from postroom.commands import Edit
 from postroom.engine.consumer.durable_inbox import DurableInbox
 from postroom.engine.consumer.messages import to_record
@@ -17,6 +18,7 @@ from postroom.inbox import SyncInbox
 from postroom.integrations.faststream import inbox_name
 from postroom.lookup import MAX_INBOX_ROWS, Filter, InboxStats
 from postroom.model.incoming import Incoming
+from postroom.stores.sqlite import SqliteStore
 from tests.cli.command import call
 
 DAY_US = 86_400_000_000
@@ -95,6 +97,32 @@ def test_unsent_events_are_refused_and_strict_ones_always(place, postroom):
     assert postroom("forget", "--key", "k", "--yes").stdout == "erased 1 event\n"
     place.add(Event("t", id="next", key="k"), strict=True)
     assert place(lambda store: store.get("next")).kseq == 2  # consumers notice nothing
+
+
+def test_the_audit_log_names_no_unsent_event(place, postroom, tmp_path):
+    place.add(*(Event("t", id=f"ada-{n}", key="ada@x.org") for n in range(3)))
+    postroom("forget", "--key", "ada@x.org", "--unsent", "--yes")
+    assert "ada" not in whole_file(tmp_path)
+    log = postroom("audit", "--json").stdout.splitlines()
+    assert [(one["what"], one["how_many"]) for one in map(json.loads, log)] == [
+        ("forget", 3), ("bury", 3),
+    ]  # fmt: skip
+
+
+def test_an_event_that_another_operator_replays_meanwhile_is_reported(place, monkeypatch, capsys):
+    place.add(*(Event("t", id=name, key="k") for name in ("a", "b")))
+    place(lambda store: store.bury(["a", "b"], "no"))
+    forget = SqliteStore.forget
+
+    async def late(store, *arguments, **named):
+        await store.replay(["b"])
+        return await forget(store, *arguments, **named)
+
+    monkeypatch.setattr(SqliteStore, "forget", late)
+    assert execute(["forget", "--store", place.url, "--key", "k", "--yes"]) == 1
+    out, err = capsys.readouterr()
+    assert out == "erased 1 event\n"
+    assert "1 event changed meanwhile and may still be there; run the command again" in err
 
 
 def test_an_aggregate_is_erased_whatever_its_keys(place, postroom):

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from postroom.event import Event
+from postroom.operation import Step
 from tests.cli.command import Running, call
 from tests.cli.test_replay import KEYS, many_dead, states
 
@@ -104,6 +105,61 @@ def test_a_hundred_thousand_on_a_server_survive_the_death_of_the_process(tmp_pat
     assert in_order(sent, keys)
 
 
+# 21-9
+@pytest.mark.promise("L7", "G4")
+@pytest.mark.parametrize(
+    "place_of",
+    [
+        "sqlite_place",
+        pytest.param("postgres_place", marks=pytest.mark.nightly),
+        pytest.param("mariadb_place", marks=pytest.mark.nightly),
+        pytest.param("mongo_place", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_relay_process_takes_over_the_operation_of_a_killed_one(tmp_path, request, place_of):
+    place = request.getfixturevalue(place_of)
+    place.migrate()
+    names = [f"e{n}" for n in range(60)]
+    place.add(*(Event("e", id=name, key=f"k{n % 6}") for n, name in enumerate(names)))
+    assert place.deliver(broken=set(names)) == []
+    begun = call(
+        "replay", "--store", place.url, "--all", "--rate", "20/s", "--detach", cwd=tmp_path
+    )
+    assert begun.returncode == 0, begun.stderr
+    relay = ("run", "--store", place.url, "--broker", "null:")
+
+    def seen(*wanted):
+        """Wait for a state, or a number of replayed events."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while time.monotonic() < deadline:
+            (one,) = place(lambda store: store.operations())
+            if {one.state, one.handled} & set(wanted):
+                return one
+            time.sleep(0.05)
+        raise AssertionError(one)
+
+    with Running(*relay, cwd=tmp_path) as first:
+        held = seen(20, 40)
+        first.send(signal.SIGKILL)
+        assert first.end() == -signal.SIGKILL
+    left = seen("running")
+    assert (left.owner, left.free) == (held.owner, False)
+    assert left.handled < 60
+    place(lambda store: store.advance_operation(left, Step(lease_seconds=-1)))  # it expires
+    with Running(*relay, cwd=tmp_path) as second:
+        done = seen("done")
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while place(lambda store: store.stats("main")).counts["done"] < 60:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        second.send(signal.SIGTERM)
+        assert second.end() == 0
+    assert (done.handled, done.failed, done.error) == (60, 0, None)
+    log = place(lambda store: store.audit_log(100))
+    assert sum(entry.how_many for entry in log if entry.what == "replay") == 60
+    assert [e.how_many for e in log if e.what == "operation-done"] == [60]
+
+
 def test_started_twice_it_runs_once(tmp_path, sqlite_place):
     conn = many_dead(sqlite_place, tmp_path, 20)
     command = ("replay", "--store", sqlite_place.url, "--all", "--rate", "0.01/s", "--detach")
@@ -117,6 +173,21 @@ def test_started_twice_it_runs_once(tmp_path, sqlite_place):
     assert "selects the same events and is running" in second.stderr
     assert len(listed(sqlite_place, tmp_path)) == 1
     assert states(conn) == {"dead": 20}
+    conn.close()
+
+
+def test_a_paused_operation_that_is_resumed_by_the_same_command_is_reported_as_running(
+    tmp_path, sqlite_place
+):
+    conn = many_dead(sqlite_place, tmp_path, 5)
+    command = ("replay", "--store", sqlite_place.url, "--all", "--detach")
+    assert call(*command, cwd=tmp_path).returncode == 0
+    (seen,) = listed(sqlite_place, tmp_path)
+    call("operations", "pause", seen["id"], "--store", sqlite_place.url, cwd=tmp_path)
+    again = call(*command, cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert again.stderr.endswith(f"resumed operation {seen['id']}, which selects the same events\n")
+    assert again.stdout == f"started operation {seen['id']}; a relay runs it: postroom operations\n"
     conn.close()
 
 

@@ -140,7 +140,44 @@ def _followers_in_steps():
     replay._work = stepwise
 
 
+def _hidden_by_stopped_ones():
+    _rewrite("operations_unfinished", "state = 'running' DESC, ", "")
+
+
+def _unfinished_ones_are_pruned():
+    _rewrite("prune_operations", "AND state IN ('cancelled', 'done')", "")
+
+
+def _silent_when_stopped():
+    from postroom.telemetry import conditions
+
+    conditions.of_operations = lambda found: []
+
+
+def _gives_up_at_a_deadlock():
+    from postroom.engine import lock_retries
+
+    lock_retries.TRIES = 1
+
+
 STORED_OPERATIONS_MUTANTS = {
+    "operation-gives-up-at-a-deadlock": Mutant(
+        "F2", "one deadlock interrupts an operation", _gives_up_at_a_deadlock,
+        tests=(DRIVER + "test_a_step_that_meets_locks_is_repeated_a_few_times",),
+    ),
+    "operation-hidden-by-stopped-ones": Mutant(
+        "F2", "a hundred stopped operations keep a running one from every relay",
+        _hidden_by_stopped_ones,
+        tests=(STORE + "test_a_running_operation_is_not_hidden_by_newer_ones_that_do_not_run",),
+    ),
+    "unfinished-operations-pruned": Mutant(
+        "G2", "an operation that waits for an operator is deleted", _unfinished_ones_are_pruned,
+        tests=(STORE + "test_operations_that_ended_long_ago_are_deleted_the_oldest_first",),
+    ),
+    "stopped-operation-is-silent": Mutant(
+        "F2", "no lamp shows that an operation has stopped", _silent_when_stopped,
+        tests=("tests/scenario/test_lamps.py::test_an_operation_that_stopped",),
+    ),
     "operation-without-a-token": Mutant(
         "L2", "a step of an earlier owner of an operation still changes events", _no_token,
         tests=(STORE + "test_a_stale_owner_changes_nothing",),

@@ -19,6 +19,7 @@ from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.cli import health as health_command
 from postroom.cli import status as status_command
 from postroom.errors import StoreError
+from postroom.operation import NewOperation
 from postroom.sources.rabbitmq import RabbitSource
 from postroom.stores.memory import MemoryStore
 from postroom.stores.postgres import PostgresStore
@@ -40,6 +41,7 @@ ALERTS = {  # the conditions of deploy/prometheus/postroom.rules.yml, without th
     "PostroomEventsWaiting": lambda m: m["postroom_events", "failed"] > 0,
     "PostroomLaneWithoutOwner": lambda m: m["postroom_lanes_free"] > 0,
     "PostroomConsumerDisconnected": lambda m: m["postroom_consumer_connected"] == 0,
+    "PostroomOperationStopped": lambda m: m["postroom_operations", "stopped"] > 0,
     "PostroomStoreDown": lambda m: m["postroom_store_up"] == 0,
 }
 
@@ -81,7 +83,8 @@ class Panel:
 
     async def commands(self, store):
         seen, warnings = await status_command.look(store, self.stream), []
-        shown = "\n".join(status_command.render([seen]))
+        below = status_command._operations(await store.operations(unfinished=True))
+        shown = "\n".join([*status_command.render([seen]), *below])
         assert all(len(line) <= 80 for line in shown.splitlines())
         alive = await health_command._look(store, [self.stream], warnings)
         return (
@@ -192,6 +195,33 @@ async def test_a_consumer_without_its_broker(caplog):  # U3
     source = RabbitSource(f"{NOWHERE}?queue=payments")
     async with Consumer(source, store, failing(), lease_seconds=0.6) as consumer:
         await shows(Panel(store, consumer=consumer), caplog, "consumer's broker unreachable")
+
+
+async def test_an_operation_that_stopped(caplog, monkeypatch):
+    monkeypatch.setattr("postroom.engine.operations.watch.LOOK_SECONDS", 0.05)
+    store = MemoryStore()
+    await store.start_operation(NewOperation("melt", "{}", "fingerprint"), by="olga")
+    async with Relay(store, MemoryBroker(), **LEASE) as relay:
+        await shows(Panel(store, relay), caplog, "operation stopped")
+    told = [r.message for r in caplog.records if "stopped" in r.message]
+    (name,) = [one.id for one in await store.operations()]
+    why = "this version knows no operation of the kind 'melt'"
+    assert told == [f"operation {name} stopped: {why}; see: postroom operations"]
+
+
+async def test_an_operation_that_stopped_in_a_process_with_a_consumer_only(monkeypatch):
+    monkeypatch.setattr("postroom.engine.operations.watch.LOOK_SECONDS", 0.05)
+    store = MemoryStore()
+    await store.start_operation(NewOperation("melt", "{}", "fingerprint"), by="olga")
+    source = RabbitSource(f"{NOWHERE}?queue=payments")
+    async with Consumer(source, store, failing(), lease_seconds=0.6) as consumer:
+        panel = Panel(store, consumer=consumer)
+        async with asyncio.timeout(WITHIN_SECONDS):
+            while "PostroomOperationStopped" not in panel.alerts():
+                await asyncio.sleep(0.02)
+        (one,) = await store.operations()
+        told = f"operation {one.id} stopped; see: postroom operations"
+        assert told in panel.health.ready().facts["warnings"]
 
 
 async def test_a_database_that_is_read_only(postgres_url, caplog):  # U3

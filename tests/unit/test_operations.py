@@ -11,7 +11,12 @@ from postroom.engine.operations import driver, watch
 from postroom.engine.operations.driver import drive
 from postroom.engine.operations.request import ReplayRequest, read_position, read_request
 from postroom.engine.operations.watch import OperationWatch
-from postroom.errors import ConfigError, StoreRefusedError, StoreRetryableError
+from postroom.errors import (
+    ConfigError,
+    StoreLockedError,
+    StoreRefusedError,
+    StoreRetryableError,
+)
 from postroom.lookup import Filter
 from postroom.model.dead_letters import fingerprint
 from postroom.operation import Change, NewOperation, Operation, Step
@@ -275,6 +280,29 @@ async def test_an_event_that_the_store_refuses_costs_one_event(canary, naps):
     assert (after.state, after.handled, after.failed) == ("done", 19, 1)
     assert after.error == "e7 cannot be replayed: StoreRefusedError: no"
     assert await dead(store) == ["e7"]
+
+
+@pytest.mark.parametrize(("conflicts", "left"), [(5, 0), (6, 3)])
+async def test_a_step_that_meets_locks_is_repeated_a_few_times(monkeypatch, naps, conflicts, left):
+    """Beside busy relays a deadlock is ordinary: it must not cost the operation a pause."""
+    store, _ = await store_with(3)
+    one = await store.take_operation((await started(store)).id, "anna")
+    advance, met = store.advance_operation, []
+
+    async def locked(held, step):
+        if step.ids and len(met) < conflicts:
+            met.append(step)
+            raise StoreLockedError("a deadlock")
+        return await advance(held, step)
+
+    monkeypatch.setattr(store, "advance_operation", locked)
+    if left:
+        with pytest.raises(StoreLockedError):
+            await drive(store, one)
+    else:
+        await drive(store, one)
+    assert len(await store.find(DEAD)) == left
+    assert len(met) == conflicts
 
 
 async def test_a_bug_stops_one_operation(monkeypatch, caplog):

@@ -1,4 +1,4 @@
-"""The pruner: dead letters go by age, of its own stream, in bounded rounds."""
+"""The pruner: dead letters of its own stream go by age, in bounded rounds; so do old operations."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from postroom.engine.relay.relay import Relay
 from postroom.errors import ConfigError, StoreError
 from postroom.event import Event
 from postroom.lookup import Filter
+from postroom.operation import Change, NewOperation
 from postroom.outbox import Outbox
 from postroom.settings import ConsumerSettings, RelaySettings
 from postroom.store import PrunedDead
@@ -107,6 +108,33 @@ async def test_without_the_setting_nothing_is_asked_for(monkeypatch, failing):
 
     await _ends(relay, three_rounds)
     assert bool(asked) is failing
+
+
+@pytest.mark.parametrize("failing", [False, True])
+async def test_a_relay_deletes_operations_that_ended_a_month_ago(monkeypatch, failing):
+    """Also if done events cannot be pruned."""
+    store = MemoryStore()
+    kept, asked = NewOperation("replay", "{}", "kept"), []
+    for new in (NewOperation("replay", "{}", "old"), kept):
+        one, _ = await store.start_operation(new, by="olga")
+        await store.change_operation(one.id, Change.CANCEL, by="olga")
+        if new is not kept:
+            old = store.data.operations[one.id]
+            month_us = 31 * 86_400_000_000
+            store.data.operations[one.id] = old._replace(changed_us=old.changed_us - month_us)
+
+    async def prune(*arguments):
+        asked.append(arguments)
+        if failing:
+            raise StoreError("no")
+        return 0
+
+    async def one_is_left():
+        return len(await store.operations()) == 1
+
+    monkeypatch.setattr(store, "prune", prune)
+    await _ends(Relay(store, MemoryBroker(), prune_seconds=0.01), one_is_left)
+    assert asked
 
 
 @pytest.mark.parametrize("settings", [RelaySettings, ConsumerSettings])

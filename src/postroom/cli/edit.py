@@ -23,6 +23,7 @@ from postroom.cli.options import (
     whoami,
 )
 from postroom.commands import Edit
+from postroom.engine.lock_retries import past_locks
 from postroom.errors import ConfigError
 from postroom.event import new_id
 from postroom.model.codec import JSON
@@ -121,7 +122,7 @@ async def _dead_letter(url: Url, event_id: str) -> Record:
 
 async def _send(url: Url, event_id: str, changes: Edit, who: str) -> str:
     async with opened(shared_store(url)) as store:
-        return await store.edit(event_id, changes, by=who)
+        return await past_locks(lambda: store.edit(event_id, changes, by=who))
 
 
 def _with_headers(

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -26,7 +27,9 @@ from postroom.cli.options import (
     yes_option,
 )
 from postroom.cli.progress import Stop, gently, progress
-from postroom.errors import ConfigError
+from postroom.commands import audit_entry
+from postroom.engine.lock_retries import past_locks
+from postroom.errors import ConfigError, NotFoundError
 from postroom.lookup import Filter
 from postroom.model.envelope import ID
 from postroom.model.url import Url
@@ -141,7 +144,14 @@ async def _forget(
         click.echo(f"would erase {many(len(found), 'event')}; nothing was changed")
     else:
         click.echo(f"erased {many(erased, 'event')}")
-    return ExitCode.INTERRUPTED if stop.asked and erased < len(found) else ExitCode.OK
+    if dry_run or erased == len(found):
+        return ExitCode.OK
+    if stop.asked:
+        return ExitCode.INTERRUPTED
+    raise NotFoundError(
+        f"{many(len(found) - erased, 'event')} changed meanwhile and may still be there; run the "
+        "command again"
+    )
 
 
 async def _look(store: Store, whose: Personal, stop: Stop) -> list[_Found]:
@@ -185,15 +195,20 @@ async def _erase(store: Store, found: Sequence[_Found], about: str, who: str, st
     for at in range(0, len(waiting), STEP):
         if stop.asked:
             return 0
-        await store.bury(waiting[at : at + STEP], "to be erased", by=who)
+        step = waiting[at : at + STEP]
+        # Ids may be personal: the entry has none, and is written first, so that none is missing.
+        entry = audit_entry(who, "bury", len(step), (), f"to be erased: {about}")
+        await store.record_audit(entry)
+        await past_locks(partial(store.bury, step, "to be erased"))
     erased = 0
     with progress("erasing", len(found)) as bar:
         for at in range(0, len(found), STEP):
             if stop.asked:
                 break
-            step = found[at : at + STEP]
-            ids = [one.id for one in step]
-            messages = [one.message_id for one in step if one.message_id is not None]
-            erased += await store.forget(ids, about, accepted=[*ids, *messages], by=who)
-            bar.add(len(step))
+            part = found[at : at + STEP]
+            ids = [one.id for one in part]
+            messages = [one.message_id for one in part if one.message_id is not None]
+            accepted = [*ids, *messages]
+            erased += await past_locks(partial(store.forget, ids, about, accepted=accepted, by=who))
+            bar.add(len(part))
     return erased

@@ -19,7 +19,6 @@ from postroom.cli.options import (
 )
 from postroom.errors import SchemaError, StoreError
 from postroom.model.url import Url
-from postroom.operation import OperationState
 from postroom.store import Member, Store
 from postroom.telemetry import conditions
 
@@ -71,11 +70,6 @@ async def _ask(
             notes += [f"{one.kind} {one.name} is paused" for one in controls if one.paused]
             limited = [one for one in controls if one.limited]
             notes += [f"{one.kind} {one.name} is limited: {one.limits}" for one in limited]
-            warnings += [
-                f"operation {one.id} stopped; see: postroom operations"
-                for one in await store.operations(unfinished=True)
-                if one.state == OperationState.STOPPED
-            ]
             if not store_only and not _is_there(alive, name):
                 relay = f"relay {name!r}" if name else "relay on this host"
                 problems.append(f"no heartbeat from a {relay}")
@@ -94,6 +88,8 @@ async def _look(store: Store, streams: list[str], warnings: list[str]) -> list[M
             f"{one.text}: {one.cause}" if one.cause else one.text
             for one in conditions.of_stream(seen)
         ]
+    stopped = conditions.of_operations(await store.operations(unfinished=True))
+    warnings += [one.text for one in stopped]
     return alive
 
 

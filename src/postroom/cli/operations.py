@@ -144,12 +144,6 @@ async def _run(store: Store, operation_id: str | None, by: str, *, as_json: bool
     return code
 
 
-def describe(one: Operation) -> str:
-    """Return an operation in one line, for `status`."""
-    why = f": {one_line(one.error)}" if one.error else ""
-    return f"operation {one.id}: {one.kind} {one.state}, {_progress(one)} events{why}"
-
-
 def _list(found: list[Operation], *, as_json: bool) -> None:
     if as_json:
         for one in found:
@@ -178,7 +172,7 @@ def _columns(*values: str) -> str:
         f"{value:<{-width}}" if width < 0 else f"{value:>{width}}"
         for value, width in zip(values, widths, strict=False)
     ]
-    return "  ".join([*padded, values[-1]]).rstrip()
+    return one_line("  ".join([*padded, values[-1]]).rstrip())
 
 
 def _progress(one: Operation) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import click
@@ -31,6 +32,7 @@ from postroom.cli.options import (
 from postroom.cli.progress import Stop, gently, progress
 from postroom.cli.run_operation import replay_by_operation
 from postroom.cli.selection import read_selection, require_one, selection_options
+from postroom.engine.lock_retries import past_locks
 from postroom.engine.operations.request import ReplayRequest
 from postroom.errors import ConfigError, NotFoundError, ReplacedError
 from postroom.model.url import Url
@@ -227,7 +229,7 @@ def skip(
         async with opened(shared_store(store)) as there:
             await fetch(there, [event_id], _UNFINISHED)
             if not dry_run:
-                await there.skip(event_id, reason, by=whoami(by))
+                await past_locks(lambda: there.skip(event_id, reason, by=whoami(by)))
 
     asyncio.run(work())
     _report("skip", 0 if dry_run else 1, 1, as_json=as_json, dry_run=dry_run)
@@ -248,7 +250,7 @@ async def carry_out(url: Url, ids: Sequence[str], selection: Selection, order: O
             if stop.asked:
                 return ExitCode.INTERRUPTED
         if order.verb == "replay":
-            chosen = await _without_replaced(store, chosen, named=bool(ids))
+            chosen = await _without_replaced(store, chosen, ids)
         if not chosen:
             raise NotFoundError(f"no event matches {selection}; see: postroom list {_hint(order)}")
         _explain(chosen, order)
@@ -274,11 +276,13 @@ async def _look(store: Store, selection: Selection, stop: Stop) -> list[Chosen]:
     return chosen
 
 
-async def _without_replaced(store: Store, chosen: Sequence[Chosen], *, named: bool) -> list[Chosen]:
+async def _without_replaced(
+    store: Store, chosen: Sequence[Chosen], named: Sequence[str]
+) -> list[Chosen]:
     """Leave out dead letters that were edited, which are never sent; raises if one was named."""
     edited = await replaced(store, chosen)
     for event_id, replaced_by in edited.items():
-        if named:
+        if event_id in named:
             raise ReplacedError(event_id, replaced_by)
     if edited:
         left = f"{many(len(edited), 'dead letter')} left out: edited, and sent under another id"
@@ -291,7 +295,8 @@ async def _work(store: Store, chosen: Sequence[Chosen], order: Order, stop: Stop
     with progress(_DOING[order.verb], len(chosen)) as bar:
         while at < len(chosen) and not stop.asked:
             step = chosen if order.followers else chosen[at : at + STEP]  # one transaction
-            changed += await order.work(store, [event.id for event in step])
+            ids = [event.id for event in step]
+            changed += await past_locks(partial(order.work, store, ids))
             at += len(step)
             bar.add(len(step))
     _report(order.verb, changed, len(chosen), as_json=order.as_json, dry_run=False)

@@ -12,6 +12,7 @@ from postroom.admin.texts import many, one_line
 from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import print_json
 from postroom.cli.progress import Stop, progress
+from postroom.engine.lock_retries import past_locks
 from postroom.engine.operations.driver import drive
 from postroom.engine.operations.request import ReplayRequest
 from postroom.engine.service import end
@@ -29,13 +30,15 @@ async def replay_by_operation(
     """Start the replay, or continue the one with the same selection; returns the exit code."""
     if request.limit is not None:
         total = min(total, request.limit)
-    operation, is_new = await store.start_operation(request.new_operation(total, about), by=by)
+    new = request.new_operation(total, about)
+    operation, is_new = await past_locks(lambda: store.start_operation(new, by=by))
     if operation.state == OperationState.STOPPED:
         raise NotFoundError(_way_out(operation))
     ours = is_new
     if operation.state == OperationState.PAUSED:
         ours = await store.change_operation(operation.id, Change.RESUME, by=by)
         _say(f"resumed operation {operation.id}, which selects the same events", as_json=as_json)
+        operation = await _look(store, operation.id)
     elif not is_new:
         _say(
             f"operation {operation.id} of {operation.who} selects the same events and is running; "
@@ -43,8 +46,7 @@ async def replay_by_operation(
             as_json=as_json,
         )
     if detach:
-        _report(operation, 0, total, as_json=as_json)
-        return ExitCode.OK
+        return _report(operation, operation.handled, total, as_json=as_json)
     after = await run_here(store, operation.id, stop, by=by if ours else None)
     return _report(after, operation.handled, total, as_json=as_json, stopped_here=stop.asked)
 

@@ -32,6 +32,7 @@ from postroom.model.url import Url
 from postroom.operation import Operation
 from postroom.record import State
 from postroom.store import Store
+from postroom.telemetry import conditions
 
 _SHORTEST_WATCH = 0.1
 _NAME_COLUMNS = 28
@@ -168,7 +169,11 @@ def _operations(found: list[Operation]) -> list[str]:
     for one in found:
         total = "" if one.total is None else f" of {one.total:,}"
         why = f": {one_line(one.error)}" if one.error else ""
-        lines.append(f"operation {one.id}: {one.kind} {one.state}, {one.handled:,}{total}{why}")
+        name, kind, state = map(one_line, (one.id, one.kind, one.state))
+        told = f"operation {name}: {kind} {state}, {one.handled:,}{total}{why}"
+        lines += wrap(told, _COLUMNS, subsequent_indent="    ")
+    for stopped in conditions.of_operations(found):
+        lines += [f"  warning: {one_line(stopped.text)}"]
     return ["", *lines] if lines else []
 
 

@@ -21,6 +21,7 @@ from postroom.cli.options import (
     store_option,
     whoami,
 )
+from postroom.engine.lock_retries import past_locks
 from postroom.errors import ConfigError
 from postroom.model.clock import instant_text, to_microseconds
 from postroom.model.url import Url
@@ -58,7 +59,7 @@ def cancel(ids: Sequence[str], store: Url, reason: str, by: str | None, as_json:
     who = whoami(by)
 
     async def work(opened_store: Store, name: str) -> int:
-        return await opened_store.cancel([name], reason, by=who)
+        return await past_locks(lambda: opened_store.cancel([name], reason, by=who))
 
     return asyncio.run(_change(store, ids, work, "cancel", as_json=as_json))
 
@@ -100,7 +101,7 @@ def reschedule(
     who = whoami(by)
 
     async def work(opened_store: Store, name: str) -> int:
-        return await opened_store.reschedule([name], when, by=who)
+        return await past_locks(lambda: opened_store.reschedule([name], when, by=who))
 
     return asyncio.run(_change(store, ids, work, "reschedule", as_json=as_json, at=when))
 

@@ -18,12 +18,11 @@ def changed(by: str, operation_id: str, change: Change) -> AuditEntry:
     return audit_entry(by, f"operation-{change}", 1, [operation_id])
 
 
-def ended(held: Operation, step: Step, handled: int) -> AuditEntry | None:
-    """Return the audit entry of a step that ends or stops an operation."""
-    if step.to == OperationState.RUNNING:
-        return None
+def ended(after: Operation, step: Step) -> AuditEntry:
+    """Return the audit entry of a step that ended or stopped an operation."""
     word = "done" if step.to == OperationState.DONE else "stop"
-    return audit_entry(held.who, f"operation-{word}", handled or 1, [held.id], step.error or "")
+    count = after.handled or 1
+    return audit_entry(after.who, f"operation-{word}", count, [after.id], step.error or "")
 
 
 def stored_error(step: Step) -> str | None:

@@ -7,6 +7,7 @@ this process. docs/operations/lamps.md has the table; a test compares it with re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from postroom.engine.consumer import Consumer
@@ -14,6 +15,7 @@ from postroom.engine.relay.held_back import is_held
 from postroom.engine.relay.relay import Relay
 from postroom.lookup import Filter, Stats
 from postroom.model.clock import host_microseconds
+from postroom.operation import Operation, OperationState
 from postroom.record import State
 from postroom.store import Membership, Store
 
@@ -24,7 +26,7 @@ _LOOKED_AT = 10  # failed events: the first ones may be held back by a pause
 
 
 class Condition(NamedTuple):
-    """A condition of a stream, a relay or a consumer.
+    """A condition of a stream, a relay, a consumer or an operation.
 
     cause    an error of an event, which may name hosts and users: for operators, not for a port
     """
@@ -96,6 +98,15 @@ def of_stream(seen: Seen) -> list[Condition]:
             )
         )
     return found
+
+
+def of_operations(found: Iterable[Operation]) -> list[Condition]:
+    """Return the conditions of the unfinished operations of a store."""
+    return [
+        Condition(f"operation {one.id} stopped; see: postroom operations")
+        for one in found
+        if one.state == OperationState.STOPPED
+    ]
 
 
 def of_relay(relay: Relay) -> list[Condition]:

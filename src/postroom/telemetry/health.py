@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from postroom.engine.consumer import Consumer
 from postroom.engine.relay.relay import Relay
 from postroom.engine.service import Service
-from postroom.operation import OperationState
+from postroom.operation import Operation
 from postroom.telemetry import conditions
 from postroom.telemetry.conditions import Condition
 from postroom.telemetry.sampler import Sampler
@@ -75,7 +75,7 @@ class Health:
         warnings: list[str] = []
         relays: list[dict[str, Any]] = []
         notes = set[str]()
-        stopped = set[str]()
+        operations = dict[str, Operation]()
         for relay in self._relays:
             stream, vitals = relay.settings.stream, relay.vitals
             told: dict[str, Any] = {"stream": stream, "running": relay.is_running}
@@ -86,10 +86,9 @@ class Health:
             told |= vitals._asdict() | {"silent_seconds": round(vitals.silent_seconds, 3)}
             told["paused"] = [f"{one.kind} {one.name}" for one in relay.pauses]
             notes |= {f"{one.kind} {one.name} is paused" for one in relay.pauses}
-            stopped |= {one.id for one in relay.operations if one.state == OperationState.STOPPED}
+            operations |= {one.id: one for one in relay.operations}
             notes |= {f"{one.kind} {one.name} is limited: {one.limits}" for one in relay.limits}
             self._sampled(stream, told, warnings)
-        warnings += [f"operation {name} stopped; see: postroom operations" for name in stopped]
         notes |= {f"consumer {one.name} is paused" for one in self._consumers if one.is_paused}
         consumers = [
             {
@@ -109,6 +108,8 @@ class Health:
         for one in self._consumers:
             if (backlog := one.backlog_relay) is not None:
                 self._sampled(backlog.settings.stream, {}, warnings)
+                operations |= {one.id: one for one in backlog.operations}
+        _sort(conditions.of_operations(operations.values()), problems, warnings)
         more = {"relays": relays, "consumers": consumers, "problems": problems}
         more |= {"warnings": warnings, "notes": sorted(notes)}
         return Answer(not problems, {"ready": not problems, **facts, **more})

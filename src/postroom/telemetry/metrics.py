@@ -274,7 +274,9 @@ class RelayMetrics(Collector):
 
     def _operations(self) -> dict[Labels, float]:
         """Count unfinished operations; relays of one store see the same ones."""
-        seen = {one.id: one.state for relay, _ in self._relays for one in relay.operations}
+        relays = [relay for relay, _ in self._relays]
+        relays += [one.backlog_relay for one in self._consumers if one.backlog_relay is not None]
+        seen = {one.id: one.state for relay in relays for one in relay.operations}
         counts = Counter(seen.values())
         return {(state,): float(counts[state]) for state in _UNFINISHED}
 

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from postroom.engine.lock_retries import past_locks
 from postroom.engine.operations.request import (
     CANARY,
     Position,
@@ -232,7 +233,7 @@ class Driver:
         return True
 
     async def _advance(self, step: Step) -> tuple[str, ...] | None:
-        sent = await self._store.advance_operation(self._held, step)
+        sent = await past_locks(lambda: self._store.advance_operation(self._held, step))
         if sent is not None:
             self._handled += len(sent)
             self._on_step(self._handled)

@@ -7,6 +7,7 @@ of the store runs.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from uuid import uuid4
 from weakref import WeakKeyDictionary
@@ -25,6 +26,8 @@ _LIMIT = 100
 
 READING = "reading operations"
 
+_log = logging.getLogger(__name__)
+
 
 class _Board:
     """The unfinished operations of one store, as this process saw them last."""
@@ -34,6 +37,7 @@ class _Board:
         self.owner = str(uuid4())
         self.seen: list[Operation] = []
         self.driven: set[str] = set()
+        self._stopped: set[str] = set()
         self._pauses: dict[str, Pauses] = {}
         self._not_before: dict[str, float] = {}
         self._looked_at = self.loop.time()
@@ -51,7 +55,17 @@ class _Board:
                 return ()
             self._looked_at = self.loop.time()
             self.seen = await store.operations(unfinished=True, limit=_LIMIT)
+            self._report()
         return [one for one in reversed(self.seen) if self._is_ours(one)]
+
+    def _report(self) -> None:
+        """Log operations that have stopped, each once: they wait for an operator."""
+        stopped = {one.id: one for one in self.seen if one.state == OperationState.STOPPED}
+        for name in stopped.keys() - self._stopped:
+            _log.warning(
+                "operation %s stopped: %s; see: postroom operations", name, stopped[name].error
+            )
+        self._stopped = set(stopped)
 
     def _is_ours(self, one: Operation) -> bool:
         """Return whether to drive it: it is free, or this process has met an error with it."""

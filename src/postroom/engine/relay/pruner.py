@@ -1,13 +1,17 @@
-"""The pruner deletes old done events and, if it is configured, old dead letters, in small steps."""
+"""The pruner deletes old done events, operations that ended long ago and, if it is configured, old
+dead letters, in small steps.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable
 
 from postroom.engine.relay.context import RelayContext
 from postroom.engine.service import Service, is_cancelled
 from postroom.errors import StoreError
+from postroom.operation import KEEP_SECONDS
 
 _log = logging.getLogger(__name__)
 
@@ -16,8 +20,8 @@ _STEPS = 10  # of dead letters in one round; the next round continues behind the
 
 
 class Pruner(Service):
-    """Deletes done events older than `keep_done_seconds`, a thousand at a time, and dead letters of
-    the stream older than `keep_dead_seconds`.
+    """Deletes done events older than `keep_done_seconds`, a thousand at a time, dead letters of the
+    stream older than `keep_dead_seconds`, and operations that ended 30 days ago.
     """
 
     def __init__(self, context: RelayContext) -> None:
@@ -29,20 +33,20 @@ class Pruner(Service):
         settings = self._context.settings
         while not is_cancelled():
             await asyncio.sleep(settings.prune_seconds)
-            try:
-                await self.prune()
-            except StoreError as error:
-                self._context.trouble("pruning done events", error)
-            else:
-                self._context.recovered("pruning done events")
-            if settings.keep_dead_seconds is None:
-                continue
-            try:
-                await self.prune_dead(settings.keep_dead_seconds)
-            except StoreError as error:
-                self._context.trouble("pruning dead letters", error)
-            else:
-                self._context.recovered("pruning dead letters")
+            await self._try("pruning done events", self.prune())
+            if settings.keep_dead_seconds is not None:
+                await self._try("pruning dead letters", self.prune_dead(settings.keep_dead_seconds))
+            old = self._context.store.prune_operations(KEEP_SECONDS, _STEP)
+            await self._try("pruning operations", old)
+
+    async def _try(self, doing: str, work: Awaitable[int]) -> None:
+        """Do one part of a round; an error does not keep the others back."""
+        try:
+            await work
+        except StoreError as error:
+            self._context.trouble(doing, error)
+        else:
+            self._context.recovered(doing)
 
     async def prune(self) -> int:
         """Delete everything that is old enough; returns the number of events."""

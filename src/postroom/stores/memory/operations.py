@@ -29,7 +29,10 @@ class Operations(Commands):
             for one in self.data.operations.values()
             if not unfinished or one.state not in FINISHED
         ]
-        return sorted(found, key=lambda one: -one.created_us)[:limit]
+        running = str(OperationState.RUNNING)
+        return sorted(
+            found, key=lambda one: (unfinished and one.state != running, -one.created_us)
+        )[:limit]
 
     async def operation(self, operation_id: str) -> Operation | None:
         found = self.data.operations.get(operation_id)
@@ -90,8 +93,8 @@ class Operations(Commands):
             until_us=None if step.releases else until,
         )
         self._put(after)
-        if (entry := ended(held, step, after.handled)) is not None:
-            await self.record_audit(entry)
+        if step.to != OperationState.RUNNING:
+            await self.record_audit(ended(after, step))
         return tuple(sent)
 
     async def change_operation(self, operation_id: str, change: Change, *, by: str) -> bool:
@@ -107,6 +110,14 @@ class Operations(Commands):
         )  # fmt: skip
         await self.record_audit(changed(by, operation_id, change))
         return True
+
+    async def prune_operations(self, older_than_seconds: float, limit: int) -> int:
+        before = self.now_us() - span_microseconds(older_than_seconds)
+        finished = [one for one in self.data.operations.values() if one.state in FINISHED]
+        old = [one for one in finished if one.changed_us < before]
+        for one in sorted(old, key=lambda one: one.created_us)[:limit]:
+            del self.data.operations[one.id]
+        return min(len(old), limit)
 
     def _put(self, one: Operation) -> Operation:
         self.data.operations[one.id] = one

@@ -50,7 +50,7 @@ _NO_OWNER: Document = {"owner": None, "until": None}
 
 async def operations(db: Connection, *, unfinished: bool, limit: int) -> list[Operation]:
     where: Document = {"fingerprint": {"$type": "string"}} if unfinished else {}
-    return await _find(db, None, where, limit)
+    return await _find(db, None, where, limit, running_first=unfinished)
 
 
 async def operation(db: Connection, operation_id: str, session: Session = None) -> Operation | None:
@@ -147,8 +147,10 @@ async def advance_operation(db: Connection, held: Operation, step: Step) -> tupl
             new["fingerprint"] = None
         more = {"handled": Int64(len(sent)), "failed": Int64(step.failed)}
         await _operation(db).update_one(fence, {"$set": new, "$inc": more}, session=session)
-        if (entry := ended(held, step, held.handled + len(sent))) is not None:
-            await record_audit(db, session, entry)
+        if step.to != OperationState.RUNNING:
+            after = await operation(db, held.id, session)
+            assert after is not None
+            await record_audit(db, session, ended(after, step))
         return tuple(sent)
 
     return await db.transact(work, tries=_TRIES)
@@ -178,13 +180,15 @@ async def change_operation(db: Connection, operation_id: str, change: Change, *,
     return await db.transact(work, tries=_TRIES)
 
 
-async def _find(db: Connection, session: Session, where: Document, limit: int) -> list[Operation]:
-    steps: list[Document] = [
-        {"$match": where},
-        {"$sort": {"created_at": -1, "_id": 1}},
-        {"$limit": limit},
-        {"$set": {"free": _IS_FREE}},
-    ]
+async def _find(
+    db: Connection, session: Session, where: Document, limit: int, *, running_first: bool = False
+) -> list[Operation]:
+    order: Document = {"created_at": -1, "_id": 1}
+    steps: list[Document] = [{"$match": where}]
+    if running_first:  # no number of stopped ones may hide them
+        steps.append({"$set": {"runs": {"$eq": ["$state", _RUNNING]}}})
+        order = {"runs": -1, **order}
+    steps += [{"$sort": order}, {"$limit": limit}, {"$set": {"free": _IS_FREE}}]
     with translated(harmless=True):
         cursor = await _operation(db).aggregate(steps, session=session)
         return [_shown(one) for one in await cursor.to_list()]

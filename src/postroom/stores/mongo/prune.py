@@ -1,4 +1,4 @@
-"""Deletes old events that are done, expired or cancelled, and old dead letters."""
+"""Deletes old events that are done, expired or cancelled, old dead letters, and old operations."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from bson.int64 import Int64
 
+from postroom.operation import FINISHED
 from postroom.record import LANES
 from postroom.store import PrunedDead
 from postroom.stores.mongo.connection import Connection
@@ -104,3 +105,20 @@ async def prune_dead(
             gone = {"_id": {"$in": old}, "awaits": DEAD, "$expr": {"$lt": ["$settled_at", before]}}
             removed = (await db.outbox.delete_many(gone)).deleted_count
     return PrunedDead(removed, seq_of(page[-1]) if len(page) == limit else None)
+
+
+async def prune_operations(db: Connection, older_than_seconds: float, limit: int) -> int:
+    """Delete operations that ended long ago; one query if there are none.
+
+    They were created before they ended: the index by creation bounds the search.
+    """
+    before = {"$subtract": ["$$NOW", Int64(milliseconds(older_than_seconds))]}
+    finished: Document = {"state": {"$in": [str(state) for state in FINISHED]}}
+    old = {"$and": [{"$lt": ["$created_at", before]}, {"$lt": ["$changed_at", before]}]}
+    operation = db.database[db.name("operation")]
+    with translated(harmless=False):
+        found = operation.find({**finished, "$expr": old}, {"_id": 1}).sort("created_at")
+        ids = [one["_id"] for one in await found.limit(limit).to_list()]
+        if not ids:
+            return 0
+        return (await operation.delete_many({"_id": {"$in": ids}, **finished})).deleted_count

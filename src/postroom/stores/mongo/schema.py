@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 from uuid import uuid4
 
+import pymongo
 from pymongo.errors import OperationFailure
 
 from postroom.errors import SchemaError
@@ -22,6 +24,16 @@ from postroom.transactions.queries import DEFAULT_PREFIX
 _VERSION = "schema_version"
 _IDENTITY = "outbox_id"
 _MAJORITY = {"w": "majority"}
+_BUILD_SECONDS = 86_400.0
+
+
+def building() -> AbstractContextManager[object]:
+    """Return a context for a command that builds an index.
+
+    A build takes as long as the collection is large and blocks no writer: the time limit of other
+    commands would report a server that answers as unreachable.
+    """
+    return pymongo.timeout(_BUILD_SECONDS)
 
 
 class Migration(NamedTuple):
@@ -75,7 +87,8 @@ async def migrate(db: Connection, embedded: Iterable[str] = ()) -> int:
 
 async def _run(db: Connection, command: Document) -> None:
     try:
-        await db.database.command({**command, "writeConcern": _MAJORITY})
+        with building() if "createIndexes" in command else nullcontext():
+            await db.database.command({**command, "writeConcern": _MAJORITY})
     except OperationFailure as error:
         if error.code != EXISTS:
             raise

@@ -27,6 +27,7 @@ from postroom.search import (
 from postroom.stores.mongo.connection import Connection
 from postroom.stores.mongo.errors import translated
 from postroom.stores.mongo.records import date_microseconds
+from postroom.stores.mongo.schema import building
 from postroom.transactions.mongo.documents import Document, Place, seq_of
 
 _ORDER = {"ct": 1, "n": 1}
@@ -70,11 +71,12 @@ class Search:
                         continue
                     changed = True
                     if present:
-                        await db.outbox.create_index(
-                            {column: 1, **_ORDER},
-                            name=index,
-                            partialFilterExpression={column: {"$gte": ""}},
-                        )
+                        with building():
+                            await db.outbox.create_index(
+                                {column: 1, **_ORDER},
+                                name=index,
+                                partialFilterExpression={column: {"$gte": ""}},
+                            )
                     else:
                         await db.outbox.drop_index(index)
         return changed

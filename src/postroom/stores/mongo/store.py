@@ -427,6 +427,10 @@ class MongoStore(ContextManager):
     async def change_operation(self, operation_id: str, change: Change, *, by: str) -> bool:
         return await operations.change_operation(self._opened, operation_id, change, by=by)
 
+    @faithful
+    async def prune_operations(self, older_than_seconds: float, limit: int) -> int:
+        return await prune.prune_operations(self._opened, older_than_seconds, limit)
+
     # -- waking and handlers ------------------------------------------------------------------
     @faithful
     async def wait_for_change(self, timeout_seconds: float) -> bool:

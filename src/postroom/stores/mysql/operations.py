@@ -14,6 +14,7 @@ from postroom.operation import (
     Change,
     NewOperation,
     Operation,
+    OperationState,
     Step,
     new_operation_id,
 )
@@ -95,8 +96,10 @@ async def advance_operation(
             over=step.to in FINISHED,
             microseconds=span_microseconds(step.lease_seconds),
         )
-        if (entry := ended(held, step, held.handled + len(sent))) is not None:
-            await record_audit(session, entry)
+        if step.to != OperationState.RUNNING:
+            after = await operation(session, held.id)
+            assert after is not None
+            await record_audit(session, ended(after, step))
         return tuple(sent)
 
 

@@ -1,4 +1,4 @@
-"""Deletes old done events, and old dead letters."""
+"""Deletes old done events, old dead letters, and operations that ended long ago."""
 
 from __future__ import annotations
 
@@ -41,3 +41,13 @@ async def prune_dead(
         async with session.change():
             removed = await session.run("prune_dead", seqs=old, older=older)
     return PrunedDead(removed, page[-1][0] if len(page) == limit else None)
+
+
+async def prune_operations(session: Session, older_than_seconds: float, limit: int) -> int:
+    """Delete operations that ended long ago."""
+    older = span_microseconds(older_than_seconds)
+    ((found,),) = await session.rows("prune_operations_any", older=older)
+    if not found:
+        return 0
+    async with session.change():
+        return await session.run("prune_operations", older=older, limit=limit)

@@ -381,6 +381,10 @@ class MysqlStore(ContextManager):
         async with self.session() as session:
             return await operations.change_operation(session, operation_id, change, by=by)
 
+    async def prune_operations(self, older_than_seconds: float, limit: int) -> int:
+        async with self.session() as session:
+            return await prune.prune_operations(session, older_than_seconds, limit)
+
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         """MySQL does not notify of commits: the time passes, and the relay polls."""

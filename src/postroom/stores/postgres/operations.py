@@ -12,6 +12,7 @@ from postroom.operation import (
     Change,
     NewOperation,
     Operation,
+    OperationState,
     Step,
     new_operation_id,
 )
@@ -85,8 +86,10 @@ async def advance_operation(db: Database, held: Operation, step: Step) -> tuple[
             release=step.releases,
             over=step.to in FINISHED,
         )
-        if (entry := ended(held, step, held.handled + len(sent))) is not None:
-            await record_audit(session, entry)
+        if step.to != OperationState.RUNNING:
+            after = await operation(session, held.id)
+            assert after is not None
+            await record_audit(session, ended(after, step))
         return tuple(sent)
 
 

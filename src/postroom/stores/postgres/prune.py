@@ -1,4 +1,4 @@
-"""Deletes old done events, and old dead letters."""
+"""Deletes old done events, old dead letters, and operations that ended long ago."""
 
 from __future__ import annotations
 
@@ -25,3 +25,9 @@ async def prune_dead(
             limit=limit,
         )
     return PrunedDead(removed, last if seen == limit else None)
+
+
+async def prune_operations(db: Database, older_than_seconds: float, limit: int) -> int:
+    """Delete operations that ended long ago."""
+    async with db.change() as session:
+        return await session.run("prune_operations", seconds=older_than_seconds, limit=limit)

@@ -342,6 +342,9 @@ class PostgresStore(ContextManager):
     async def change_operation(self, operation_id: str, change: Change, *, by: str) -> bool:
         return await operations.change_operation(self.database, operation_id, change, by=by)
 
+    async def prune_operations(self, older_than_seconds: float, limit: int) -> int:
+        return await prune.prune_operations(self.database, older_than_seconds, limit)
+
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         """Return True when a writer's process has sent a NOTIFY, and after every reconnect.

@@ -14,6 +14,7 @@ from postroom.operation import (
     Change,
     NewOperation,
     Operation,
+    OperationState,
     Step,
     new_operation_id,
 )
@@ -88,8 +89,10 @@ def advance_operation(db: Database, held: Operation, step: Step) -> tuple[str, .
             release=step.releases,
             over=step.to in FINISHED,
         )
-        if (entry := ended(held, step, held.handled + len(sent))) is not None:
-            note(db, entry, now)
+        if step.to != OperationState.RUNNING:
+            after = operation(db, held.id)
+            assert after is not None
+            note(db, ended(after, step), now)
         return tuple(sent)
 
 

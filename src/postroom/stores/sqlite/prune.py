@@ -1,4 +1,4 @@
-"""Deletes old done events, and old dead letters."""
+"""Deletes old done events, old dead letters, and operations that ended long ago."""
 
 from __future__ import annotations
 
@@ -34,3 +34,13 @@ def prune_dead(
         with db.change():
             removed = db.run("prune_dead", seqs=json.dumps(old), before=before).rowcount
     return PrunedDead(removed, page[-1][0] if len(page) == limit else None)
+
+
+def prune_operations(db: Database, older_than_seconds: float, limit: int) -> int:
+    """Delete operations that ended long ago; takes the write lock only if there are some."""
+    before = host_microseconds() - span_microseconds(older_than_seconds)
+    ((found,),) = db.rows("prune_operations_any", before=before)
+    if not found:
+        return 0
+    with db.change():
+        return db.run("prune_operations", before=before, limit=limit).rowcount

@@ -379,6 +379,11 @@ class SqliteStore(ContextManager):
             lambda db: operations.change_operation(db, operation_id, change, by=by)
         )
 
+    async def prune_operations(self, older_than_seconds: float, limit: int) -> int:
+        return await self._write.call(
+            lambda db: prune.prune_operations(db, older_than_seconds, limit)
+        )
+
     # -- waking and handlers ------------------------------------------------------------------
     async def wait_for_change(self, timeout_seconds: float) -> bool:
         """Return True once any connection to the file, in any process, has committed.

@@ -280,6 +280,54 @@ class OperationContract:
         assert AuditEntry("olga", "operation-stop", 1, f"{one.id}: boom") in log
         assert AuditEntry("olga", "operation-done", 1, one.id) in log
 
+    async def test_the_audit_entry_of_the_end_counts_the_events_of_all_steps(
+        self, store: Store, add: Add
+    ) -> None:
+        await dead(store, add, "a", "b", "c")
+        one = await held(store)
+        for name in ("a", "b"):
+            assert await store.advance_operation(one, Step(lambda _: "x", [name])) == (name,)
+        last = Step(lambda _: "x", ["c"], to=OperationState.DONE)
+        assert await store.advance_operation(one, last) == ("c",)
+        (entry,) = [e for e in await store.audit_log(9) if e.what == "operation-done"]
+        assert entry[:4] == ("olga", "operation-done", 3, one.id)
+
+    async def test_a_running_operation_is_not_hidden_by_newer_ones_that_do_not_run(
+        self, store: Store
+    ) -> None:
+        first, _ = await store.start_operation(NEW, by="olga")
+        await later(first.created_us)
+        for n in range(3):
+            other, _ = await store.start_operation(NEW._replace(fingerprint=str(n)), by="olga")
+            assert await store.change_operation(other.id, Change.PAUSE, by="olga")
+        assert first.id in {one.id for one in await store.operations(unfinished=True, limit=2)}
+        assert first.id not in {one.id for one in await store.operations(limit=2)}
+
+    async def test_operations_that_ended_long_ago_are_deleted_the_oldest_first(
+        self, store: Store
+    ) -> None:
+        ended: list[str] = []
+        for n in range(3):
+            one = await held(store, new=NEW._replace(fingerprint=str(n)))
+            assert await store.advance_operation(one, Step(to=OperationState.DONE)) == ()
+            ended.append(one.id)
+        unfinished: list[str] = []
+        for change in (Change.CANCEL, Change.PAUSE, None):
+            one, _ = await store.start_operation(NEW._replace(fingerprint=f"{change}"), by="olga")
+            (ended if change == Change.CANCEL else unfinished).append(one.id)
+            if change is not None:
+                assert await store.change_operation(one.id, change, by="olga")
+        stopped = await held(store, new=NEW._replace(fingerprint="stopped"))
+        assert await store.advance_operation(stopped, Step(to=OperationState.STOPPED)) == ()
+        unfinished.append(stopped.id)
+        await later(host_microseconds())
+        assert await store.prune_operations(3_600, 10) == 0
+        assert await store.prune_operations(0, 2) == 2
+        left = {one.id for one in await store.operations()}
+        assert left == {*ended[2:], *unfinished}
+        assert await store.prune_operations(0, 10) == 2
+        assert {one.id for one in await store.operations()} == set(unfinished)
+
     async def test_hostile_texts(self, store: Store) -> None:
         text = 'é\'; DROP TABLE x; -- $$NOW {{}} \\ "quoted" ' + "x" * 9_000
         new = NewOperation("replay", text, "f", None, text)
