@@ -97,6 +97,17 @@ def test_a_window_begins_where_its_time_was(listing):
     assert listing("--type", "t", "--until", "385h")[0] == ["e00"]
 
 
+def test_a_window_ends_where_its_time_was(listing):
+    """Also if numbers and times differ by some minutes: a slow transaction commits later."""
+    ages = {"e0": 300, "e1": 100, "e2": 50, "e3": 70, "e4": 0}  # in minutes, in their order
+    listing.place.add(*(Event("t", {}, id=name) for name in ages))
+    for name, age in ages.items():
+        back = f"created_at - {age} * 60000000"
+        listing.run(f"UPDATE postroom_outbox SET created_at = {back} WHERE id = '{name}'")
+    assert listing("--type", "t", "--until", "60m")[0] == ["e0", "e1", "e3"]
+    assert listing("--until", "60m")[0] == ["e0", "e1", "e3"]
+
+
 def test_hostile_rows_cost_nothing_but_themselves(listing):
     listing.place.add(*(Event("t", {"n": n}, id=f"e{n}") for n in range(4)))
     listing.run(

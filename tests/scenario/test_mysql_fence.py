@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -153,6 +154,18 @@ async def test_an_operator_waits_for_a_settle_and_changes_what_it_left(
     assert await settling == set(ALL)
     assert await burying == 1
     assert {r.id: r.state for r in await other.find(Filter())} == {"sent": "done", "unsent": "dead"}
+
+
+@pytest.mark.promise("G5", "W7")
+async def test_an_operator_waits_for_a_cancel_under_way_and_leaves_the_event(database, store):
+    await add(database, event("e", KEY, available_at=datetime.now(UTC) + timedelta(days=1)))
+    async with database.writing() as application:
+        assert await Outbox().cancel(application, "e")
+        changing = asyncio.create_task(store.reschedule(["e"], 0, by="anna"))
+        await until(lambda: waits_for_a_lock(database))
+    assert await changing == 0
+    assert [(r.id, r.state) for r in await store.find(Filter())] == [("e", "cancelled")]
+    assert await store.audit_log(1) == []
 
 
 @pytest.mark.promise("L7")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -82,7 +83,8 @@ async def waits_or_ends(url, task):
         async def seen():
             rows = await look.execute(
                 "SELECT 1 FROM pg_locks AS w JOIN pg_locks AS r USING (pid) WHERE NOT w.granted "
-                "AND r.relation = CAST('postroom_lease' AS regclass)"
+                "AND r.relation IN (CAST('postroom_lease' AS regclass), "
+                "CAST('postroom_outbox' AS regclass))"
             )
             return task.done() or await rows.fetchone()
 
@@ -295,3 +297,17 @@ async def test_a_skip_waits_for_a_settle_under_way_and_finds_the_event_done(
         with pytest.raises(NotFoundError):
             await skipping
     assert [(r.id, r.state) for r in await store.find(Filter())] == [("e", "done")]
+
+
+@pytest.mark.promise("G5", "W7")
+async def test_an_operator_waits_for_a_cancel_under_way_and_leaves_the_event(url, store):
+    await add(url, event("e", KEY, available_at=datetime.now(UTC) + timedelta(days=1)))
+    async with writing(url) as application:
+        assert await Outbox().cancel(application, "e")
+        changing = asyncio.create_task(store.reschedule(["e"], 0, by="anna"))
+        await waits_or_ends(url, changing)
+        assert not changing.done(), "the event was rescheduled before the cancel had committed"
+    async with patience():
+        assert await changing == 0
+    assert [(r.id, r.state) for r in await store.find(Filter())] == [("e", "cancelled")]
+    assert await store.audit_log(1) == []

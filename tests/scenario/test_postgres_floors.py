@@ -109,6 +109,22 @@ async def test_the_floor_waits_for_every_writer_that_has_a_number(url, store):
     assert floor_of(store, 7) == (await anna.only("late")).seq
 
 
+@pytest.mark.promise("R1", "R6", "G2")
+async def test_a_floor_is_not_above_the_number_of_its_proof(url, store):
+    """The lowest ready event may be later: a writer between the two has not committed yet."""
+    anna = await Owner(store).take()
+    (elsewhere,) = keys_of_lane(8, 1)
+    async with writing(url) as slow:
+        async with writing(url) as first:
+            await Outbox().add(first, event("first", elsewhere))
+            await anna.read()  # a proof begins, and waits for this writer
+            await Outbox().add(slow, event("slow", KEY))
+            await add(url, event("quick", KEY))
+        assert sorted(names(await anna.read())) == ["first", "quick"]
+        assert floor_of(store, 7) == (await anna.only("first")).seq + 1
+    assert names(await anna.read((7,))) == ["slow", "quick"]
+
+
 @pytest.mark.promise("R6")
 async def test_a_reader_elsewhere_does_not_keep_the_floor_down(url, store):
     await add(url, event("e", KEY))

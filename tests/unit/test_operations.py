@@ -138,6 +138,16 @@ async def test_a_rate_is_kept(naps):
     assert max(naps) <= driver.RENEW_SECONDS
 
 
+async def test_a_group_is_replayed_to_its_end_in_steps_smaller_than_a_page(naps):
+    """A page of dead letters holds more of the group than a step may take."""
+    store, hand = await store_with(25)
+    group = fingerprint("tested", "boom")
+    after = await run(store, await started(store, group=group, per_second=10.0))
+    assert (after.state, after.handled, await dead(store)) == ("done", 25, [])
+    assert naps == [1.0, 1.0]
+    assert await hand.work() == [f"e{n}" for n in range(25)]
+
+
 async def test_a_canary_grows_and_waits_for_each_group(naps):
     store, hand = await store_with(40)
     one = await started(store, canary=True)

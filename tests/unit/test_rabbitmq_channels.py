@@ -1,13 +1,15 @@
-"""A channel by the public calls of aiormq: the same promises as the quick one."""
+"""Channels: one by the public calls of aiormq, and the fast one with aiormq's own tables."""
 
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
+from aiormq.exceptions import DeliveryError
 from pamqp.commands import Basic
 
-from postroom.brokers.rabbitmq.channels import PlainChannel
+from postroom.brokers.rabbitmq.channels import FastChannel, PlainChannel, fits
 from postroom.brokers.rabbitmq.message import Writer
 from postroom.brokers.rabbitmq.settings import RabbitSettings
 from postroom.testing.broker_tools import make_record
@@ -21,6 +23,9 @@ class Listener:
 
     def confirmed(self, message):
         self.heard.append(message.record.id)
+
+    def refused(self, message):
+        self.heard.append(f"not {message.record.id}")
 
 
 class Public:
@@ -53,3 +58,35 @@ async def test_a_message_is_mandatory_and_persistent():
     assert options["properties"].delivery_mode == 2
     assert (options["exchange"], options["routing_key"]) == ("orders", message.routing_key)
     assert listener.heard == [message.record.id]
+
+
+class Inside:
+    """The internals of aiormq's channel that the fast one uses."""
+
+    is_closed = False
+    _close_exception = None
+    delivery_tag, number = 0, 1
+    connection = SimpleNamespace(connection_tune=SimpleNamespace(frame_max=131_072))
+
+    def __init__(self):
+        self.closing = asyncio.get_running_loop().create_future()
+        self.confirmations, self.message_id_delivery_tag = {}, {}
+        self.write_queue = asyncio.Queue()
+
+
+@pytest.mark.parametrize("listens", [True, False])
+async def test_aiormqs_tables_hold_only_messages_without_an_answer(listens):
+    """Otherwise a relay's memory grows with each message."""
+    inside, listener = Inside(), Listener()
+    assert fits(inside)
+    channel, writer = FastChannel(inside), Writer(RabbitSettings(exchange="orders"))
+    messages = [writer.write(make_record(n, payload=b"{}"), "o") for n in (1, 2, 3)]
+    channel.listen(listener)
+    await channel.post([(message, channel.pack(message)) for message in messages])
+    channel.listen(listener if listens else None)  # a call that has ended listens no more
+    ids = [message.record.id for message in messages]
+    assert inside.message_id_delivery_tag == dict(zip(ids, (1, 2, 3), strict=True))
+    inside.confirmations.pop(1).set_result(Basic.Ack())  # as aiormq does
+    inside.confirmations.pop(3).set_exception(DeliveryError(None, Basic.Nack()))
+    assert inside.message_id_delivery_tag == {ids[1]: 2}
+    assert listener.heard == ([ids[0], f"not {ids[2]}"] if listens else [])

@@ -177,6 +177,20 @@ async def test_a_nack_while_others_are_taken_is_this_routing_keys_trouble():
 
 @pytest.mark.promise("P2")
 @in_no_time
+async def test_nacks_around_a_message_that_is_taken_are_no_outage():
+    """The last one comes after everything that was taken, and the queues flow all the same."""
+    async with Trip(batch("full", "free", "too full")) as trip:
+        full, free, too_full = await trip.channel.wave(0)
+        trip.channel.say("refused", full)
+        trip.channel.say("confirmed", free)
+        trip.channel.say("refused", too_full)
+    assert trip.verdicts() == {
+        "full1": "misconfigured", "free2": "confirmed", "too full3": "misconfigured",
+    }  # fmt: skip
+
+
+@pytest.mark.promise("P2")
+@in_no_time
 async def test_a_nack_after_which_nothing_is_taken_is_an_outage():
     async with Trip(batch("a", "b", "c")) as trip:
         a, b, c = await trip.channel.wave(0)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from postroom.commands import Edit
 from postroom.errors import NotFoundError
 from postroom.event import Event
 from postroom.lookup import Filter
@@ -103,8 +104,11 @@ class CommandContract:
     @pytest.mark.promise("I6")
     async def test_replay_under_new_ids_makes_copies(self, store: Store, add: Add) -> None:
         await add(
-            Event("t", b"\x00\xff", id="old", key="k", headers={"a": "b"}, correlation_id="c")
-        )
+            Event(
+                "t", b"\x00\xff", id="old", key="k", headers={"a": "b"}, correlation_id="c",
+                partition=3,
+            )
+        )  # fmt: skip
         hand = await Hand(store).take()
         old = await hand.only("old")
         await hand.settle(done=[old])
@@ -123,6 +127,27 @@ class CommandContract:
         kept = await store.get("old")
         assert kept is not None
         assert kept.state == State.DONE
+
+    @pytest.mark.promise("G7", "L7")
+    async def test_an_event_that_an_operator_sends_again_has_no_deliver_by(
+        self, store: Store, add: Add
+    ) -> None:
+        """The time may have passed: the operator has decided that it is sent all the same."""
+        passed = datetime.now(UTC) - timedelta(days=1)
+        buried = ("edited", "copied", "replayed")
+        await add(*(event(n, n, deliver_by=passed, partition=3) for n in (*buried, "skipped")))
+        await store.bury(buried, "poison")
+        await store.edit("edited", Edit(b"{}"))
+        assert await store.replay(["copied"], new_id=True) == 1
+        assert await store.replay(["replayed"]) == 1
+        await store.skip("skipped", "not wanted")
+        sent = await (await Hand(store).take()).read()
+        assert {record.key: (record.expires_at, record.options) for record in sent} == {
+            "edited": (None, {"partition": 3}),
+            "copied": (None, {"partition": 3}),
+            "replayed": (None, {"partition": 3}),
+            "skipped": (None, {}),  # the marker of the event
+        }
 
     @needs("transactions")
     @pytest.mark.promise("B6")

@@ -83,6 +83,36 @@ class LookupContract:
         assert everything.counts["done"] == 2
         assert everything.blocked_keys == 1
 
+    @pytest.mark.req("S2.7", "S4.9")
+    async def test_stats_of_all_streams_are_added_up(self, store: Store, add: Add) -> None:
+        now = datetime.now(UTC)
+        for stream in ("main", "other"):
+            name = f"{stream} {{}}".format
+            await add(
+                event(name("pending"), "p", stream=stream),
+                event(name("processing"), "s", stream=stream),
+                event(name("done"), "d", stream=stream),
+                event(name("failed"), "f", stream=stream),
+                event(name("dead"), "b", stream=stream),
+                event(name("expired"), "e", stream=stream, deliver_by=now - timedelta(days=1)),
+                event(name("cancelled"), "c", stream=stream, available_at=now + timedelta(days=1)),
+            )
+            hand = await Hand(store, stream=stream).take()
+            r = {record.id: record for record in await hand.read()}
+            await hand.settle(
+                starts=[r[name("processing")]],
+                done=[r[name("done")]],
+                expired=[r[name("expired")]],
+            )
+            await hand.fail(r[name("failed")], delay=FAR)
+            await hand.bury(r[name("dead")])
+            assert await store.cancel([name("cancelled")]) == 1
+        for stream in ("main", "other"):
+            one = await store.stats(stream)
+            assert (one.counts, one.blocked_keys) == (dict.fromkeys(State, 1), 1)
+        both = await store.stats()
+        assert (both.counts, both.blocked_keys) == (dict.fromkeys(State, 2), 2)
+
     @pytest.mark.req("S2.7")
     async def test_the_lag_is_the_age_of_the_oldest_that_could_go(
         self, store: Store, add: Add
