@@ -4,6 +4,8 @@ import signal
 
 from hypothesis import HealthCheck, settings
 
+from tests.pymongo_sockets import close_cancelled
+
 pytest_plugins = ["postroom.testing.plugin"]
 
 # A shell starts background jobs with SIGINT ignored, and every process below inherits that: tests
@@ -14,3 +16,5 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # How long it takes to make examples says something about the machine, and nothing about the product.
 settings.register_profile("postroom", suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("postroom")
+
+close_cancelled()

@@ -228,6 +228,7 @@ class TestReplicaSetOfOne(ReplicaSetContract, StrayContract):
             yield url
 
 
+@pytest.mark.nightly  # the same server as the set of one; test_mongo_faults has its elections
 class TestReplicaSetOfThree(ReplicaSetContract):
     @pytest.fixture
     async def url(self, mongo_cluster_url):
@@ -250,6 +251,7 @@ class TestStandalone(WithoutTransactions, StrayContract):
             yield url
 
 
+@pytest.mark.nightly  # the same statements as on a standalone server
 class TestWithoutTransactionsByChoice(WithoutTransactions):
     @pytest.fixture
     async def url(self, mongo_url):

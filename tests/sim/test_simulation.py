@@ -4,7 +4,7 @@ import pytest
 
 from tests.sim.run import simulate
 
-WORLDS = 25
+WORLDS = 10
 
 
 @pytest.mark.req("S1.4", "S2.3", "S2.4", "S3.5", "S4.6", "S4.7")
