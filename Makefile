@@ -10,7 +10,7 @@ WORKERS ?= 3
 # Its driver is built with the headers that come with the servers.
 NO_SERVERS := --ignore tests/contract/test_transactions_mysql.py
 
-.PHONY: help demo test retest nightly test-fast test-pythons check format mutants bench sim torture spec servers clean
+.PHONY: help demo example test retest nightly test-fast test-pythons check format mutants bench sim torture spec servers clean
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -56,6 +56,9 @@ test-pythons: $(VENV)/.dev  ## the tests without servers, on every Python from 3
 	    .venv-$$v/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[test,lint]' && \
 	    .venv-$$v/bin/python -m pytest -q -n $(WORKERS) -m "not server and not slow and not nightly" $(NO_SERVERS) || exit 1; \
 	  else echo "== Python $$v: not found"; fi; done
+
+example: $(VENV)/.dev servers  ## run an example on servers started for it: NAME=payments (see examples/README.md)
+	@$(BIN)/python -m tests.servers example $(or $(NAME),payments)
 
 servers: $(VENV)/.dev  ## install the real servers that the tests start (PostgreSQL, MariaDB, MongoDB, Kafka, RabbitMQ)
 	@$(BIN)/python -m tests.servers install

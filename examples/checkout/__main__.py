@@ -1,6 +1,10 @@
-"""Run it from the project's folder: python -m examples.checkout.
+"""A checkout API on MongoDB, a relay to Kafka, and a runner that ships each order once.
 
-It starts its own MongoDB and Kafka, and removes them at the end.
+Baskets are checked out while Kafka is stopped, while it runs, and again. Start the servers first,
+from the project's folder, or name your own:
+
+  docker compose -f examples/checkout/compose.yaml up --detach --wait
+  python -m examples.checkout
 """
 
 from __future__ import annotations
@@ -9,17 +13,15 @@ import asyncio
 import json
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from urllib.request import Request, urlopen
 
 from pymongo import MongoClient
 
 from examples.checkout.api import serving
 from examples.checkout.runner import Runner, running
+from examples.places import Outage, arguments, kafka_topic, mongo_database, with_option
 from postroom import Relay, migrate
 from postroom.observer import BreakerChanged, Fact
-from tests.servers.kafka import Kafka
-from tests.servers.mongo import Mongo
 
 CHECKOUTS = 15
 WITHIN_SECONDS = 60.0
@@ -68,42 +70,47 @@ async def states(relay: Relay) -> str:
     return ", ".join(f"{number} {state}" for state, number in sorted(counts.items()) if number)
 
 
-async def scenario(mongo: Mongo, kafka: Kafka) -> bool:
+async def scenario(database: str, kafka: str, topic: str, outage: Outage) -> bool:
     """Check out without Kafka, with it, without it, and with it again."""
-    await migrate(mongo.url)
+    await migrate(database)
     journal = Journal()
-    destination = f"{kafka.url}?key=id&create_topics=true&answer_seconds=1&publish_seconds=5"
-    relay = Relay(mongo.url, destination, observers=[journal], max_outage_seconds=2.0)
+    destination = with_option(
+        kafka, key="id", create_topics="true", answer_seconds="1", publish_seconds="5"
+    )
+    relay = Relay(database, destination, observers=[journal], max_outage_seconds=2.0)
+    if outage:
+        await asyncio.to_thread(outage.begin)
     await relay.start()  # it starts although Kafka is not running yet
-    with serving(mongo.url) as api, running(kafka.address, mongo.url) as runner:
+    with serving(database, topic) as api, running(kafka, topic, database) as runner:
         taken = await asyncio.to_thread(buy, api, 0)
-        await until(lambda: journal.state == "open")
-        print(f"{taken} checkouts before Kafka was started: {await states(relay)}")
-
-        await asyncio.to_thread(kafka.start)
-        print("Kafka is started")
+        if outage:
+            await until(lambda: journal.state == "open")
+            print(f"{taken} checkouts before Kafka was started: {await states(relay)}")
+            await asyncio.to_thread(outage.end)
+            print("Kafka is started")
         await until(delivered(relay, runner, taken))
         taken += await asyncio.to_thread(buy, api, CHECKOUTS)
         await until(delivered(relay, runner, taken))
         print(f"{taken} checkouts, {runner.shipped} shipped: {await states(relay)}")
 
-        await asyncio.to_thread(kafka.kill)
-        print("Kafka is killed (SIGKILL)")
+        if outage:
+            await asyncio.to_thread(outage.begin)
+            print("Kafka is killed")
         taken += await asyncio.to_thread(buy, api, 2 * CHECKOUTS)
-        await until(lambda: journal.state == "open")
-        print(f"{taken} checkouts, {runner.shipped} shipped: {await states(relay)}")
-
-        await asyncio.to_thread(kafka.restart)
-        print("Kafka is started again")
+        if outage:
+            await until(lambda: journal.state == "open")
+            print(f"{taken} checkouts, {runner.shipped} shipped: {await states(relay)}")
+            await asyncio.to_thread(outage.end)
+            print("Kafka is started again")
         await until(delivered(relay, runner, taken))
         taken += await asyncio.to_thread(buy, api, 3 * CHECKOUTS)
         await until(delivered(relay, runner, taken))
         print(f"{taken} checkouts, {runner.shipped} shipped: {await states(relay)}")
     await relay.stop()
-    with MongoClient(mongo.url) as client:
-        database = client.get_default_database()
-        orders = {order["_id"] for order in database["orders"].find()}
-        shipments = [shipment["order"] for shipment in database["shipments"].find()]
+    with MongoClient(database) as client:
+        shop = client.get_default_database()
+        orders = {order["_id"] for order in shop["orders"].find()}
+        shipments = [shipment["order"] for shipment in shop["shipments"].find()]
     print(
         f"{len(orders)} orders, {len(shipments)} shipments, {runner.repeats} messages were repeats"
     )
@@ -111,15 +118,11 @@ async def scenario(mongo: Mongo, kafka: Kafka) -> bool:
 
 
 def main() -> int:
-    """Start the servers and run the scenario."""
-    print("starting MongoDB …", flush=True)
-    kafka = Kafka()
-    try:
-        with Mongo() as mongo:
-            kept = asyncio.run(scenario(mongo, kafka))
-    finally:
-        with suppress(Exception):
-            kafka.stop()
+    """Run the scenario in a new database, with a new topic."""
+    given = arguments("checkout", __doc__, "mongo", "kafka").parse_args()
+    with mongo_database(given.mongo) as database, kafka_topic(given.kafka) as topic:
+        outage = Outage(given.stop, given.start)
+        kept = asyncio.run(scenario(database, given.kafka, topic, outage))
     print("every order was shipped once" if kept else "A PROMISE WAS BROKEN")
     return 0 if kept else 1
 

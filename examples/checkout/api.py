@@ -19,10 +19,14 @@ from postroom import Event, SyncOutbox
 outbox = SyncOutbox()
 
 
-def checkout(client: MongoClient[Any], basket: dict[str, Any]) -> str:
+def checkout(client: MongoClient[Any], topic: str, basket: dict[str, Any]) -> str:
     """Save an order and its event: both are committed, or neither is. Returns the event's id."""
     event = Event(
-        "checkout.completed", basket, aggregate_type="order", aggregate_id=basket["order"]
+        "checkout.completed",
+        basket,
+        topic=topic,
+        aggregate_type="order",
+        aggregate_id=basket["order"],
     )
     orders = client.get_default_database()["orders"]
     with client.start_session() as session, outbox.transaction(session):
@@ -34,9 +38,10 @@ def checkout(client: MongoClient[Any], basket: dict[str, Any]) -> str:
 class Api(ThreadingHTTPServer):
     """The HTTP server, with the client that its requests share."""
 
-    def __init__(self, client: MongoClient[Any]) -> None:
+    def __init__(self, client: MongoClient[Any], topic: str) -> None:
         super().__init__(("127.0.0.1", 0), Checkout)
         self.client = client
+        self.topic = topic
 
 
 class Checkout(BaseHTTPRequestHandler):
@@ -48,7 +53,9 @@ class Checkout(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         basket = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        body = json.dumps({"event_id": checkout(cast("Api", self.server).client, basket)}).encode()
+        api = cast("Api", self.server)
+        event_id = checkout(api.client, api.topic, basket)
+        body = json.dumps({"event_id": event_id}).encode()
         self.send_response(201)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -60,9 +67,9 @@ class Checkout(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def serving(mongo_url: str) -> Iterator[str]:
+def serving(mongo_url: str, topic: str) -> Iterator[str]:
     """Serve on a free port; yields the address."""
-    with MongoClient(mongo_url) as client, Api(client) as api:
+    with MongoClient(mongo_url) as client, Api(client, topic) as api:
         thread = threading.Thread(target=api.serve_forever, args=(0.05,))
         thread.start()
         try:

@@ -17,6 +17,7 @@ from typing import Any
 from confluent_kafka import Consumer, Message
 from pymongo import MongoClient
 
+from examples.places import servers_of
 from postroom import SyncInbox, read_headers
 
 inbox = SyncInbox("runner")
@@ -45,14 +46,14 @@ class Runner:
     repeats     number of messages that were processed before
     """
 
-    def __init__(self, servers: str, mongo_url: str) -> None:
+    def __init__(self, servers: str, topic: str, mongo_url: str) -> None:
         self.shipped = 0
         self.repeats = 0
         self._going = True
         self._consumer = Consumer(
             {
                 "bootstrap.servers": servers,
-                "group.id": "runner",
+                "group.id": topic,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
                 "reconnect.backoff.max.ms": 500,
@@ -60,12 +61,13 @@ class Runner:
                 "log_level": 0,
             }
         )
+        self._topic = topic
         self._mongo_url = mongo_url
 
     def run(self) -> None:
         """Handle messages one by one."""
         with MongoClient[Any](self._mongo_url) as client:
-            self._consumer.subscribe(["outbox_events"])
+            self._consumer.subscribe([self._topic])
             while self._going:
                 message = self._consumer.poll(0.2)
                 if message is None or message.error() is not None:
@@ -97,9 +99,9 @@ class Runner:
 
 
 @contextmanager
-def running(servers: str, mongo_url: str) -> Iterator[Runner]:
+def running(kafka_url: str, topic: str, mongo_url: str) -> Iterator[Runner]:
     """Run a runner in a thread for the duration of the block."""
-    runner = Runner(servers, mongo_url)
+    runner = Runner(servers_of(kafka_url), topic, mongo_url)
     thread = threading.Thread(target=runner.run)
     thread.start()
     try:

@@ -1,6 +1,9 @@
-"""Run it from the project's folder: python -m examples.orders_kafka.
+"""Orders in MariaDB, their events in Kafka, and a reader that checks order and completeness.
 
-It starts its own MariaDB and Kafka, and removes them at the end.
+Kafka is killed halfway. Start the servers first, from the project's folder, or name your own:
+
+  docker compose -f examples/orders_kafka/compose.yaml up --detach --wait
+  python -m examples.orders_kafka
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import sys
 from typing import Any
 
 from examples.orders_kafka.dispatcher import Journal, dispatcher, is_healthy, statistics
-from examples.orders_kafka.reader import LIFE, make_topic, read_all
+from examples.orders_kafka.reader import LIFE, read_all
 from examples.orders_kafka.shop import (
     OutOfStockError,
     connect,
@@ -18,9 +21,15 @@ from examples.orders_kafka.shop import (
     open_shop,
     place_order,
 )
+from examples.places import (
+    Outage,
+    arguments,
+    kafka_topic,
+    mariadb_database,
+    servers_of,
+    with_option,
+)
 from postroom import Relay, migrate
-from tests.servers.kafka import Kafka
-from tests.servers.mariadb import MariaDB
 
 PARTITIONS = 6
 ORDERS = 20
@@ -53,14 +62,14 @@ async def all_sent(relay: Relay) -> None:
             await asyncio.sleep(0.1)
 
 
-async def scenario(database: MariaDB, kafka: Kafka) -> bool:
+async def scenario(database: str, kafka: str, topic: str, outage: Outage) -> bool:
     """Trade with Kafka, without it, and with it again; returns whether the promises held."""
-    make_topic(kafka.address, "orders", PARTITIONS)
-    await migrate(database.url)
-    conn = await connect(database.url)
+    await migrate(database)
+    conn = await connect(database)
     await open_shop(conn)
     journal = Journal()
-    relay = dispatcher(database.url, f"{kafka.url}?answer_seconds=1&publish_seconds=5", journal)
+    broker = with_option(kafka, topic=topic, answer_seconds="1", publish_seconds="5")
+    relay = dispatcher(database, broker, journal)
     await relay.start()
     healthy = await is_healthy(relay)
     print(f"the dispatcher is running: {relay.is_running}; Kafka is healthy: {healthy}")
@@ -69,16 +78,18 @@ async def scenario(database: MariaDB, kafka: Kafka) -> bool:
     await all_sent(relay)
     print(f"{placed} orders with Kafka: {await statistics(relay)}")
 
-    print("Kafka is killed (SIGKILL)")
-    await asyncio.to_thread(kafka.kill)
+    if outage:
+        print("Kafka is killed")
+        await asyncio.to_thread(outage.begin)
     placed += await trade(conn, ORDERS)
-    async with asyncio.timeout(WITHIN_SECONDS):
-        await journal.outage.wait()
-    print(f"{placed} orders, the shop continues: {await statistics(relay)}")
-    print(f"Kafka is healthy: {await is_healthy(relay)}")
+    if outage:
+        async with asyncio.timeout(WITHIN_SECONDS):
+            await journal.outage.wait()
+        print(f"{placed} orders, the shop continues: {await statistics(relay)}")
+        print(f"Kafka is healthy: {await is_healthy(relay)}")
 
-    print("Kafka is started again")
-    await asyncio.to_thread(kafka.restart)
+        print("Kafka is started again")
+        await asyncio.to_thread(outage.end)
     await all_sent(relay)
     placed += await trade(conn, 2 * ORDERS)
     await all_sent(relay)
@@ -86,7 +97,7 @@ async def scenario(database: MariaDB, kafka: Kafka) -> bool:
     await relay.stop()
     conn.close()
 
-    found = await asyncio.to_thread(read_all, kafka.address, "orders", PARTITIONS)
+    found = await asyncio.to_thread(read_all, servers_of(kafka), topic, PARTITIONS)
     wanted = placed * len(LIFE)
     print(
         f"a reader of the topic found {found.events} of {wanted} events, "
@@ -96,10 +107,14 @@ async def scenario(database: MariaDB, kafka: Kafka) -> bool:
 
 
 def main() -> int:
-    """Start the servers and run the scenario."""
-    print("starting MariaDB and Kafka …", flush=True)
-    with MariaDB() as database, Kafka() as kafka:
-        kept = asyncio.run(scenario(database, kafka))
+    """Run the scenario in a new database, with a new topic."""
+    given = arguments("orders_kafka", __doc__, "mariadb", "kafka").parse_args()
+    with (
+        mariadb_database(given.mariadb) as database,
+        kafka_topic(given.kafka, partitions=PARTITIONS) as topic,
+    ):
+        outage = Outage(given.stop, given.start)
+        kept = asyncio.run(scenario(database, given.kafka, topic, outage))
     print("every promise was kept" if kept else "A PROMISE WAS BROKEN")
     return 0 if kept else 1
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
 
 LIFE = ("order.placed", "order.paid", "order.shipped")
 WITHIN_SECONDS = 30.0
@@ -31,12 +30,6 @@ class Findings:
         return [
             order for order, kinds in self.by_order.items() if tuple(kinds) != LIFE[: len(kinds)]
         ]
-
-
-def make_topic(servers: str, name: str, partitions: int) -> None:
-    """Create a topic, as the operator of the cluster would."""
-    admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(WITHIN_SECONDS)
 
 
 def read_all(servers: str, topic: str, partitions: int) -> Findings:

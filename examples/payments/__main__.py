@@ -1,8 +1,11 @@
-"""Run it from the project's folder: python -m examples.payments.
+"""Orders and payments: two services on PostgreSQL, with RabbitMQ between them.
 
-It starts its own PostgreSQL and RabbitMQ, and removes them at the end. Orders are placed while
-RabbitMQ is running, while it is down, and after it was restarted; the payment service is killed
-between a commit and its acknowledgement.
+Orders are placed while RabbitMQ is running, while it is stopped, and after it was started again;
+the payment service is killed between a commit and its acknowledgement. Start the servers first,
+from the project's folder, or name your own:
+
+  docker compose -f examples/payments/compose.yaml up --detach --wait
+  python -m examples.payments
 """
 
 # ruff: noqa: ANN201 - an example, not a part of the package
@@ -16,14 +19,14 @@ import sys
 from collections.abc import Callable
 from contextlib import asynccontextmanager
 
+import aio_pika
 import httpx
 import psycopg
 from sqlalchemy import create_engine
 
 from examples.payments import orders, payment
+from examples.places import Outage, arguments, new_name, postgres_database, with_option
 from postroom import migrate
-from tests.servers.postgres import Postgres
-from tests.servers.rabbitmq import RabbitMQ
 
 EACH = 20
 WITHIN_SECONDS = 60.0
@@ -72,7 +75,7 @@ async def story(database: str, correlation_id: str) -> None:
     await process.wait()
 
 
-async def scenario(database: str, rabbit: RabbitMQ) -> bool:
+async def scenario(database: str, rabbit: str, outage: Outage) -> bool:
     """Place orders while services run, crash and restart."""
     await migrate(database)
     engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
@@ -80,9 +83,10 @@ async def scenario(database: str, rabbit: RabbitMQ) -> bool:
     engine.dispose()
     # Use a quorum queue with several nodes. On one node of RabbitMQ 3.10 it may find no leader
     # after a kill for as long as clients ask for it.
-    options = f"declare=on&queue_type=classic&exchange={orders.EXCHANGE}&connect_seconds=2"
-    queue = f"{rabbit.url}?queue=payments&{options}"
-    app = orders.create(database, rabbit.url)
+    exchange = new_name()
+    bound = with_option(rabbit, exchange=exchange, declare="on", connect_seconds="2")
+    queue = with_option(bound, queue=exchange, queue_type="classic")
+    app = orders.create(database, bound)
 
     def paid() -> int:
         return count(database, "SELECT count(*) FROM payments")
@@ -108,10 +112,11 @@ async def scenario(database: str, rabbit: RabbitMQ) -> bool:
         async with payment_service(database, queue) as second:
             await until(lambda: paid() == placed)
             print(f"{placed} orders, {paid()} payments: a new one continued")
-            await asyncio.to_thread(rabbit.kill)
-            await buy()
-            print(f"RabbitMQ is killed; {placed} orders, {paid()} payments")
-            await asyncio.to_thread(rabbit.restart)
+            if outage:
+                await asyncio.to_thread(outage.begin)
+                await buy()
+                print(f"RabbitMQ is killed; {placed} orders, {paid()} payments")
+                await asyncio.to_thread(outage.end)
             await buy()
             await until(lambda: paid() == placed)
             second.send_signal(signal.SIGTERM)
@@ -120,15 +125,25 @@ async def scenario(database: str, rabbit: RabbitMQ) -> bool:
     twice = paid() - count(database, "SELECT count(DISTINCT order_id) FROM payments")
     announced = count(database, "SELECT count(*) FROM postroom_outbox WHERE stream = 'payments'")
     await story(database, "order order-1")
+    await remove(rabbit, exchange)
     print(f"orders: {placed}, payments: {paid()}, repeats seen: {repeats}, paid twice: {twice}")
     return paid() == placed == announced and twice == 0 and repeats > 0
 
 
+async def remove(rabbit: str, name: str) -> None:
+    """Delete the queue and the exchange of this run."""
+    async with await aio_pika.connect(rabbit) as connection:
+        channel = await connection.channel()
+        await channel.queue_delete(name)
+        await channel.exchange_delete(name)
+
+
 def main() -> int:
-    """Start the servers and run the scenario."""
-    print("starting PostgreSQL and RabbitMQ …", flush=True)
-    with Postgres() as postgres, RabbitMQ() as rabbit:
-        kept = asyncio.run(scenario(postgres.url, rabbit))
+    """Run the scenario in a new database."""
+    given = arguments("payments", __doc__, "postgres", "rabbitmq").parse_args()
+    with postgres_database(given.postgres) as database:
+        outage = Outage(given.stop, given.start)
+        kept = asyncio.run(scenario(database, given.rabbitmq, outage))
     print("every order was paid once" if kept else "A PROMISE WAS BROKEN")
     return 0 if kept else 1
 

@@ -14,8 +14,6 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 from postroom import Event, Outbox, Relay
 from postroom.integrations.asgi import lifespan
 
-EXCHANGE = "orders"
-
 
 class Base(DeclarativeBase):
     """The tables of the order service."""
@@ -42,9 +40,7 @@ def create(database: str, broker: str, relay: Relay | None = None) -> FastAPI:
     engine = create_async_engine(database.replace("postgresql:", "postgresql+psycopg:"))
     sessions = async_sessionmaker(engine, expire_on_commit=False)
     outbox = Outbox(default_topic="order.created")
-    relay = relay or Relay(
-        database, f"{broker}?exchange={EXCHANGE}&declare=on&connect_seconds=2", max_outage_seconds=1
-    )
+    relay = relay or Relay(database, broker, max_outage_seconds=1)
 
     @asynccontextmanager
     async def tables(_: FastAPI):

@@ -1,11 +1,13 @@
-"""Run it: python -m examples.wiki. It starts its own MongoDB, and removes it at the end.
+"""A wiki on MongoDB: pages are rendered and indexed by handlers, without a broker.
 
-With --url mongodb://…/database it uses an existing one.
+Start the server first, from the project's folder, or name your own, a replica set:
+
+  docker compose -f examples/wiki/compose.yaml up --detach --wait
+  python -m examples.wiki
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
@@ -13,6 +15,7 @@ from typing import Any
 
 from pymongo import AsyncMongoClient
 
+from examples.places import arguments, mongo_database
 from examples.wiki import app
 from postroom import Filter, State, migrate
 from postroom.stores.mongo import MongoStore
@@ -21,22 +24,10 @@ PATIENCE_SECONDS = 60.0
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m examples.wiki", description=__doc__)
-    parser.add_argument("--url", help="an existing MongoDB: a replica set, with a database")
-    url = parser.parse_args().url
-    if url:
+    """Run the wiki in a new database."""
+    given = arguments("wiki", __doc__, "mongo").parse_args()
+    with mongo_database(given.mongo) as url:
         asyncio.run(run(url))
-        return 0
-    from tests.servers.catalog import SERVERS
-    from tests.servers.process import ServerError
-
-    print("starting a MongoDB, a replica set of one …")
-    try:
-        with SERVERS["mongo"].make() as server:
-            asyncio.run(run(server.url))
-    except ServerError as error:
-        print(error, file=sys.stderr)
-        return 1
     return 0
 
 

@@ -1,22 +1,15 @@
 """The example of the service pair runs, with its faults."""
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.servers.examples import run_example
 
 
 @pytest.mark.slow
 @pytest.mark.req("S5.1", "S5.2", "S5.3", "S5.4", "S5.6", "S5.7")
 @pytest.mark.promise("G6")
 def test_every_order_is_paid_once():
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "examples.payments"], cwd=ROOT, check=False,
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+    done = run_example("payments", capture_output=True, timeout=240)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "died between commit and ack (-9)" in done.stdout
     assert "orders: 60, payments: 60" in done.stdout

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.servers.examples import run_example
+
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
 
 def play(name):
-    """Run an example as a reader would, with warnings as errors; returns its lines."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", f"examples.{name}"],
-        cwd=ROOT, capture_output=True, text=True, timeout=200, check=False,
-    )  # fmt: skip
+    """Run an example as `make example` does, with warnings as errors; returns its lines."""
+    done = run_example(name, capture_output=True, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     logged = {line.split(" ")[0] for line in done.stderr.splitlines()}
     assert logged <= {"breaker", "attempt", "dead-letter"}, done.stderr  # what the example plants
@@ -51,6 +46,14 @@ def test_checkout():
     # What was in flight when Kafka was killed may have arrived twice: the inbox has seen to it.
     assert lines[-2].startswith("60 orders, 60 shipments, ")
     assert lines[-1] == "every order was shipped once"
+
+
+def test_django_shop():
+    lines = play("django_shop")
+    assert "30 orders; the consumer was killed" in lines
+    assert "rolled back: a negative total" in lines
+    assert "60 orders, 60 payments, paid twice: 0" in lines
+    assert lines[-1] == "every order was paid once"
 
 
 @pytest.mark.nightly

@@ -1,15 +1,13 @@
-"""The example of the wiki runs by its one command, or on a MongoDB that is there."""
+"""The example of the wiki runs on a MongoDB that is there."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import pytest
-
-from tests.contract.mongo_database import url_of
+from pymongo import MongoClient
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,11 +22,13 @@ def run(*arguments):
     return [line.strip() for line in done.stdout.splitlines()]
 
 
-@pytest.mark.server
 @pytest.mark.req("S2.3", "S2.4", "S2.5", "S2.6")
-def test_the_example_starts_a_server_and_tells_what_happened():
-    said = run()
-    assert said[0] == "starting a MongoDB, a replica set of one …"
+def test_the_example_tells_what_happened_and_leaves_nothing_behind(mongo_url):
+    with MongoClient(mongo_url) as client:
+        before = set(client.list_database_names())
+        said = run("--mongo", mongo_url)
+        left = set(client.list_database_names()) - before
+    assert not {name for name in left if name.startswith("example_")}
     assert "events: 4 pending" in said
     assert "events: 3 done, 1 dead" in said
     assert "the renderer was tried 3 times for Flaky" in said
@@ -42,8 +42,3 @@ def test_the_example_starts_a_server_and_tells_what_happened():
     assert dead == (
         "dead letter Attack:1: render: this page can never be rendered: it contains a script"
     )
-
-
-def test_the_example_runs_on_a_server_that_is_there(mongo_url):
-    url = url_of(mongo_url, f"wiki_{uuid.uuid4().hex[:12]}")
-    assert run("--url", url)[-1] == "events: 4 done, 1 dead"

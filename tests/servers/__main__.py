@@ -6,6 +6,7 @@ import signal
 import sys
 
 from tests.servers.catalog import SERVERS
+from tests.servers.examples import NEEDED, run_example
 from tests.servers.install import InstallError, install
 from tests.servers.kafka import keep_classes
 from tests.servers.process import ServerError
@@ -22,6 +23,8 @@ def main() -> int:
     commands.add_parser("list", help="list the servers that can be started")
     start = commands.add_parser("start", help="start one, print its URL, stop it on Ctrl-C")
     start.add_argument("server", choices=sorted(SERVERS))
+    example = commands.add_parser("example", help="run an example on servers started for it")
+    example.add_argument("example", choices=sorted(NEEDED))
     options = parser.parse_args()
     try:
         match options.command:
@@ -33,6 +36,9 @@ def main() -> int:
                     print(f"{name:18} {kind.about}")
             case "start":
                 run_in_foreground(options.server)
+            case "example":
+                print("starting servers …", flush=True)
+                return run_example(options.example).returncode
     except (InstallError, ServerError) as error:
         print(error, file=sys.stderr)
         return 1

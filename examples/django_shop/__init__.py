@@ -1,0 +1,1 @@
+"""A Django shop that sends orders to Kafka, and a Django service that pays them."""
