@@ -120,6 +120,13 @@ class Broker(Protocol):
         """
         return self
 
+    def functions(self) -> Sequence[str]:
+        """Return a line for each function of this process that handles events; none by default.
+
+        Relays of one stream compare them: they should run the same functions.
+        """
+        return ()
+
     @abstractmethod
     async def open(self) -> None:
         """Get ready. A broker that is unreachable is not an error; publishing reports the outage.

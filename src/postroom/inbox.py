@@ -6,13 +6,15 @@ and is skipped. Acknowledge the message to its broker after the commit.
 
 from __future__ import annotations
 
-from typing import Protocol
+import copy
+from typing import Protocol, Self
 
 from postroom.connection import Connection, SyncConnection
 from postroom.errors import EventError
 from postroom.event import MAX_NAME_BYTES, check_field
 from postroom.model.durations import Seconds, to_seconds
 from postroom.model.text import check_setting
+from postroom.store import Tables, refuse_others
 from postroom.transaction import Acceptance
 from postroom.transactions import resolve, resolve_sync
 from postroom.transactions.queries import DEFAULT_PREFIX, qualify
@@ -31,11 +33,22 @@ class Message(Protocol):
 
 class _Reader:
     def __init__(
-        self, consumer: str, *, prefix: str = DEFAULT_PREFIX, schema: str | None = None
+        self, consumer: str, *, prefix: str | None = None, schema: str | None = None
     ) -> None:
         check_setting("an inbox's consumer", consumer, MAX_NAME_BYTES)
         self.consumer = consumer
-        self._prefix = qualify(prefix, schema)
+        self._names = (prefix, schema)
+        self.prefix = qualify(DEFAULT_PREFIX if prefix is None else prefix, schema)
+
+    def within(self, tables: Tables) -> Self:
+        """Return this inbox for a store's tables: `Inbox("payments").within(store.tables)`.
+
+        Raises ConfigError if an explicit prefix or schema differs from the store's.
+        """
+        refuse_others("inbox", self._names, tables)
+        twin = copy.copy(self)
+        twin.prefix = tables.qualified
+        return twin
 
     def _acceptance(self, message: Message) -> Acceptance:
         try:
@@ -62,7 +75,7 @@ class Inbox(_Reader):
         work in this transaction. False: the work is already done. Raises like `Outbox.add`.
         """
         acceptance = self._acceptance(message)
-        tx = resolve(conn, self._prefix)
+        tx = resolve(conn, self.prefix)
         return await tx.accept(acceptance)
 
     async def forget(
@@ -73,7 +86,7 @@ class Inbox(_Reader):
         A message redelivered afterwards counts as new. Relays and consumers prune the rows of
         their handlers automatically; applications that call `accept` call this regularly.
         """
-        tx = resolve(conn, self._prefix)
+        tx = resolve(conn, self.prefix)
         found = await tx.done_before(self.consumer, to_seconds(older_than_seconds), limit, 0)
         return await tx.forget(self.consumer, found) if found else 0
 
@@ -84,14 +97,14 @@ class SyncInbox(_Reader):
     def accept(self, conn: SyncConnection, message: Message) -> bool:
         """Record the message in the transaction that is open on `conn`; see `Inbox.accept`."""
         acceptance = self._acceptance(message)
-        tx = resolve_sync(conn, self._prefix)
+        tx = resolve_sync(conn, self.prefix)
         return tx.accept(acceptance)
 
     def forget(
         self, conn: SyncConnection, *, older_than_seconds: Seconds, limit: int = 1_000
     ) -> int:
         """Delete inbox rows older than that; see `Inbox.forget`."""
-        tx = resolve_sync(conn, self._prefix)
+        tx = resolve_sync(conn, self.prefix)
         found = tx.done_before(self.consumer, to_seconds(older_than_seconds), limit, 0)
         return tx.forget(self.consumer, found) if found else 0
 

@@ -12,6 +12,7 @@ from postroom.record import Record, State
 
 MAX_CAUSES = 10_000
 MAX_INBOX_ROWS = 10_000
+RECENT_SECONDS = 60
 
 
 class Filter(NamedTuple):
@@ -31,6 +32,7 @@ class Filter(NamedTuple):
     correlation_id: str | None = None
     causation_id: str | None = None
     until_seq: int | None = None  # up to this position
+    newest: bool = False  # the newest first: `limit` counts from the end
 
 
 class Standing(NamedTuple):
@@ -74,13 +76,19 @@ class Accepted(NamedTuple):
 
 
 class InboxStats(NamedTuple):
-    """The inbox of a consumer: its rows, of which at most MAX_INBOX_ROWS are counted, and when the
-    oldest message was done.
+    """The inbox of a consumer.
+
+    rows        of done messages, of which at most MAX_INBOX_ROWS are counted, as of `recent`
+    oldest_us   when the oldest of them was done
+    recent      messages done in the last RECENT_SECONDS
+    newest_us   when the last one was done
     """
 
     consumer: str
     rows: int
     oldest_us: int | None
+    recent: int = 0
+    newest_us: int | None = None
 
 
 class Stats(NamedTuple):
@@ -103,7 +111,7 @@ class Lookup(Protocol):
         """Return the key hash of each unfinished event of a stream, at one point in time."""
 
     async def find(self, wanted: Filter) -> list[Record]:
-        """Return records in `seq` order.
+        """Return records in `seq` order, or in the opposite order (`newest`).
 
         Raises ConfigError for a correlation or causation id if nothing bounds the search: no index,
         no key, no state of few events, no `until_seq` (see `Search.reach`).

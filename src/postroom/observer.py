@@ -97,6 +97,15 @@ class Alarm(NamedTuple):
     is_logged: bool = False
 
 
+class OtherHandlers(NamedTuple):
+    """A live relay of the stream, or a consumer of the same name, has other handlers than this
+    process: a new version, or another service.
+    """
+
+    stream: str
+    relay: str
+
+
 class Freed(NamedTuple):
     """A corrected configuration: one event was delivered, and those that waited with the same error
     are now due.
@@ -219,6 +228,7 @@ Fact = (
     | LanesHeld
     | BreakerChanged
     | Alarm
+    | OtherHandlers
     | Freed
     | Summary
     | StoreTrouble

@@ -37,7 +37,7 @@ from postroom.model.durations import Seconds
 from postroom.notifier import Notifier
 from postroom.record import PARTITION, PARTITION_KEY, TOMBSTONE, key_hash, lane_of
 from postroom.routes import Routes
-from postroom.store import Store, Tables
+from postroom.store import Store, Tables, refuse_others
 from postroom.transaction import AsyncTransaction, Row, SyncTransaction
 from postroom.transactions import resolve, resolve_sync, waiting
 from postroom.transactions.inserts import OnDuplicate, insert_new, insert_strict, refuse
@@ -147,12 +147,7 @@ class _Writer:
 
         Raises ConfigError if an explicit prefix or schema differs from the store's.
         """
-        for name, own, stores in zip(("prefix", "schema"), self._names, tables, strict=True):
-            if own is not None and own != stores:
-                raise ConfigError(
-                    f"the outbox has {name}={own!r} but the store has {stores!r}; omit it on the "
-                    "outbox, or use the same value in both"
-                )
+        refuse_others("outbox", self._names, tables)
         twin = copy.copy(self)
         twin.prefix = tables.qualified
         return twin

@@ -7,7 +7,7 @@ rows extends, and `find` stops there (`until_seq`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, get_args, get_type_hints
 
 from postroom.errors import ConfigError
@@ -73,7 +73,8 @@ class Search(Protocol):
         """
 
     async def reach(self, wanted: Filter, rows: int) -> Reach:
-        """Return how far `find` gets in this number of rows, counted along the index it uses.
+        """Return how far `find` gets in this number of rows, counted along the index it uses and
+        in its direction: `seq` is the highest position, with `newest` the lowest one.
 
         Fewer than `rows` means that there are no more.
         """
@@ -88,6 +89,9 @@ class Search(Protocol):
         """Return the events of one key, newest first, or of one correlation or causation id, oldest
         first, at most `limit`. Raises ConfigError without an index.
         """
+
+    async def ids(self, beginning: str, limit: int) -> list[str]:
+        """Return the ids of events that begin with this text, in order, at most `limit`."""
 
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         """Return the events with these ids, in `seq` order; unknown ids are left out."""
@@ -115,6 +119,11 @@ def walk_by(
     if asked and wanted.until_seq is None and not bounded:
         raise no_index(asked[0])
     return None
+
+
+def beginning_with(beginning: str, ids: Iterable[Any]) -> list[str]:
+    """Return the ids that begin with a text; rows that were edited may have others."""
+    return [one for one in ids if isinstance(one, str) and one.startswith(beginning)]
 
 
 def is_caused(wanted: Filter) -> bool:

@@ -118,6 +118,14 @@ class Source(Protocol):
         Safe to call twice.
         """
 
+    async def backlog(self) -> int | None:
+        """Return how many messages wait at the broker for this queue or group; None: unknown.
+
+        For operators; the source is not open, and consumes nothing. Raises if the broker is
+        unreachable, or the queue or a topic does not exist.
+        """
+        return None
+
     async def health(self) -> None:
         """Return if the broker answers; raise an error otherwise."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from postroom.commands import Commands
+from postroom.errors import ConfigError
 from postroom.lookup import Lookup
 from postroom.model.diagnostics import Finding
 from postroom.operation import Operations
@@ -57,6 +58,16 @@ class Tables(NamedTuple):
     def qualified(self) -> str:
         """Schema and prefix in one text, `schema.prefix`, as adapters expect it."""
         return self.prefix if self.schema is None else f"{self.schema}.{self.prefix}"
+
+
+def refuse_others(noun: str, names: tuple[str | None, str | None], tables: Tables) -> None:
+    """Raise ConfigError if an explicit prefix or schema differs from the store's."""
+    for name, own, stores in zip(("prefix", "schema"), names, tables, strict=True):
+        if own is not None and own != stores:
+            raise ConfigError(
+                f"the {noun} has {name}={own!r} but the store has {stores!r}; omit it on the "
+                f"{noun}, or use the same value in both"
+            )
 
 
 class Member(NamedTuple):

@@ -20,7 +20,7 @@ VALUES = {
     "after_seq": 0, "limit": 100, "rows": BOUND, "seq": 500_000, "value": "777", "until_seq": None,
     "correlation_id": "777", "causation_id": None, "key": None, "state": None, "stream": None,
     "type": None, "topic": None, "error": None, "from_us": None, "before_us": None,
-    "settled_before_us": None,
+    "settled_before_us": None, "beginning": "777",
 }  # fmt: skip
 BOUNDED = VALUES | {"correlation_id": None, "type": "nothing", "until_seq": BOUND}
 
@@ -36,6 +36,9 @@ def search(place, folder):
     found, said = asked("--type", "nothing", "--after", "0", "--scan-limit", str(BOUND))
     assert found == []
     assert said.startswith(f"looked at {BOUND:,} events, up to ")
+    found, said = asked("--type", "nothing", "--scan-limit", str(BOUND))
+    assert found == []
+    assert said.startswith(f"looked at {BOUND:,} events, down to ")
     made = call("migrate", "--index", "correlation", "--store", place.url, cwd=folder, timeout=120)
     assert made.returncode == 0, made.stderr
     found, said = asked("--correlation", "777")
@@ -49,7 +52,7 @@ def sqlite_plans(conn):
         plan = conn.execute("EXPLAIN QUERY PLAN " + queries[f"{name}_correlation_id"], VALUES)
         steps = [step for *_, step in plan]
         assert any("INDEX postroom_outbox_correlation" in step for step in steps), steps
-    for name in ("find", "reach", "position"):
+    for name in ("find", "reach", "find_newest", "reach_newest", "position"):
         plan = conn.execute("EXPLAIN QUERY PLAN " + queries[name], BOUNDED)
         steps = [step for *_, step in plan]
         assert any("USING INTEGER PRIMARY KEY (rowid>?" in step for step in steps), steps
@@ -62,13 +65,15 @@ def postgres_plans(conn):
             "postroom_outbox_correlation"
         }
         assert max(n["Actual Rows"] for n in nodes) <= 10
-    for name in ("find", "reach"):
+    for name in ("find", "reach", "find_newest", "reach_newest"):
         nodes = _analyzed(conn, name, BOUNDED)
         assert not any(n["Node Type"] == "Seq Scan" for n in nodes)
         looked = [n["Actual Rows"] + n.get("Rows Removed by Filter", 0) for n in nodes]
         assert max(looked) <= BOUND, name
     nodes = _analyzed(conn, "position", BOUNDED)
     assert max(n["Actual Rows"] for n in nodes) == 1
+    nodes = _analyzed(conn, "ids", VALUES)
+    assert max(n["Actual Rows"] for n in nodes) <= VALUES["limit"]
 
 
 def _analyzed(conn, name, values):
@@ -100,7 +105,7 @@ def mysql_plans(cursor):
         for step in plan(f"{name}_correlation_id", VALUES):
             assert step["key"] == "postroom_outbox_correlation", step
             assert int(step["rows"]) <= 100, step
-    for name in ("find", "reach"):
+    for name in ("find", "reach", "find_newest", "reach_newest"):
         for step in plan(name, BOUNDED):
             assert (step["key"], step["type"]) == ("PRIMARY", "range"), step
             assert int(step["rows"]) <= 10 * BOUND, step

@@ -37,7 +37,7 @@ def fail(place, name, *, done=()):
 def asked(place, folder, *arguments, code=0):
     done = call("key", *arguments, "--store", place.url, cwd=folder)
     assert done.returncode == code, done.stderr
-    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert all(len(line) <= 80 for line in done.stdout.splitlines() if "x" * 100 not in line)
     return done
 
 
@@ -63,6 +63,18 @@ def test_a_blocked_key_is_told_from_its_beginning_to_its_end(place, tmp_path):
     assert found["behind"]["count"] == 3
     assert [one["id"] for one in found["behind"]["first"]] == ["4", "5", "6"]
     assert found["complete"] is True
+
+
+def test_ids_are_whole_in_any_terminal(place, tmp_path):
+    long, longer = "0199c1a0-7f3e-7aaa-8d43-0c2f5be1d9aa", "x" * 100
+    place.add(*events(long, longer, "short"))
+    lines = asked(place, tmp_path, "k", "--limit", "9").stdout.splitlines()
+    assert lines[2].endswith(" pending    order.changed")
+    assert lines[3] == f"      {long}"
+    assert lines[7].endswith(" order.changed      short")
+    done = call("key", "k", "--store", place.url, cwd=tmp_path, COLUMNS="100")
+    assert done.stdout.splitlines()[2].endswith(f" pending    order.changed      {long}")
+    assert f"      {longer}" in done.stdout.splitlines()
 
 
 def test_the_head_of_a_long_sequence_is_found_within_the_bound(place, tmp_path):

@@ -41,7 +41,7 @@ def folder(tmp_path):
 
 def test_a_narrow_terminal(folder):  # U19
     lines = call(
-        "list", "--store", "sqlite:///app.db", cwd=folder, COLUMNS="80"
+        "list", "--oldest", "--store", "sqlite:///app.db", cwd=folder, COLUMNS="80"
     ).stdout.splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[1].startswith(f"pending    {'a' * 36} order.placed ")
@@ -54,7 +54,7 @@ def test_a_narrow_terminal(folder):  # U19
 
 def test_a_wide_terminal(folder):  # U19
     lines = call(
-        "list", "--store", "sqlite:///app.db", cwd=folder, COLUMNS="200"
+        "list", "--oldest", "--store", "sqlite:///app.db", cwd=folder, COLUMNS="200"
     ).stdout.splitlines()
     assert max(map(len, lines)) <= 200
     assert lines[0].split() == ["state", "id", "type", "key", "tries", "age"]

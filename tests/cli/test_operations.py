@@ -73,6 +73,19 @@ def test_a_replay_survives_the_death_of_its_process(tmp_path, sqlite_place, numb
     conn.close()
 
 
+def test_a_canary_tells_what_it_waits_for(tmp_path, sqlite_place):
+    many_dead(sqlite_place, tmp_path, 9).close()
+    with Running(
+        "replay", "--store", sqlite_place.url, "--all", "--canary", cwd=tmp_path
+    ) as replay:
+        replay.hear(
+            "^waiting until 1 event of the canary's last group went out; no relay serves stream "
+            "main: start one$"
+        )
+        replay.send(signal.SIGINT)
+        assert replay.end() == 130
+
+
 @pytest.mark.nightly
 @pytest.mark.promise("L7", "G4")
 def test_a_hundred_thousand_on_a_server_survive_the_death_of_the_process(tmp_path, postgres_place):

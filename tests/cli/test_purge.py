@@ -24,7 +24,7 @@ def purge(place, folder, *arguments, code=0):
 
 
 def ids(place, folder):
-    done = call("list", "--json", cwd=folder, POSTROOM_STORE=place.url)
+    done = call("list", "--oldest", "--json", cwd=folder, POSTROOM_STORE=place.url)
     return [json.loads(line)["id"] for line in done.stdout.splitlines()]
 
 

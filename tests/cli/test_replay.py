@@ -194,7 +194,7 @@ def test_a_reader_of_a_list_that_went_away_is_no_traceback(tmp_path, sqlite_plac
     with subprocess.Popen(
         command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
-        assert process.stdout.readline().startswith(b'{"seq": "1"')
+        assert process.stdout.readline().startswith(b'{"seq": "2000"')
         process.stdout.close()
         assert process.wait(PATIENCE_SECONDS) == 141
         assert process.stderr.read() == b""

@@ -112,6 +112,7 @@ def test_status_sees_the_relay_and_its_lanes(tmp_path, shop):
     assert main == {
         "stream": "main",
         "failing": [],
+        "consumer": None,
         "warnings": [],
         "counts": {
             "pending": 0,

@@ -2,19 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 from contextlib import closing
 
 import pytest
 
-from postroom import Constant, Event, MemoryBroker, Relay, RetryPolicy, SyncOutbox
+from postroom import (
+    Constant,
+    Consumer,
+    Event,
+    Handlers,
+    MemoryBroker,
+    Relay,
+    RetryPolicy,
+    SyncOutbox,
+)
 from postroom.admin.stream_status import RelaySeen, StreamSeen, summarise
 from postroom.admin.texts import duration
 from postroom.broker import Outcome, Verdict
 from postroom.cli.status import render
 from postroom.cli.status_causes import paint
 from postroom.lookup import Stats
+from postroom.model.envelope import ID, TYPE
+from postroom.model.incoming import Incoming
+from postroom.sources.memory import MemoryQueue, MemorySource
 from postroom.store import Lease, Member, Membership
 from tests.cli.command import call
 
@@ -143,7 +156,7 @@ def test_it_tells_why_events_fail_and_names_consumers(sqlite_place, tmp_path):  
 
     sqlite_place(fail)
     done = call("status", "--store", sqlite_place.url, cwd=tmp_path, COLUMNS="80")
-    assert "\nconsumer payments: stored messages\n" in "\n" + done.stdout
+    assert "\nconsumer payments\n  handled     0 in the inbox, 0/s\n" in "\n" + done.stdout
     assert done.stdout.endswith(
         "  failed events, most frequent errors first (of the first 50):\n"
         "      3  timeout after <n> s\n"
@@ -166,3 +179,41 @@ def test_colours(monkeypatch):  # U20
     assert "\x1b[31m" in paint("  -       gone           1  2d")
     monkeypatch.setenv("NO_COLOR", "1")
     assert paint("stream main") == "stream main"
+
+
+def test_consumers_are_shown_with_what_they_handled_and_what_waits(sqlite_place, tmp_path):  # U20
+    sqlite_place.migrate()
+
+    async def consume(store):
+        queue, handlers = MemoryQueue(), Handlers()
+        for name in ("charge", "mail"):
+            handlers.on("order.paid", name=name)(_nothing)
+        headers = {TYPE: "order.paid", "content-type": "application/json"}
+        queue.send(*(Incoming("t", b"{}", headers | {ID: f"m{n}"}) for n in range(3)))
+        source = MemorySource(queue, name="payments")
+        async with Consumer(source, store, handlers, name="pay/ments") as consumer:
+            while consumer.counts.done < 3:
+                await asyncio.sleep(0.01)
+
+    sqlite_place(consume)
+    done = call("status", "--store", sqlite_place.url, cwd=tmp_path, COLUMNS="80")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "consumer pay/ments"
+    assert lines[1].startswith("  handled     6 in the inbox, 0.1/s, last at 2")
+    assert lines[2:4] == ["", "  stored messages and dead letters:"]
+    assert max(map(len, lines)) <= 80
+    (tmp_path / "postroom.toml").write_text(
+        f'store = "{sqlite_place.url}"\n[[consumer]]\nname = "pay/ments"\n'
+        'source = "amqp://127.0.0.1:1/?queue=payments"\nhandlers = "app:handlers"\n'
+    )
+    done = call("status", "--json", cwd=tmp_path)
+    (found,) = json.loads(done.stdout)["streams"]
+    seen = found["consumer"]
+    assert (seen["name"], seen["handled"]) == ("pay/ments", {"charge": 3, "mail": 3})
+    assert (seen["per_second"], seen["waiting"]) == (0.1, None)
+    assert seen["source"] == "amqp://127.0.0.1:1/?queue=payments"
+    assert "127.0.0.1:1" in seen["source_error"]
+    assert max(map(len, call("status", cwd=tmp_path, COLUMNS="80").stdout.splitlines())) <= 80
+
+
+async def _nothing(event, tx): ...

@@ -23,6 +23,7 @@ DETAILS = SUMMARY | {
 }  # fmt: skip
 STREAM = {
     "stream", "counts", "lag_seconds", "blocked_keys", "lanes", "relays", "failing", "warnings",
+    "consumer",
 }  # fmt: skip
 RELAY = {"owner", "name", "state", "lanes"}
 
@@ -50,7 +51,7 @@ class Desk:
         ]
 
     def ids(self, *arguments):
-        return [event["id"] for event in self.lines("list", *arguments)]
+        return [event["id"] for event in self.lines("list", "--oldest", *arguments)]
 
 
 @pytest.fixture(
@@ -101,7 +102,7 @@ def test_a_night_on_call(reporter):
     assert reporter.ids("--key", "b", "--topic", "orders") == ["b1"]
     assert reporter.ids("--error", "such host") == ["a1", "a2"]
     assert reporter.ids("--until", "1h") == []
-    first = reporter("list", "--limit", "3", "--json")
+    first = reporter("list", "--oldest", "--limit", "3", "--json")
     rows = [json.loads(line) for line in first.stdout.splitlines()]
     assert [set(row) for row in rows] == [SUMMARY] * 3
     assert first.stderr == f"more events match; next page: --after {rows[-1]['seq']}\n"

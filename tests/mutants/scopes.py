@@ -14,9 +14,9 @@ STRICT = "tests/scenario/test_inbox_strict.py"
 
 
 def _same_name_unnoticed():
-    from postroom.engine.consumer.name_conflicts import NameConflicts
+    from postroom.engine.handler_sets import HandlerSets
 
-    NameConflicts.compare = lambda self, members: None
+    HandlerSets.compare = lambda self, members: None
 
 
 def _forget_a_tenth():
@@ -133,7 +133,7 @@ SCOPE_MUTANTS = {
     ),
     "same-name-unnoticed": Mutant(
         "G6", "two services with one consumer name are not noticed", _same_name_unnoticed,
-        tests=("tests/unit/test_name_conflicts.py",),
+        tests=("tests/unit/test_handler_sets.py",),
     ),
     "one-name-for-all": Mutant(
         "G6", "handlers without a name all have the same", _one_name,

@@ -9,9 +9,14 @@ import sys
 
 import pytest
 
+from postroom import Consumer, Handlers
 from postroom.brokers.kafka import KafkaBroker
 from postroom.event import Event
 from postroom.observer import BreakerChanged
+from postroom.sources.kafka import KafkaSource
+from postroom.stores.memory import MemoryStore
+from postroom.testing.consumer import Sent
+from tests.contract.test_consumer_kafka import KafkaWire
 from tests.scenario.kafka_place import Traffic, kafka_behind_a_proxy, make_topic
 from tests.scenario.place import SqlitePlace, until
 from tests.servers.kafka import Kafka
@@ -216,3 +221,31 @@ async def test_a_name_that_does_not_resolve_is_an_outage(place, notes, caplog):
     assert "nowhere.invalid" in notes.of(BreakerChanged)[0].error
     assert [r for r in caplog.records if r.name.startswith("postroom.brokers")] == []
     assert (await place.record("e1")).attempts == 0
+
+
+@pytest.mark.nightly
+async def test_a_consumer_goes_on_soon_after_a_freeze(server, caplog):  # U5
+    """Longer than its session: the group does not wait for the member of the past."""
+    wire, handlers, done = KafkaWire(server.url), Handlers(name="payments"), []
+
+    @handlers.on("order.created")
+    async def charge(event, tx):
+        done.append(event.id)
+
+    source = KafkaSource(wire.url, topic=wire.topic, group=wire.group)
+    async with Consumer(source, MemoryStore(), handlers):
+        await wire.send(Sent("before"))
+        await until(lambda: done == ["before"], PATIENCE)
+        for name in ("first", "second"):
+            await asyncio.to_thread(server.freeze)
+            await asyncio.sleep(14)  # a session has 10 s
+            server.thaw()
+            await wire.send(Sent(name))
+            began = asyncio.get_running_loop().time()
+            await until(lambda name=name: done[-1] == name, PATIENCE)
+            # Kafka itself waits 3 s for further members of an empty group
+            assert asyncio.get_running_loop().time() - began < 8
+    said = [r.getMessage() for r in caplog.records if r.name == "postroom.sources.kafka.source"]
+    assert [line.partition(" (")[0] for line in said] == [
+        "Kafka is unreachable", "Kafka is reachable again",
+    ] * 2  # fmt: skip

@@ -42,6 +42,7 @@ ALERTS = {  # the conditions of deploy/prometheus/postroom.rules.yml, without th
     "PostroomLaneWithoutOwner": lambda m: m["postroom_lanes_free"] > 0,
     "PostroomConsumerDisconnected": lambda m: m["postroom_consumer_connected"] == 0,
     "PostroomOperationStopped": lambda m: m["postroom_operations", "stopped"] > 0,
+    "PostroomHandlersDiffer": lambda m: m["postroom_handler_sets"] > 1,
     "PostroomStoreDown": lambda m: m["postroom_store_up"] == 0,
 }
 
@@ -149,6 +150,15 @@ def failing():
     return handlers
 
 
+def mailing():
+    handlers = Handlers(name="mails")
+
+    @handlers.on("order.paid")
+    async def mail(event, tx): ...
+
+    return handlers
+
+
 def test_the_page_lists_these_alerts_and_the_rules_have_them():  # U3
     rules = (ROOT / "deploy/prometheus/postroom.rules.yml").read_text()
     assert {row[3] for row in PAGE.values()} == set(ALERTS)
@@ -222,6 +232,16 @@ async def test_an_operation_that_stopped_in_a_process_with_a_consumer_only(monke
         (one,) = await store.operations()
         told = f"operation {one.id} stopped; see: postroom operations"
         assert told in panel.health.ready().facts["warnings"]
+
+
+async def test_two_sets_of_handlers(caplog):  # U15
+    store = MemoryStore()
+    async with (
+        Relay(store, failing(), name="old", **LEASE) as relay,
+        Relay(store, no_handlers(), name="none", **LEASE),
+        Relay(store, mailing(), name="new", **LEASE),
+    ):
+        await shows(Panel(store, relay), caplog, "different handlers")
 
 
 async def test_a_database_that_is_read_only(postgres_url, caplog):  # U3

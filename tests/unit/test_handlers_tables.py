@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from postroom import ConfigError, Handlers, Outbox
+from postroom import ConfigError, Handlers, Inbox, Outbox, SyncInbox
+from postroom.registry import load_store
 from postroom.store import Tables
 from tests.unit.handler_database import Database
 
@@ -85,3 +86,26 @@ def test_a_twin_for_a_second_store_has_the_names_of_that_one():
 
 def test_handlers_without_a_store_use_the_default_names():
     assert names(Handlers(name="handlers", transaction=own))[0] == (Tables(), "postroom_")
+
+
+def test_an_inbox_takes_the_names_of_a_store():  # U13
+    for kind in (Inbox, SyncInbox):
+        inbox = kind("payments")
+        assert (inbox.prefix, inbox.within(PAY).prefix) == ("postroom_", "app.pay_")
+        assert kind("payments", schema="app").within(PAY).prefix == "app.pay_"
+        with pytest.raises(ConfigError, match="the inbox has schema='public' but the store has"):
+            kind("payments", schema="public").within(PAY)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sqlite:///x.db?schema=app",
+        "mysql://h/db?schema=app",
+        "mongodb://h/db?schema=app",
+        "memory:?schema=app",
+    ],
+)
+def test_databases_without_schemas_refuse_one(url):  # U13
+    with pytest.raises(ConfigError):
+        load_store(url)

@@ -378,6 +378,48 @@ def test_a_new_client_begins_with_the_start_of_a_topic_that_is_another(monkeypat
     ]
 
 
+def test_a_silent_cluster_is_left_before_the_session_ends_and_joined_again():  # U5
+    source = KafkaSource(URL.format(port=1))
+    poller, calls = Poller(source.settings, Arrivals(), source.connection, print), []
+    client = SimpleNamespace(
+        unsubscribe=lambda: calls.append("leave"),
+        subscribe=lambda topics, **_: calls.append(topics),
+        list_topics=lambda topic, timeout: None,
+    )
+    cluster, now = Answers(), [100.0]
+    poller._generations = generations = Generations(cluster, lambda: now[0])
+    generations.look(("orders",))
+    for _ in range(50):
+        now[0] += 0.1
+        generations.look(("orders",))
+        if generations.is_silent:
+            poller._unreachable("no answer to requests")
+            poller._leave_in_time(client)
+    assert calls == ["leave"]
+    assert source.settings.session_seconds == 10.0
+    poller._look_for_brokers(client)
+    assert calls == ["leave", list(source.settings.topic)]
+    assert generations.silent_seconds == 0.0
+    assert not source.connection.trouble
+    now[0] += 60
+    poller._look_for_brokers(client)
+    assert len(calls) == 2  # it has joined already
+
+
+def test_a_slow_answer_costs_no_membership():  # U5
+    cluster, now = Answers(), [100.0]
+    generations = Generations(cluster, lambda: now[0])
+    for _ in range(5):
+        now[0] += 10.0
+        generations.look(("a",))
+        now[0] += 3.5
+        generations.look(("a",))
+        assert generations.silent_seconds < 4.0  # each answer ends the silence
+        cluster.answer(a="one")
+        generations.look(("a",))
+        assert generations.silent_seconds == 0.0
+
+
 def test_a_cluster_that_is_silent_is_noticed_and_an_answer_ends_it():  # U5
     cluster, now = Answers(), [10.0]
     generations = Generations(cluster, lambda: now[0])

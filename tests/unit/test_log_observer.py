@@ -103,6 +103,17 @@ def test_a_traceback_is_logged_at_the_first_attempt_and_at_the_burial(told, capl
     assert json.loads(JsonFormatter().format(caplog.records[0]))["traceback"] == trace
 
 
+def test_a_first_attempt_that_is_the_last_one_has_one_traceback(told, caplog):  # U2
+    trace = "Traceback (most recent call last):\n  …\nValueError: no"
+    told(
+        attempt(attempts=1, traceback=trace),
+        Buried("main", "e-1", "order.paid", "orders", 1, "no", trace),
+    )
+    assert [record.exc_text for record in caplog.records] == [trace, None]
+    told(Buried("main", "e-2", "order.paid", "orders", 1, "no", trace))  # its attempt: unseen
+    assert [record.exc_text for record in caplog.records] == [trace]
+
+
 def test_ten_thousand_blocked_keys_of_one_cause_have_few_lines(told, clock, caplog):  # U4
     caplog.set_level(logging.INFO, "postroom.relay")
     error = "Kafka has no topic 'orders': create it, or set create_topics"

@@ -17,7 +17,7 @@ from postroom.store import Store
 SCAN_LIMIT = 100_000
 WINDOW_HOURS = 24
 _WINDOW_US = WINDOW_HOURS * 3_600_000_000
-_PLACES = ("after_seq", "until_seq", "from_us", "before_us", "limit")
+_PLACES = ("after_seq", "until_seq", "from_us", "before_us", "limit", "newest")
 
 
 @dataclass
@@ -25,7 +25,8 @@ class BoundedSearch:
     """Finds the events of a selection; `records` yields them, the properties tell the bounds.
 
     scan_limit  events to look at, matching or not
-    windowed    nothing else narrows the search: only the events of the last 24 hours are looked at
+    windowed    nothing else narrows a search that begins with the oldest event: only the events of
+                the last 24 hours are looked at
     reach       how far it gets; None: it stops at the caller's limit
     not_json    events that were not compared
     """
@@ -40,7 +41,7 @@ class BoundedSearch:
     not_json: int = field(default=0, init=False)
 
     async def records(self, store: Store) -> AsyncIterator[Record]:
-        """Yield the matching events in the order they were written."""
+        """Yield the matching events in the order of the selection."""
         wanted = await self._bounded(store)
         if wanted is None:
             return
@@ -92,14 +93,21 @@ class BoundedSearch:
         indexes = await search.indexes() if is_caused(wanted) else frozenset()
         by = walk_by(wanted, indexes, bounded=True)
         self.without_index = is_caused(wanted) and CORRELATION not in indexes
-        if by is None and wanted.from_us is None and not wanted.after_seq:
+        if by is None and not wanted.newest and wanted.from_us is None and not wanted.after_seq:
             open_ended = wanted.before_us is None and not self.selection.from_start
             self.windowed = open_ended and wanted.state != State.PENDING  # the oldest ones count
             if self.windowed:
                 wanted = wanted._replace(from_us=host_microseconds() - _WINDOW_US)
         wanted = await self._in_window(store, wanted)
         self.reach = await search.reach(wanted, self.scan_limit)
-        return wanted._replace(until_seq=self.reach.seq) if self.reach.rows else None
+        if not self.reach.rows:
+            return None
+        if wanted.newest:
+            if self.without_index and wanted.until_seq is None:  # bounded at both ends
+                (last,) = await store.find(Filter(newest=True, limit=1)) or (None,)
+                wanted = wanted._replace(until_seq=last.seq if last else 0)
+            return wanted._replace(after_seq=max(wanted.after_seq, self.reach.seq - 1))
+        return wanted._replace(until_seq=self.reach.seq)
 
     async def _in_window(self, store: Store, wanted: Filter) -> Filter:
         """Return the filter with the positions of its times: no event before them is looked at."""
@@ -108,7 +116,9 @@ class BoundedSearch:
             wanted = wanted._replace(after_seq=max(wanted.after_seq, first, 0))
         if wanted.before_us is not None:
             end = await store.search.position(wanted.before_us + 2 * OUT_OF_ORDER_US)
-            wanted = wanted._replace(until_seq=max(0, end - 1))
+            last = max(0, end - 1)
+            given = last if wanted.until_seq is None else wanted.until_seq
+            wanted = wanted._replace(until_seq=min(last, given))
         return wanted
 
 

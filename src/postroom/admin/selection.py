@@ -42,9 +42,13 @@ class Selection:
         names = {
             "from_us": "since", "before_us": "until", "after_seq": "after",
             "settled_before_us": "ended before",
-            "correlation_id": "correlation", "causation_id": "causation",
+            "correlation_id": "correlation", "causation_id": "causation", "until_seq": "up to",
         }  # fmt: skip
-        given = {names.get(n, n): v for n, v in self.filter._asdict().items() if n != "limit" and v}
+        given = {
+            names.get(n, n): v
+            for n, v in self.filter._asdict().items()
+            if n not in ("limit", "newest") and v
+        }
         if self.group:
             given["group"] = self.group
         return " ".join(f"{name}={value}" for name, value in given.items())
@@ -62,7 +66,7 @@ class Chosen(NamedTuple):
 
 
 async def walk(store: Store, selection: Selection) -> AsyncIterator[Record]:
-    """Yield the selected events in the order they were written, reading page by page."""
+    """Yield the selected events in the order of the filter, reading page by page."""
     wanted = selection.filter._replace(limit=PAGE)
     while True:
         page = await store.find(wanted)
@@ -73,7 +77,11 @@ async def walk(store: Store, selection: Selection) -> AsyncIterator[Record]:
             return
         size = max(1, sum(record.size for record in page) // len(page))
         limit = max(PAGE, min(MAX_PAGE, wanted.limit * 4, PAGE_BYTES // size))
-        wanted = wanted._replace(after_seq=page[-1].seq, limit=limit)
+        last, wanted = page[-1].seq, wanted._replace(limit=limit)
+        if wanted.newest:
+            wanted = wanted._replace(until_seq=last - 1)
+        else:
+            wanted = wanted._replace(after_seq=last)
 
 
 async def fetch(store: Store, ids: Sequence[str], states: Sequence[State]) -> list[Record]:

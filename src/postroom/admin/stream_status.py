@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from postroom.admin.consumer_status import ConsumerSeen, consumer_of
+from postroom.event import INBOX_STREAM_PREFIX
 from postroom.lookup import Filter, Stats
 from postroom.model.dead_letters import pattern
 from postroom.record import LANES, State
@@ -46,6 +48,7 @@ class StreamSeen:
     relays: list[RelaySeen]
     warnings: list[str] = field(default_factory=list)
     failing: list[CauseSeen] = field(default_factory=list)
+    consumer: ConsumerSeen | None = None  # of a stream of stored messages
 
 
 async def look(store: Store, stream: str) -> StreamSeen:
@@ -56,7 +59,9 @@ async def look(store: Store, stream: str) -> StreamSeen:
     ]
     found = summarise(stream, seen.stats, seen.membership)
     failing = await causes(store, stream, found.counts)
-    return replace(found, warnings=warnings, failing=failing)
+    is_consumer = stream.startswith(INBOX_STREAM_PREFIX)
+    consumer = consumer_of(stream, await store.inboxes()) if is_consumer else None
+    return replace(found, warnings=warnings, failing=failing, consumer=consumer)
 
 
 def summarise(stream: str, stats: Stats, membership: Membership) -> StreamSeen:

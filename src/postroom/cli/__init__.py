@@ -4,7 +4,7 @@ app             the group of commands; turns errors into exit codes by `exit_cod
 configuration   merges options, environment, file and defaults; `configuration_file` finds the file
 variables       passwords of the file from environment variables and from files
 options         options and output that commands share; `selection`: those that choose events
-status_causes   the colours of `status`
+status_causes   the colours of `status`; `status_consumers`: what waits at consumers' brokers
 progress        a progress bar, and Ctrl-C between two steps
 
 Each command has a module: run (with drain), migrate, status, list_events, show, key, story, dead,

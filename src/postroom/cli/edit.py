@@ -22,6 +22,7 @@ from postroom.cli.options import (
     store_option,
     whoami,
 )
+from postroom.cli.selection import whole_id
 from postroom.commands import Edit
 from postroom.engine.lock_retries import past_locks
 from postroom.errors import ConfigError
@@ -97,6 +98,7 @@ def edit(
     set_to = dict(map(_pair, headers))
 
     record = asyncio.run(_dead_letter(store, event_id))
+    event_id = record.id
     if given:
         changed = _with_headers(record, set_to, dropped) if set_to or dropped else None
         changes = Edit(payload, content_type, changed, tombstone)
@@ -115,6 +117,7 @@ def edit(
 
 async def _dead_letter(url: Url, event_id: str) -> Record:
     async with opened(shared_store(url)) as store:
+        event_id = await whole_id(store, event_id)
         there = (await store.look_up([event_id])).get(event_id)
         replaced_by = None if there is None else there.replaced_by
         return check_editable(event_id, await store.get(event_id), replaced_by)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 
@@ -79,13 +80,14 @@ def _render(key: str, found: KeySequence, limit: int) -> Iterator[str]:
         last = found.went[-limit:]
         more = f"; the last {len(last)}:" if len(last) < len(found.went) else ":"
         yield f"  went: {told}{more}"
-        yield from (_line(one.settled_us, one) for one in last)
+        for one in last:
+            yield from _event(one.settled_us, one)
     if not found.waiting:
         yield "  nothing waits"
         return
     head, behind = found.waiting[0], found.waiting[1:]
     yield "  blocked by its head:" if found.barrier is not None else "  next:"
-    yield _line(head.created_us, head)
+    yield from _event(head.created_us, head)
     if head.attempts or head.last_error:
         due = f", next attempt {instant(head.next_attempt_us)}" if head.next_attempt_us else ""
         yield f"    {many(head.attempts, 'attempt')}{due}"
@@ -95,10 +97,16 @@ def _render(key: str, found: KeySequence, limit: int) -> Iterator[str]:
         first = behind[:limit]
         more = f"; the first {len(first)}:" if len(first) < len(behind) else ":"
         yield f"  behind it: {many(len(behind), 'event')}{more}"
-        yield from (_line(one.created_us, one) for one in first)
+        for one in first:
+            yield from _event(one.created_us, one)
 
 
-def _line(at_us: int | None, one: Outline) -> str:
-    at = (instant(at_us) or "")[:19]
-    named = f"{one_line(one.state):<10} {cut(one.type, 18):<18} {cut(one.id, 26)}"
-    return f"    {at:<19} {named}".rstrip()
+def _event(at_us: int | None, one: Outline) -> Iterator[str]:
+    """Yield the lines of an event. Its id is whole: it is there to be copied."""
+    start = f"    {(instant(at_us) or '')[:19]:<19} {one_line(one.state):<10} "
+    end = f"{cut(one.type, 18):<18} {one_line(one.id)}"
+    if len(start) + len(end) <= shutil.get_terminal_size().columns:
+        yield start + end
+    else:
+        yield start + cut(one.type, 80 - len(start))
+        yield f"      {one_line(one.id)}"

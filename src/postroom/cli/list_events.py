@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ import click
 from postroom.admin.bounded_search import SCAN_LIMIT, BoundedSearch
 from postroom.admin.event_facts import summary
 from postroom.admin.texts import cut, instant, many, one_line
-from postroom.cli.options import json_option, opened, print_json, reader, shared_store, store_option
+from postroom.cli.options import json_option, opened, reader, shared_store, store_option
 from postroom.cli.selection import read_selection, selection_options
 from postroom.model.conditions import Condition, Header, read_condition, read_header
 from postroom.model.url import Url
@@ -57,6 +58,12 @@ def _each(convert: Callable[[str], Any]) -> Callable[..., list[Any]]:
     show_default=True,
     help="Maximum events to look at.",
 )
+@click.option("--before", type=int, metavar="SEQ", help="Only events before this seq.")
+@click.option("--oldest", is_flag=True, help="The oldest first.")
+@click.option(
+    "--last", type=click.IntRange(min=1), metavar="N",
+    help="The newest N events, in the order they were written.",
+)  # fmt: skip
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="Maximum events."
 )
@@ -64,6 +71,9 @@ def _each(convert: Callable[[str], Any]) -> Callable[..., list[Any]]:
 def list_events(
     store: Url,
     state: str | None,
+    before: int | None,
+    oldest: bool,
+    last: int | None,
     limit: int,
     headers: Sequence[Header],
     conditions: Sequence[Condition],
@@ -71,57 +81,82 @@ def list_events(
     as_json: bool,
     **given: Any,
 ) -> None:
-    """List events in the order they were written.
+    """List events, the newest first; with --oldest or --after, the oldest first.
 
     --json prints one object per line, without the payload. If more events match, the last line on
     stderr names the option for the next page.
 
     A search is bounded. It uses the index of --key, --correlation, --causation, or of a --state
-    other than pending and done; any other filter looks at the events of the last 24 hours, unless
-    --since, --until, --after or --state pending is given. If it ends at --scan-limit, the last line
-    on stderr names the option to go on.
+    other than pending and done; any other filter looks at the newest events. If it ends at
+    --scan-limit, the last line on stderr names the option to go on. With --oldest, such a filter
+    looks at the events of the last 24 hours, unless --since, --until, --after or --state pending
+    is given.
 
     \b
     Examples:
+      postroom list --last 20
       postroom list --state dead --since 2h
       postroom list --type order.created --key order-42 --json
       postroom list --state failed --error timeout --limit 500
       postroom list --payload 'order.total>100' --header tenant=acme --since 3d
     """  # noqa: D301 - click knows the sign
+    if oldest and last is not None:
+        raise click.UsageError("Give --oldest or --last, not both.")
     selection = read_selection(State(state) if state else None, given)
-    search = BoundedSearch(selection, headers, conditions, scan_limit)
-    asyncio.run(_list(store, search, limit, as_json=as_json))
+    newest = last is not None or not (oldest or given["after"] is not None)
+    up_to = None if before is None else before - 1
+    search = BoundedSearch(
+        selection.narrowed(newest=newest, until_seq=up_to), headers, conditions, scan_limit
+    )
+    asyncio.run(_list(store, search, last or limit, reverse=last is not None, as_json=as_json))
 
 
-async def _list(url: Url, search: BoundedSearch, limit: int, *, as_json: bool) -> None:
+async def _list(
+    url: Url, search: BoundedSearch, limit: int, *, reverse: bool, as_json: bool
+) -> None:
+    newest = search.selection.filter.newest
+    columns = _columns(shutil.get_terminal_size().columns)
+    kept: list[str] = []
+    shown, last, is_more = 0, 0, False
     async with opened(shared_store(url)) as store:
-        shown, last = 0, 0
-        columns = _columns(shutil.get_terminal_size().columns)
         async for record in search.records(store):
-            if shown == limit:
-                click.echo(f"more events match; next page: --after {last}", err=True)
-                return
-            if as_json:
-                print_json(summary(record), lines=True)
+            is_more = shown == limit
+            if is_more:
+                break
+            if not shown and not as_json:
+                click.echo(_row(columns, "state", "id", "type", "key", "tries", "age"))
+            text = _as_json(record) if as_json else "\n".join(_lines(record, columns))
+            if reverse:
+                kept.append(text)
             else:
-                if not shown:
-                    click.echo(_row(columns, "state", "id", "type", "key", "tries", "age"))
-                click.echo("\n".join(_lines(record, columns)))
+                click.echo(text)
             shown, last = shown + 1, record.seq
+        for text in reversed(kept):
+            click.echo(text)
+        if is_more:
+            option = "--before" if newest else "--after"
+            if not reverse:
+                click.echo(f"more events match; next page: {option} {last}", err=True)
+            return
         end = await search.stopped_at(store)
         for note in search.notes():
             click.echo(note, err=True)
         if end is not None:
             found = many(shown, "event") if shown else "no event"
+            way, option = ("down to", "--before") if newest else ("up to", "--after")
             click.echo(
-                f"looked at {search.scan_limit:,} events, up to {instant(end.created_us)}; "
-                f"{found} matched\ngo on: --after {end.seq}",
+                f"looked at {search.scan_limit:,} events, {way} {instant(end.created_us)}; "
+                f"{found} matched\ngo on: {option} {end.seq}",
                 err=True,
             )
         elif not shown:
             asked = " ".join([str(search.selection), *map(str, search.headers)])
             asked = " ".join([asked, *map(str, search.conditions)]).strip()
             click.echo(f"no event matches {asked}".rstrip() + f" in {url}", err=True)
+
+
+def _as_json(record: Record) -> str:
+    return json.dumps(summary(record))
 
 
 def _row(

@@ -31,7 +31,7 @@ from postroom.cli.options import (
 )
 from postroom.cli.progress import Stop, gently, progress
 from postroom.cli.run_operation import replay_by_operation
-from postroom.cli.selection import read_selection, require_one, selection_options
+from postroom.cli.selection import read_selection, require_one, selection_options, whole_id
 from postroom.engine.lock_retries import past_locks
 from postroom.engine.operations.request import ReplayRequest
 from postroom.errors import ConfigError, NotFoundError, ReplacedError
@@ -227,9 +227,10 @@ def skip(
 
     async def work() -> None:
         async with opened(shared_store(store)) as there:
-            await fetch(there, [event_id], _UNFINISHED)
+            whole = await whole_id(there, event_id)
+            await fetch(there, [whole], _UNFINISHED)
             if not dry_run:
-                await past_locks(lambda: there.skip(event_id, reason, by=whoami(by)))
+                await past_locks(lambda: there.skip(whole, reason, by=whoami(by)))
 
     asyncio.run(work())
     _report("skip", 0 if dry_run else 1, 1, as_json=as_json, dry_run=dry_run)
@@ -238,6 +239,7 @@ def skip(
 
 async def carry_out(url: Url, ids: Sequence[str], selection: Selection, order: Order) -> int:
     async with opened(shared_store(url)) as store:
+        ids = [await whole_id(store, given) for given in ids]
         async with gently() as stop:
             if order.followers:
                 states = order.states if State.DEAD not in order.states else (State.DEAD,)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic
 from uuid import uuid4
 
 import click
@@ -14,13 +16,17 @@ from postroom.cli.options import print_json
 from postroom.cli.progress import Stop, progress
 from postroom.engine.lock_retries import past_locks
 from postroom.engine.operations.driver import drive
-from postroom.engine.operations.request import ReplayRequest
+from postroom.engine.operations.request import ReplayRequest, read_position, read_request
 from postroom.engine.service import end
-from postroom.errors import NotFoundError, StoreError
+from postroom.errors import ConfigError, NotFoundError, StoreError
 from postroom.operation import Change, Operation, OperationState
+from postroom.record import State
 from postroom.store import Store
 
 _LOOK_SECONDS = 0.2
+_QUIET_SECONDS = 3.0  # before a line that a canary waits
+_REPEAT_SECONDS = 60.0
+_UNFINISHED = (State.PENDING, State.PROCESSING, State.FAILED)
 
 
 async def replay_by_operation(
@@ -66,14 +72,17 @@ async def run_here(store: Store, operation_id: str, stop: Stop, *, by: str | Non
             bar.add(handled - shown)
             shown = handled
 
+        waiting = CanaryWait(store, operation_id, bar.clear)
+
         try:
             while found.state == OperationState.RUNNING and not stop.asked:
                 show(found.handled)
                 held = await store.take_operation(operation_id, owner) if found.free else None
                 if held is None:
                     await asyncio.sleep(_LOOK_SECONDS)
+                    await waiting.look()
                 else:
-                    await _drive(store, held, stop, show, by)
+                    await _drive(store, held, stop, show, by, waiting)
                 found = await _look(store, operation_id)
             if found.state == OperationState.RUNNING and by is not None:  # Ctrl-C
                 await store.change_operation(operation_id, Change.PAUSE, by=by)
@@ -87,18 +96,60 @@ async def run_here(store: Store, operation_id: str, stop: Stop, *, by: str | Non
 
 
 async def _drive(
-    store: Store, held: Operation, stop: Stop, show: Callable[[int], None], by: str | None
+    store: Store,
+    held: Operation,
+    stop: Stop,
+    show: Callable[[int], None],
+    by: str | None,
+    waiting: CanaryWait,
 ) -> None:
     """Drive until it ends or a Ctrl-C comes, which takes effect after the running step."""
     task = asyncio.create_task(drive(store, held, show))
     while not task.done() and not stop.asked:
         await asyncio.wait({task}, timeout=_LOOK_SECONDS)
+        await waiting.look()
     if task.done():
         await task
         return
     if by is not None:
         await store.change_operation(held.id, Change.PAUSE, by=by)
     await end(task)
+
+
+class CanaryWait:
+    """Tells why a canary does not go on: the events of its last group are not sent yet."""
+
+    def __init__(self, store: Store, operation_id: str, clear: Callable[[], object]) -> None:
+        self._store = store
+        self._operation_id = operation_id
+        self._clear = clear
+        self._watched: tuple[str, ...] = ()
+        self._look_at = self._told_at = monotonic() + _QUIET_SECONDS
+
+    async def look(self) -> None:
+        """Print a line if the same group has waited for some seconds, and later ones rarely."""
+        if monotonic() < self._look_at:
+            return
+        self._look_at = monotonic() + 1.0
+        with suppress(ConfigError, StoreError):  # the driver reports it
+            found = await _look(self._store, self._operation_id)
+            watched = read_position(found, read_request(found)).watched
+            if watched != self._watched:
+                self._watched, self._told_at = watched, monotonic() + _QUIET_SECONDS
+            elif watched and monotonic() >= self._told_at:
+                self._told_at = monotonic() + _REPEAT_SECONDS
+                text = await self._reason(watched)
+                self._clear()
+                click.echo(text, err=True)
+
+    async def _reason(self, watched: Sequence[str]) -> str:
+        there = (await self._store.look_up(watched)).values()
+        open_ones = [one for one in there if one.state in _UNFINISHED]
+        text = f"waiting until {many(len(open_ones), 'event')} of the canary's last group went out"
+        for stream in sorted({one.stream for one in open_ones}):
+            if not (await self._store.leases(stream)).members:
+                text += f"; no relay serves stream {one_line(stream)}: start one"
+        return text
 
 
 async def _look(store: Store, operation_id: str) -> Operation:

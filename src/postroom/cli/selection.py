@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from postroom.admin.selection import Selection
+from postroom.admin.texts import one_line
 from postroom.admin.values import instant
 from postroom.cli.options import reader
 from postroom.errors import ConfigError
@@ -15,8 +16,12 @@ from postroom.event import MAX_STREAM_BYTES
 from postroom.lookup import Filter
 from postroom.model.text import check_setting
 from postroom.record import State
+from postroom.store import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+SHORTEST_BEGINNING = 4  # characters of an id
+MAX_CANDIDATES = 10
 
 _OPTIONS = (
     click.option("--stream", help="Only this stream."),
@@ -84,3 +89,28 @@ def require_one(ids: Sequence[str], selection: Selection, *, everything: bool, v
         raise click.UsageError(f"No events selected: give ids, filters, or --all to {verb} all.")
     if ids and (selection.is_narrow or everything):
         raise click.UsageError("Give ids or filters, not both.")
+
+
+async def whole_id(store: Store, given: str) -> str:
+    """Return the id of the event with this id, or of the only one whose id begins with it.
+
+    An unknown id is returned as it is. Raises ConfigError if there are several, after it has
+    printed them.
+    """
+    if len(given) < SHORTEST_BEGINNING or await store.look_up([given]):
+        return given
+    return only_one(given, await store.search.ids(given, MAX_CANDIDATES + 1)) or given
+
+
+def only_one(given: str, found: Sequence[str]) -> str | None:
+    """Return the only id that begins with this text, and print it; None if there is none."""
+    if len(found) > 1:
+        for one in found[:MAX_CANDIDATES]:
+            click.echo(f"  {one_line(one)}", err=True)
+        is_all = len(found) <= MAX_CANDIDATES
+        raise ConfigError(
+            f"{given!r} is the beginning of {len(found) if is_all else 'many'} ids; give more of it"
+        )
+    if found:
+        click.echo(f"event {one_line(found[0])}", err=True)
+    return found[0] if found else None

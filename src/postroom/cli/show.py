@@ -13,6 +13,7 @@ from postroom.admin.event_facts import MOST_LEVELS, describe, lane_of
 from postroom.admin.texts import one_line
 from postroom.admin.timeline import arrivals
 from postroom.cli.options import json_option, opened, print_json, shared_store, store_option
+from postroom.cli.selection import whole_id
 from postroom.errors import ConfigError, NotFoundError, PostroomError
 from postroom.model.url import Url
 from postroom.record import short_error
@@ -81,6 +82,7 @@ async def look_for(url: Url, event_id: str) -> list[dict[str, Any]]:
 
 async def _ask(url: Url, inboxes: Sequence[Url], event_id: str) -> dict[str, Any]:
     async with opened(shared_store(url)) as store:
+        event_id = await whole_id(store, event_id)
         record, details = await store.get(event_id), await store.details(event_id)
         if record is None or details is None:
             raise NotFoundError(f"no event with id {event_id!r} in {url}; see: postroom list")

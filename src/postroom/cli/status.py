@@ -15,6 +15,7 @@ from postroom.admin.stream_status import RelaySeen, StreamSeen, look
 from postroom.admin.texts import duration, one_line
 from postroom.cli.options import (
     json_option,
+    mode_of,
     opened,
     print_json,
     seconds_option,
@@ -23,6 +24,7 @@ from postroom.cli.options import (
 )
 from postroom.cli.pause import until
 from postroom.cli.status_causes import paint
+from postroom.cli.status_consumers import Sources, lines_of, with_backlog
 from postroom.errors import ConfigError
 from postroom.event import DEFAULT_STREAM, INBOX_STREAM_PREFIX, MAX_STREAM_BYTES
 from postroom.model.controls import Control
@@ -40,17 +42,40 @@ _COLUMNS = 80
 _RARE = (str(State.EXPIRED), str(State.CANCELLED))  # shown only where there are some
 
 
+def _read_sources(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> tuple[Url, ...]:
+    try:
+        return tuple(Url.parse(value) for value in values)
+    except ConfigError as error:
+        raise click.BadParameter(f"{error}.", ctx, param) from error
+
+
 @click.command()
 @store_option
 @click.option("--stream", help="Only this stream.  [default: all]")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    callback=_read_sources,
+    metavar="URL",
+    help="Source of a consumer, to show what waits there; repeatable.  [default: [[consumer]]]",
+)
 @json_option
 @seconds_option(
     "--watch",
     "watch_seconds",
     text="Refresh at this interval until Ctrl-C. With --json: one line per refresh.",
 )
-def status(store: Url, stream: str | None, as_json: bool, watch_seconds: float | None) -> None:
-    """Show event counts, lag, and the relays of each stream.
+def status(
+    store: Url,
+    stream: str | None,
+    sources: tuple[Url, ...],
+    as_json: bool,
+    watch_seconds: float | None,
+) -> None:
+    """Show event counts, lag, and the relays of each stream; and the consumers.
 
     \b
     pending      waiting to be sent       failed  waiting for a retry
@@ -66,14 +91,21 @@ def status(store: Url, stream: str | None, as_json: bool, watch_seconds: float |
         raise ConfigError(f"--watch must be at least {_SHORTEST_WATCH} seconds")
     if stream is not None:
         check_setting("stream", stream, MAX_STREAM_BYTES)
-    asyncio.run(_show(store, stream, as_json, watch_seconds))
+    known, mode = Sources(sources), mode_of(click.get_current_context())
+    known.configure(mode.configuration, mode.unnamed_file)
+    asyncio.run(_show(store, stream, known, as_json, watch_seconds))
 
 
-async def _show(url: Url, stream: str | None, as_json: bool, watch_seconds: float | None) -> None:
+async def _show(
+    url: Url, stream: str | None, sources: Sources, as_json: bool, watch_seconds: float | None
+) -> None:
     redraw = sys.stdout.isatty() and not as_json
     async with opened(shared_store(url)) as store:
         while True:
-            seen = [await look(store, name) for name in await _streams(store, stream)]
+            seen = [
+                await with_backlog(await look(store, name), sources)
+                for name in await _streams(store, stream)
+            ]
             controls = await store.controls()
             paused = [one for one in controls if one.paused]
             limited = [one for one in controls if one.limited]
@@ -126,7 +158,7 @@ def render(streams: list[StreamSeen]) -> list[str]:
             ("relays alive", str(alive)),
         ]
         counts = [(s, f"{n:,}") for s, n in seen.counts.items() if n or s not in _RARE]
-        lines += [_title(seen.stream)]
+        lines += [_title(seen.stream), *(lines_of(seen.consumer) if seen.consumer else ())]
         lines += [
             f"  {state:<12}{count:>14}      {name:<14}{value:>14}".rstrip()
             for (state, count), (name, value) in zip_longest(counts, facts, fillvalue=("", ""))
@@ -148,7 +180,7 @@ def render(streams: list[StreamSeen]) -> list[str]:
 def _title(stream: str) -> str:
     """Return the name of a stream; the messages that a consumer has stored are in its own."""
     if stream.startswith(INBOX_STREAM_PREFIX):
-        return f"consumer {one_line(stream.removeprefix(INBOX_STREAM_PREFIX))}: stored messages"
+        return f"consumer {one_line(stream.removeprefix(INBOX_STREAM_PREFIX))}"
     return f"stream {one_line(stream)}"
 
 

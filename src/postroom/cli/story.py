@@ -11,7 +11,8 @@ from postroom.admin.story import CHILDREN, LIMIT, Asked, gather, merge
 from postroom.admin.story_tree import Story, mermaid, render, to_json
 from postroom.admin.texts import one_line
 from postroom.cli.exit_codes import ExitCode
-from postroom.cli.options import json_option, mode_of, print_json, shared_store
+from postroom.cli.options import json_option, mode_of, opened, print_json, shared_store
+from postroom.cli.selection import MAX_CANDIDATES, SHORTEST_BEGINNING, only_one
 from postroom.errors import ConfigError, NotFoundError
 from postroom.model.url import Url
 from postroom.store import Tables
@@ -83,6 +84,10 @@ def story(
         raise click.UsageError("Give --json or --mermaid, not both.")
     found, failed = asyncio.run(gather(_asked(stores), event_id, limit))
     told = Story(merge(found))
+    if not told.events and not failed and (whole := asyncio.run(_whole_id(stores, event_id))):
+        event_id = whole
+        found, failed = asyncio.run(gather(_asked(stores), event_id, limit))
+        told = Story(merge(found))
     notes = list(dict.fromkeys(note for one in found for note in one.notes))
     if not told.events and not failed:
         names = ", ".join(map(str, stores))
@@ -106,6 +111,16 @@ def story(
     for url, error in failed.items():
         click.echo(f"{url} is not in this story: {one_line(error)}", err=True)
     return ExitCode.STORE if failed else ExitCode.OK
+
+
+async def _whole_id(urls: Sequence[Url], given: str) -> str | None:
+    """Return the only id in these stores that begins with this text."""
+    found: dict[str, None] = {}
+    if len(given) >= SHORTEST_BEGINNING:
+        for url in urls:
+            async with opened(shared_store(url)) as store:
+                found |= dict.fromkeys(await store.search.ids(given, MAX_CANDIDATES + 1))
+    return only_one(given, list(found))
 
 
 def _asked(urls: Sequence[Url]) -> list[Asked]:

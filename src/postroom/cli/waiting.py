@@ -21,6 +21,7 @@ from postroom.cli.options import (
     store_option,
     whoami,
 )
+from postroom.cli.selection import whole_id
 from postroom.engine.lock_retries import past_locks
 from postroom.errors import ConfigError
 from postroom.model.clock import instant_text, to_microseconds
@@ -112,7 +113,7 @@ async def _change(
     changed: list[str] = []
     left: dict[str, str] = {}
     async with opened(shared_store(url)) as store:
-        for name in dict.fromkeys(ids):
+        for name in dict.fromkeys([await whole_id(store, given) for given in ids]):
             if await work(store, name):
                 changed.append(name)
             else:

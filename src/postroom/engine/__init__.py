@@ -12,6 +12,7 @@ service         a background loop that can be started and stopped, each more tha
 runner          runs several relays and consumers in one process until a signal stops them
 sharing         opens a store or broker once for several users; the last user closes it
 lock_retries    repeats an operator's command that met locks of another transaction
+handler_sets    notices live relays and consumers of one name whose handlers differ
 store_calls     reports calls to the store that fail, and that they work again
 fact_log        logs facts as lines of key=value pairs; `log_limits` decides which are left out
 summaries       reports once a minute what was done

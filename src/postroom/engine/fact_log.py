@@ -35,6 +35,7 @@ from postroom.observer import (
     LanesChanged,
     LanesHeld,
     LimitChanged,
+    OtherHandlers,
     Sent,
     Settled,
     StoreRecovered,
@@ -60,6 +61,7 @@ _EFFECTS_LOST = (
 )
 
 _MOST_PATTERNS = 1_000
+_MOST_TRACEBACKS = 100
 _BARE = re.compile(r"[^\s=\"'\\]+")
 
 
@@ -78,7 +80,8 @@ class LogObserver:
              again, events that a corrected configuration has freed, pauses that have ended
     WARNING  failed attempts and dead letters, with the traceback of a handler at the first attempt
              and at the last; outcomes discarded with a lost lane, a destination that became
-             unreachable, failed calls to the store, pauses
+             unreachable, failed calls to the store, pauses, a relay of the stream with other
+             handlers
     ERROR    alarms, lost events, lost effects
 
     Many failures with one cause have few lines: the first ones, one after `quiet_seconds`, and then
@@ -102,6 +105,7 @@ class LogObserver:
         self._alarms = Causes(self._quiet_seconds)
         self._attempts = Causes(self._quiet_seconds, _BURST)
         self._graves = Causes(self._quiet_seconds, _BURST)
+        self._tracebacks: dict[tuple[str, str], str] = {}  # of first attempts, in the log already
         self._left_out = 0  # lines, since the last summary
 
     def observe(self, fact: Fact) -> None:
@@ -113,7 +117,9 @@ class LogObserver:
             case Attempt():
                 self._attempt(fact)
             case Buried():
-                self._limited(self._graves, fact, "dead-letter")
+                in_log = self._tracebacks.pop((fact.stream, fact.id), None) == fact.traceback
+                again = in_log and fact.attempts <= 1  # the first attempt was the last one
+                self._limited(self._graves, fact, "dead-letter", with_traceback=not again)
             case LanesChanged():
                 self._lanes(fact)
             case LanesHeld():
@@ -128,6 +134,8 @@ class LogObserver:
                 self._log(logging.INFO, "limited", facts | {"limits": limits})
             case Alarm():
                 self._alarm(fact)
+            case OtherHandlers():
+                self._log(logging.WARNING, "other-handlers", fact._asdict())
             case Freed():
                 self._log(logging.INFO, "freed", fact._asdict())
             case StoreTrouble():
@@ -152,20 +160,27 @@ class LogObserver:
 
     def _attempt(self, fact: Attempt) -> None:
         if fact.verdict not in _DEBUG_VERDICTS:
-            self._limited(self._attempts, fact, "attempt", with_traceback=fact.attempts <= 1)
+            is_first = fact.attempts <= 1
+            is_told = self._limited(self._attempts, fact, "attempt", with_traceback=is_first)
+            if is_told and is_first and fact.traceback:
+                self._tracebacks[fact.stream, fact.id] = fact.traceback
+                if len(self._tracebacks) > _MOST_TRACEBACKS:
+                    del self._tracebacks[next(iter(self._tracebacks))]
         elif self._logger.isEnabledFor(logging.DEBUG):
             self._log(logging.DEBUG, "attempt", _without_traceback(fact))
 
     def _limited(
-        self, causes: Causes, fact: Attempt | Buried, name: str, *, with_traceback: bool = True
-    ) -> None:
+        self, causes: Causes, fact: Attempt | Buried, name: str, *, with_traceback: bool
+    ) -> bool:
+        """Log an attempt or a dead letter; False if the line is left out."""
         cause = (fact.stream, fact.type, pattern(fact.error))
         left_out = causes.happened(cause, pattern(fact.error), self._monotonic())
         if left_out is None:
             self._left_out += 1
-            return
+            return False
         facts = _without_traceback(fact) | ({"left_out": left_out} if left_out else {})
         self._log(logging.WARNING, name, facts, fact.traceback if with_traceback else "")
+        return True
 
     def _alarm(self, fact: Alarm) -> None:
         about = fact.about.replace(fact.id, "<id>") if fact.id else fact.about

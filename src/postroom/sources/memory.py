@@ -112,6 +112,9 @@ class MemorySource:
     async def health(self) -> None:
         """Return: it is always available."""
 
+    async def backlog(self) -> int:
+        return len(self.queue.waiting)
+
     async def check(self) -> list[Finding]:
         return []
 

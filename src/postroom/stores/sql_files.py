@@ -10,6 +10,9 @@ from typing import NamedTuple
 from postroom.search import INDEX_OF
 from postroom.transactions.queries import DEFAULT_PREFIX
 
+NEWEST = "_newest"
+"""The end of the names of statements that begin with the newest event."""
+
 
 class Migration(NamedTuple):
     """One numbered step of the schema; its file is named `0001_what_it_does.sql`."""
@@ -24,17 +27,27 @@ def load_queries(package: str, prefix: str) -> Mapping[str, str]:
     """Return every statement of a store by name, with this table prefix.
 
     A statement with `{column}` in it exists once for each column that `postroom.search` knows:
-    `find_by` becomes `find_by_key`, `find_by_correlation_id`, ….
+    `find_by` becomes `find_by_key`, `find_by_correlation_id`, …. One with `{order}` in it exists in
+    both directions: `find` and `find_newest`.
     """
     found: dict[str, str] = {}
     for name, text in _read_folder(package, "queries", prefix):
         if "{column}" not in text:
-            found[name] = text
+            found |= _directions(name, text)
             continue
         for column, index in INDEX_OF.items():
             filled = text.replace("{column}", column).replace("{index}", index)
-            found[f"{name}_{column}"] = filled
+            found |= _directions(f"{name}_{column}", filled)
     return found
+
+
+def _directions(name: str, text: str) -> dict[str, str]:
+    if "{order}" not in text:
+        return {name: text}
+    return {
+        name: text.replace("{order}", "ASC").replace("{farthest}", "max"),
+        f"{name}{NEWEST}": text.replace("{order}", "DESC").replace("{farthest}", "min"),
+    }
 
 
 @cache

@@ -7,21 +7,23 @@ this process. docs/operations/lamps.md has the table; a test compares it with re
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from postroom.engine.consumer import Consumer
+from postroom.engine.handler_sets import handlers_of
 from postroom.engine.relay.held_back import is_held
 from postroom.engine.relay.relay import Relay
 from postroom.lookup import Filter, Stats
 from postroom.model.clock import host_microseconds
 from postroom.operation import Operation, OperationState
 from postroom.record import State
-from postroom.store import Membership, Store
+from postroom.store import Member, Membership, Store
 
 LAG_SECONDS = 60.0
 _LEASES = 2  # after this many lease times without a heartbeat, a relay has lost its lanes
 _UNFINISHED = (State.PENDING, State.PROCESSING, State.FAILED)
+_NAMED = 4  # relays in a text
 _LOOKED_AT = 10  # failed events: the first ones may be held back by a pause
 
 
@@ -87,6 +89,8 @@ def of_stream(seen: Seen) -> list[Condition]:
         for member in members
         if not member.healthy
     ]
+    if conflict := _conflict(stream, members):
+        found.append(conflict)
     alive = {member.owner for member in members}
     if not members and any(stats.counts.get(str(state), 0) for state in _UNFINISHED):
         found.append(Condition(f"no relay serves stream {stream}"))
@@ -107,6 +111,23 @@ def of_operations(found: Iterable[Operation]) -> list[Condition]:
         for one in found
         if one.state == OperationState.STOPPED
     ]
+
+
+def handler_sets(members: Sequence[Member]) -> int:
+    """Return how many different sets of handlers the live members of a stream run."""
+    return len({handlers_of(member).functions for member in members} - {""})
+
+
+def _conflict(stream: str, members: Sequence[Member]) -> Condition | None:
+    number = handler_sets(members)
+    if number < 2:
+        return None
+    names = sorted({one.name or one.owner for one in members if handlers_of(one).functions})
+    shown = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+    return Condition(
+        f"{number} different sets of handlers serve stream {stream} (relays {shown}): a new "
+        "version is being deployed, or two services use one name"
+    )
 
 
 def of_relay(relay: Relay) -> list[Condition]:

@@ -116,6 +116,13 @@ GAUGES: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "postroom_blocked_keys": ("Keys in the store blocked by a failed event.", ("stream",)),
     "postroom_lanes_free": ("Lanes in the store that no live relay holds.", ("stream",)),
     "postroom_relays": ("Live relays of the stream, according to the store.", ("stream",)),
+    "postroom_handler_sets": (
+        (
+            "Different sets of handlers that live relays of the stream run; more than 1 is a "
+            "deployment, or two services with one name."
+        ),
+        ("stream",),
+    ),
     "postroom_in_flight_events": ("Events currently in flight in this relay.", ("stream",)),
     "outbox_in_flight": ("Events currently in flight in this relay.", ("stream",)),
     "postroom_lanes_owned": ("Lanes that this relay currently holds.", ("stream",)),

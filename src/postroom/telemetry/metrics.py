@@ -310,6 +310,7 @@ class RelayMetrics(Collector):
         values["postroom_blocked_keys"].append(((stream,), float(sample.stats.blocked_keys)))
         values["postroom_lanes_free"].append(((stream,), float(sample.free_lanes)))
         values["postroom_relays"].append(((stream,), float(sample.relays)))
+        values["postroom_handler_sets"].append(((stream,), float(sample.handler_sets)))
 
     @staticmethod
     def _of(relay: Relay) -> tuple[str]:

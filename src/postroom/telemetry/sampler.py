@@ -39,6 +39,7 @@ class Sample(NamedTuple):
     relays: int
     at: float
     conditions: tuple[Condition, ...] = ()
+    handler_sets: int = 0
 
 
 class Sampler(Service):
@@ -99,4 +100,6 @@ async def _sample(relay: Relay) -> Sample:
     alive = {member.owner for member in membership.members}
     free = sum(not lease.live or lease.owner not in alive for lease in membership.leases)
     found = tuple(conditions.of_stream(seen))
-    return Sample(seen.stats, free, len(membership.members), time.monotonic(), found)
+    members = membership.members
+    sets = conditions.handler_sets(members)
+    return Sample(seen.stats, free, len(members), time.monotonic(), found, sets)

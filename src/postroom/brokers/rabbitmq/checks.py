@@ -90,6 +90,20 @@ async def examine_queue(url: Url, options: RabbitSettings, queue: str) -> list[F
     ]
 
 
+async def count_messages(url: Url, options: RabbitSettings, queue: str) -> int | None:
+    """Return the number of messages in a queue that were not delivered yet."""
+    link = await connect_first(url, options, NAME)
+    try:
+        channel = await link.open(confirms=False)
+        async with within(_PATIENCE_SECONDS, "looking at the queue"):
+            found = await channel.queue_declare(queue, passive=True)
+        return found.message_count
+    except ChannelClosed as error:
+        raise UnreachableError(short_error(error)) from error
+    finally:
+        await link.close()
+
+
 def judge_queue(queue: str, found: Mapping[str, Any]) -> Iterator[Finding]:
     """Return how a queue could lose confirmed messages (G2)."""
     another = f"create another one, for example with queue={queue}-2&queue_type=quorum&declare=on"

@@ -15,7 +15,6 @@ durable_inbox  in durable mode: stores messages, acknowledges them, and has a re
                many of their messages wait
 
 `dedup_window` warns if inbox rows are deleted before the broker stops redelivering.
-`name_conflicts` raises an alarm if another service uses the same name.
 """
 
 from postroom.engine.consumer.consumer import Consumer

@@ -16,9 +16,9 @@ from postroom.engine.consumer.durable_inbox import DurableInbox, StoredMessages,
 from postroom.engine.consumer.hashed_ids import HashedIds
 from postroom.engine.consumer.key_queues import KeyQueues
 from postroom.engine.consumer.messages import read, to_record
-from postroom.engine.consumer.name_conflicts import NameConflicts
 from postroom.engine.consumer.processor import MessageProcessor
 from postroom.engine.consumer.size_limit import limited
+from postroom.engine.handler_sets import HandlerSets
 from postroom.engine.handlers.dispatch import SKIPPED_TYPE
 from postroom.engine.handlers.handlers import Handlers
 from postroom.engine.lifecycle import Lifecycle
@@ -149,8 +149,13 @@ class Consumer(Lifecycle[ConsumerContext]):
         handlers = self.handlers.bind(self.store, settings.lease_seconds, name=self.name)
         await self._open_shared(handlers)
         durable_inbox = DurableInbox(self.store, self.name, strict=handlers.strict is not None)
-        conflicts = NameConflicts(
-            self.name, self.source.name or "", handlers.functions(), self._tell, self.stream
+        sets = HandlerSets(
+            self.stream,
+            handlers.functions(),
+            self._tell,
+            self._clock,
+            consumer=self.name,
+            source=self.source.name or self.name,
         )
         self._relay = Relay(
             self.store,
@@ -168,9 +173,9 @@ class Consumer(Lifecycle[ConsumerContext]):
             observers=self._observers,
             log=False,  # its facts go to the consumer's observers
             clock=self._clock,
-            owner=conflicts.owner,
+            owner=sets.owner,
         )
-        self._relay.on_members = conflicts.compare
+        self._relay.on_members = sets.compare
         self._relay.is_impaired = lambda: bool(self.source.connection.trouble)
         self._relay.on_crash = self._part_broke_down
         self._relay.consumer = self.name

@@ -20,6 +20,7 @@ _REPLAYED = (State.DEAD, State.DONE)
 _NUMBERS = {
     name for name, kind in get_type_hints(Filter).items() if kind is int or int in get_args(kind)
 }
+_NOT_STORED = ("limit", "newest")  # of a filter
 _FIELDS = ("filter", "group", "new_id", "limit", "per_second", "canary")
 _MAX_WATCHED = max(CANARY)
 
@@ -52,7 +53,7 @@ class ReplayRequest(NamedTuple):
         given = {
             name: str(value) if isinstance(value, State) else value
             for name, value in self.filter._asdict().items()
-            if name != "limit" and value != unset[name]
+            if name not in _NOT_STORED and value != unset[name]
         }
         for name, value in given.items():
             if not isinstance(value, str | int):
@@ -91,7 +92,8 @@ def read_request(operation: Operation) -> ReplayRequest:
         raise ConfigError("its request is damaged: it has no filter")
     for name, value in given.items():
         expected = int if name in _NUMBERS else str
-        if name not in Filter._fields or name == "limit" or type(value) is not expected:
+        unknown = name not in Filter._fields or name in _NOT_STORED
+        if unknown or type(value) is not expected:
             raise ConfigError(f"its request is damaged: it filters by {name!r}")
     state = given.get("state")
     if state not in _REPLAYED:

@@ -13,6 +13,7 @@ from postroom.delivery import Watch, until_done
 from postroom.engine.breaker import Breaker
 from postroom.engine.controls import ControlWatch
 from postroom.engine.failure_policy import FailurePolicy
+from postroom.engine.handler_sets import HandlerSets
 from postroom.engine.lifecycle import Lifecycle
 from postroom.engine.operations.watch import OperationWatch
 from postroom.engine.relay.block_repair import BlockRepair
@@ -218,17 +219,21 @@ class Relay(Lifecycle[RelayContext]):
         bound = self.broker.bind(
             self.store, self.settings.lease_seconds, stream=self.settings.stream
         )
+        owner, on_members = self._owner, self.on_members
+        if owner is None and (functions := bound.functions()):
+            sets = HandlerSets(self.settings.stream, functions, self._tell, self._clock)
+            owner, on_members = sets.owner, on_members or sets.compare
         context = RelayContext(
             self.store,
             bound,
             self.settings,
-            LaneKeeper(self._owner or str(uuid4()), self.settings.lease_seconds),
+            LaneKeeper(owner or str(uuid4()), self.settings.lease_seconds),
             Breaker(self.settings.outage_seconds, self.settings.max_outage_seconds),
             self._clock,
             (*self._observers, _Confirmations(self._watched)),
             outbox_id=await self.store.identity(),
             is_impaired=self.is_impaired,
-            on_members=self.on_members,
+            on_members=on_members,
         )
         if self.consumer is not None:
             context.paused.obey(CONSUMER, self.consumer)

@@ -13,11 +13,13 @@ from confluent_kafka import TopicCollection as Topics
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from postroom.brokers.kafka import error_codes
+from postroom.record import short_error
 from postroom.sources.kafka.settings import KafkaSourceSettings
 
 _ANSWER_SECONDS = 10.0
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 2.0
 _SILENT_SECONDS = 3.0
+_LAG_SECONDS = 3.0
 _NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"  # the answer of a broker before Kafka 2.8
 _NO_ANSWER = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -60,11 +62,15 @@ class Cluster:
 
     def ends(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Return the partitions with the offset of the next committed message."""
+        return self._offsets(partitions, OffsetSpec.latest())  # type: ignore[no-untyped-call]
+
+    def _offsets(
+        self, partitions: Sequence[TopicPartition], which: OffsetSpec
+    ) -> list[TopicPartition]:
         if not partitions:
             return []
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = self._client().list_offsets(
-            {TopicPartition(each.topic, each.partition): latest for each in partitions},
+            {TopicPartition(each.topic, each.partition): which for each in partitions},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=_ANSWER_SECONDS,
         )
@@ -73,10 +79,40 @@ class Cluster:
             for place, answer in asked.items()
         ]
 
+    def beginnings(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Return the partitions with their first offsets."""
+        return self._offsets(partitions, OffsetSpec.earliest())  # type: ignore[no-untyped-call]
+
     def _client(self) -> AdminClient:
         if self._admin is None:
             self._admin = AdminClient(self._config)
         return self._admin
+
+
+def group_lag(options: KafkaSourceSettings) -> int:
+    """Return how many messages of its topics a group has not committed yet; joins nothing.
+
+    Raises ConnectionError if there is no answer, or a topic does not exist.
+    """
+    client, cluster = Client({**options.client(), "log_level": 0}), Cluster(options)
+    try:
+        places: list[TopicPartition] = []
+        for topic in options.topic:
+            found = client.list_topics(topic, timeout=_LAG_SECONDS).topics[topic]
+            if found.error is not None:
+                raise ConnectionError(f"Kafka: topic {topic!r}: {found.error.str()}")
+            places += [TopicPartition(topic, number) for number in found.partitions]
+        known = cluster.committed(client, places)
+        fresh = [each for each in known if each.offset < 0]
+        if fresh and options.start == "earliest":
+            known = [*(p for p in known if p.offset >= 0), *cluster.beginnings(fresh)]
+        at = {(each.topic, each.partition): each.offset for each in known if each.offset >= 0}
+        ends = cluster.ends(places)
+        return sum(max(0, e.offset - at.get((e.topic, e.partition), e.offset)) for e in ends)
+    except KafkaException as error:
+        raise ConnectionError(f"Kafka does not answer: {short_error(error)}") from error
+    finally:
+        client.close()
 
 
 class Generations:
@@ -94,6 +130,7 @@ class Generations:
         self._asked: dict[str, Future[Any]] = {}
         self._asked_at = self._ask_at = 0.0
         self.is_silent = False  # the last request has had no answer for a while
+        self._silent_since: float | None = None
 
     def note(self, ids: Mapping[str, str]) -> None:
         """Remember these ids; an empty id is ignored."""
@@ -107,9 +144,15 @@ class Generations:
         """Ask at the next look."""
         self._ask_at = 0.0
 
+    @property
+    def silent_seconds(self) -> float:
+        """How long requests have had no answer."""
+        since = self._silent_since
+        return 0.0 if since is None else self._clock() - since
+
     def answered(self) -> None:
         """The cluster has answered another request."""
-        self._asked, self.is_silent = {}, False
+        self._asked, self.is_silent, self._silent_since = {}, False, None
 
     def look(self, topics: Collection[str]) -> dict[str, str]:
         """Return the ids of topics that differ from the remembered ones, as far as known.
@@ -123,10 +166,13 @@ class Generations:
                 self._asked = self._cluster.ask_for_ids(topics)
             return {}
         if not all(answer.done() for answer in self._asked.values()):
-            self.is_silent = self._clock() - self._asked_at > _SILENT_SECONDS
+            self._silent_since = self._silent_since or self._asked_at
+            self.is_silent = self.silent_seconds > _SILENT_SECONDS
             return {}
         asked, self._asked = self._asked, {}
         self.is_silent = any(_is_unanswered(answer) for answer in asked.values())
+        if not self.is_silent:
+            self._silent_since = None
         found: dict[str, str] = {}
         for topic, answer in asked.items():
             try:

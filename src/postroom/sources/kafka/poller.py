@@ -35,6 +35,7 @@ _LOOK_SECONDS = 0.5
 _STEADY_SECONDS = 5.0
 _SETTLING_SECONDS = 2.0
 _FINISH_SECONDS = 5.0
+_LEAVE_PART = 0.4  # of a session: the last heartbeat may have been answered 3 s before the silence
 _UNREACHABLE = {error_codes.ALL_BROKERS_DOWN, error_codes.AUTHENTICATION}
 _UNREADABLE = {error_codes.BAD_COMPRESSION, error_codes.BAD_MSG}
 
@@ -113,6 +114,8 @@ class Poller(threading.Thread):
         self._looks_from = 0.0
         self._back_at = float("-inf")  # when the brokers were reachable again
         self._unanswered = 0  # commits
+        self._has_left = False  # the group
+        self._leave_seconds = options.session_seconds * _LEAVE_PART
         self._held_back: bool | None = False  # None: some are paused and some are not
 
     def run(self) -> None:
@@ -135,7 +138,7 @@ class Poller(threading.Thread):
             "error_cb": self._failed,
         }
         client = Client(config, logger=_LogLines(self._options))
-        self._unanswered = 0
+        self._unanswered, self._has_left = 0, False
         self._looks_from = monotonic() + _STEADY_SECONDS if self._told else 0.0
         try:
             self._subscribe(client)
@@ -153,6 +156,7 @@ class Poller(threading.Thread):
                     self._begin_topic_again(client, topic, topic_id)
                 if self._generations.is_silent:
                     self._unreachable("no answer to requests")
+                    self._leave_in_time(client)
                 self._unanswered += self._starts.commit(client)
                 self._commit(client)
             self._finish(client)
@@ -171,6 +175,20 @@ class Poller(threading.Thread):
                 on_revoke=self._revoked,
                 on_lost=self._taken,
             )
+
+    def _leave_in_time(self, client: Client) -> None:
+        """Leave the group while the broker is silent, before librdkafka drops the membership.
+
+        A frozen broker reads the requests of the past when it wakes up: a heartbeat revives this
+        member, and the group would wait a whole session for it while its successor, this client
+        with a new id, waits to join. The request to leave is read after the heartbeat.
+        """
+        if self._has_left or self.missing:  # with a missing topic another look decides
+            return
+        if self._generations.silent_seconds > self._leave_seconds:
+            self._has_left = True
+            _log.debug("leaving the group %s until Kafka answers", self._options.group)
+            client.unsubscribe()
 
     # -- the connection -----------------------------------------------------------------------
     def _broken(self, why: str) -> None:
@@ -206,6 +224,9 @@ class Poller(threading.Thread):
             self._back_at = monotonic()
             self._told = ""
             _log.warning("Kafka is reachable again")
+            if self._has_left:
+                self._has_left = False
+                self._subscribe(client)
 
     # -- messages -----------------------------------------------------------------------------
     def _hand_over(self, client: Client, messages: Sequence[Message]) -> None:

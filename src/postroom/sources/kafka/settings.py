@@ -57,6 +57,12 @@ class KafkaSourceSettings:
     def names(self) -> Names:
         return Names(self.id_header, self.type_header)
 
+    @property
+    def session_seconds(self) -> float:
+        """After this long without a heartbeat, the group goes on without a member."""
+        given = str(self.config.get("session.timeout.ms", ""))
+        return (int(given) if given.isdigit() else _SESSION_MS) / 1_000
+
     def client(self) -> dict[str, Any]:
         session = str(self.config.get("session.timeout.ms", ""))
         return {

@@ -23,6 +23,7 @@ from postroom.model.url import Url
 from postroom.options import KafkaSourceOptions
 from postroom.record import short_error
 from postroom.source import SourceCapabilities, SourceConnection
+from postroom.sources.kafka.cluster import group_lag
 from postroom.sources.kafka.poller import Arrivals, KafkaDelivery, Poller
 from postroom.sources.kafka.settings import KafkaSourceSettings
 
@@ -103,6 +104,10 @@ class KafkaSource:
             raise ConnectionError(
                 f"Kafka: the topic {missing[0]!r} cannot be consumed: it does not exist"
             )
+
+    async def backlog(self) -> int:
+        """Return the lag of the group over all partitions."""
+        return await asyncio.to_thread(group_lag, self.settings)
 
     async def check(self) -> list[Finding]:
         await self.health()

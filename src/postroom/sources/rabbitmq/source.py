@@ -92,6 +92,11 @@ class RabbitSource:
             raise UnreachableError("not connected to RabbitMQ")
         await self._link.ready()
 
+    async def backlog(self) -> int | None:
+        from postroom.brokers.rabbitmq.checks import count_messages
+
+        return await count_messages(self._url, self.settings.link, self.settings.queue)
+
     async def check(self) -> list[Finding]:
         from postroom.brokers.rabbitmq.checks import examine_queue
 

@@ -9,6 +9,7 @@ from postroom.commands import AuditEntry
 from postroom.lookup import (
     MAX_CAUSES,
     MAX_INBOX_ROWS,
+    RECENT_SECONDS,
     Accepted,
     Details,
     Filter,
@@ -70,7 +71,7 @@ class Lookup:
     async def find(self, wanted: Filter) -> list[Record]:
         walk_by(wanted, self.search.names)
         found = []
-        for seq in sorted(self.data.rows):
+        for seq in sorted(self.data.rows, reverse=wanted.newest):
             stored = self.data.rows[seq]
             r = stored.row
             if (
@@ -122,10 +123,17 @@ class Lookup:
 
     async def inboxes(self) -> list[InboxStats]:
         found: dict[str, list[int]] = {}
+        since = self.now_us() - RECENT_SECONDS * _SECOND
         for (consumer, _), at in self.data.inbox_at.items():
             found.setdefault(consumer, []).append(at)
         return [
-            InboxStats(name, min(len(at), MAX_INBOX_ROWS), min(at))
+            InboxStats(
+                name,
+                min(len(at), MAX_INBOX_ROWS),
+                min(at),
+                min(sum(one > since for one in at), MAX_INBOX_ROWS),
+                max(at),
+            )
             for name, at in sorted(found.items())
         ]
 

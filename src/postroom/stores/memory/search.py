@@ -45,7 +45,8 @@ class Search:
 
     async def reach(self, wanted: Filter, rows: int) -> Reach:
         by = walk_by(wanted, self.names, bounded=True)
-        walked = Filter(after_seq=wanted.after_seq, until_seq=wanted.until_seq or _MANY, limit=rows)
+        end = _MANY if wanted.until_seq is None else wanted.until_seq
+        walked = Filter(after_seq=wanted.after_seq, until_seq=end, limit=rows, newest=wanted.newest)
         if by == "state":
             walked = walked._replace(state=wanted.state, stream=wanted.stream)
         elif by is not None:
@@ -64,6 +65,9 @@ class Search:
         rows = self._data().rows
         found = [rows[seq] for seq in sorted(rows) if getattr(rows[seq].row, by) == value]
         return [_outline(one) for one in (found[::-1] if by == "key" else found)[:limit]]
+
+    async def ids(self, beginning: str, limit: int) -> list[str]:
+        return sorted(name for name in self._data().ids if name.startswith(beginning))[:limit]
 
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         data = self._data()

@@ -9,7 +9,16 @@ from typing import Any
 from bson.datetime_ms import DatetimeMS
 from bson.max_key import MaxKey
 
-from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
+from postroom.lookup import (
+    MAX_INBOX_ROWS,
+    RECENT_SECONDS,
+    Accepted,
+    Details,
+    Filter,
+    InboxStats,
+    Standing,
+    Stats,
+)
 from postroom.model.dead_letters import DeadCause
 from postroom.record import LANES, Record, State
 from postroom.search import INDEX_OF, is_caused, walk_by
@@ -77,10 +86,11 @@ async def find(db: Connection, wanted: Filter) -> list[Record]:
     hint = None
     if is_caused(wanted) and by is not None and by != "state":
         hint = INDEX_OF[by]
-    elif by is None and wanted.until_seq is not None:
+    elif by is None and (wanted.newest or wanted.until_seq is not None):
         hint = "place"  # it alone is bounded by positions
     with translated(harmless=True):
-        cursor = db.outbox.find(conditions, hint=hint).sort({"ct": 1, "n": 1})
+        way = -1 if wanted.newest else 1
+        cursor = db.outbox.find(conditions, hint=hint).sort({"ct": way, "n": way})
         return [shown(found) for found in await cursor.limit(wanted.limit).to_list()]
 
 
@@ -279,8 +289,16 @@ async def inboxes(db: Connection) -> list[InboxStats]:
         for name in sorted(await db.inbox.distinct("_id.consumer", {"status": "done"}), key=str):
             done = {"_id.consumer": name, "status": "done"}
             rows = await db.inbox.count_documents(done, limit=MAX_INBOX_ROWS)
-            oldest = await db.inbox.find(done).sort({"processed_at": 1}).limit(1).to_list()
-            at = oldest[0].get("processed_at") if oldest else None
-            at_us = date_microseconds(at) if isinstance(at, DatetimeMS) else None
-            found.append(InboxStats(_name(name), rows, at_us))
+            ago = {"$subtract": ["$$NOW", RECENT_SECONDS * 1_000]}
+            late = {**done, "$expr": {"$gt": ["$processed_at", ago]}}
+            recent = await db.inbox.count_documents(late, limit=MAX_INBOX_ROWS)
+            ends = [await _done_at(db, done, way) for way in (1, -1)]
+            found.append(InboxStats(_name(name), rows, ends[0], recent, ends[1]))
     return found
+
+
+async def _done_at(db: Connection, done: Document, way: int) -> int | None:
+    """Return when the first or last of these messages was done."""
+    found = await db.inbox.find(done).sort({"processed_at": way}).limit(1).to_list()
+    at = found[0].get("processed_at") if found else None
+    return date_microseconds(at) if isinstance(at, DatetimeMS) else None

@@ -19,6 +19,7 @@ from postroom.search import (
     Column,
     Outline,
     Reach,
+    beginning_with,
     check_index,
     no_index,
     to_outline,
@@ -98,7 +99,7 @@ class Search:
             cursor = await db.outbox.aggregate(
                 [
                     {"$match": walked},
-                    {"$sort": _ORDER},
+                    {"$sort": dict.fromkeys(_ORDER, -1 if wanted.newest else 1)},
                     {"$limit": rows},
                     {
                         "$group": {
@@ -128,6 +129,13 @@ class Search:
             cursor = db.outbox.find({by: value}, dict.fromkeys(_OUTLINE, 1), hint=INDEX_OF[by])
             found = await cursor.sort({"ct": way, "n": way}).limit(limit).to_list()
         return [_outline(one) for one in found]
+
+    async def ids(self, beginning: str, limit: int) -> list[str]:
+        where = {"_id": {"$gte": beginning}}
+        with translated(harmless=True):
+            cursor = self._database().outbox.find(where, {"_id": 1}, hint="_id_")
+            found = await cursor.sort({"_id": 1}).limit(limit).to_list()
+        return beginning_with(beginning, (one["_id"] for one in found))
 
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         where = {"_id": {"$in": list(ids)}}

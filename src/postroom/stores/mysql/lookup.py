@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
+from postroom.lookup import (
+    MAX_INBOX_ROWS,
+    RECENT_SECONDS,
+    Accepted,
+    Details,
+    Filter,
+    InboxStats,
+    Standing,
+    Stats,
+)
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, to_record, to_records
 from postroom.record import LANES, Record, State
@@ -14,6 +23,7 @@ from postroom.stores.mysql.read import lanes_of
 from postroom.stores.mysql.records import decoded
 from postroom.stores.mysql.search import indexes
 from postroom.stores.mysql.session import Session
+from postroom.stores.sql_files import NEWEST
 
 _LOOKED_AT = 16  # rows per lane that are sampled for the age of the rest
 _FEW_STREAMS = 20  # more lanes are queried together, one row of each
@@ -40,6 +50,7 @@ async def open_keys(session: Session, stream: str, limit: int) -> list[bytes]:
 async def find(session: Session, prefix: str, wanted: Filter) -> list[Record]:
     by = walk_by(wanted, await indexes(session, prefix) if is_caused(wanted) else ())
     statement = {None: "find", "state": "find_open"}.get(by, f"find_by_{by}")
+    statement += NEWEST if wanted.newest else ""
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
     return to_records((*decoded(row), None) for row in await session.rows(statement, **values))
@@ -124,7 +135,9 @@ async def inboxes(session: Session) -> list[InboxStats]:
         ((name,),) = await session.rows("inboxes_next", after=after)
         if name is None:
             return found
-        ((rows, oldest),) = await session.rows("inboxes", consumer=name, most=MAX_INBOX_ROWS)
+        ((rows, *rest),) = await session.rows(
+            "inboxes", consumer=name, most=MAX_INBOX_ROWS, recent=RECENT_SECONDS
+        )
         if rows:
-            found.append(InboxStats(decode(bytes(name)), rows, oldest))
+            found.append(InboxStats(decode(bytes(name)), rows, *rest))
         after = name

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from postroom.lookup import Filter
+from postroom.model.unreadable_rows import decode
 from postroom.search import (
     CORRELATION,
     INDEX_OF,
@@ -13,6 +14,7 @@ from postroom.search import (
     Column,
     Outline,
     Reach,
+    beginning_with,
     bisect,
     check_index,
     no_index,
@@ -20,6 +22,7 @@ from postroom.search import (
     walk_by,
 )
 from postroom.stores.mysql.session import Session
+from postroom.stores.sql_files import NEWEST
 
 Sessions = Callable[[], AbstractAsyncContextManager[Session]]
 
@@ -62,6 +65,7 @@ class Search:
         async with self._session() as session:
             by = walk_by(wanted, await indexes(session, self._prefix), bounded=True)
             name = "reach" if by is None else f"reach_{by}" if by == "state" else f"reach_by_{by}"
+            name += NEWEST if wanted.newest else ""
             values = {**wanted._asdict(), "rows": rows}
             values["state"] = None if wanted.state is None else str(wanted.state)
             ((count, seq),) = await session.rows(name, **values)
@@ -87,6 +91,11 @@ class Search:
                     raise no_index(by)
                 rows = await session.rows(f"outline_by_{by}", value=value, limit=limit)
             return [to_outline(row) for row in rows]
+
+    async def ids(self, beginning: str, limit: int) -> list[str]:
+        async with self._session() as session:
+            rows = await session.rows("ids", beginning=beginning, limit=limit)
+            return beginning_with(beginning, (decode(name) for (name,) in rows))
 
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         if not ids:

@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
+from postroom.lookup import (
+    MAX_INBOX_ROWS,
+    RECENT_SECONDS,
+    Accepted,
+    Details,
+    Filter,
+    InboxStats,
+    Standing,
+    Stats,
+)
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import to_record, to_records
 from postroom.record import Record, State
 from postroom.search import is_caused, walk_by
 from postroom.stores.postgres.database import Database, Session
 from postroom.stores.postgres.search import indexes
+from postroom.stores.sql_files import NEWEST
 
 _OTHER = (State.PROCESSING, State.FAILED, State.DEAD, State.EXPIRED, State.CANCELLED)
 
@@ -33,6 +43,7 @@ async def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
 async def find(db: Database, prefix: str, wanted: Filter) -> list[Record]:
     by = walk_by(wanted, await indexes(db, prefix) if is_caused(wanted) else ())
     statement = {None: "find", "state": "find_other"}.get(by, f"find_by_{by}")
+    statement += NEWEST if wanted.newest else ""
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
     return to_records((*row, None) for row in await db.rows(statement, **values))
@@ -61,7 +72,8 @@ async def _streams(session: Session) -> list[str]:
 
 
 async def inboxes(db: Database | Session) -> list[InboxStats]:
-    return [InboxStats._make(row) for row in await db.rows("inboxes", most=MAX_INBOX_ROWS)]
+    rows = await db.rows("inboxes", most=MAX_INBOX_ROWS, recent=RECENT_SECONDS)
+    return [InboxStats._make(row) for row in rows]
 
 
 async def identity(db: Database) -> str:

@@ -18,6 +18,7 @@ from postroom.search import (
     Column,
     Outline,
     Reach,
+    beginning_with,
     bisect,
     check_index,
     no_index,
@@ -27,6 +28,7 @@ from postroom.search import (
 from postroom.stores.postgres.database import Database
 from postroom.stores.postgres.settings import PostgresSettings
 from postroom.stores.postgres.statements import load_queries
+from postroom.stores.sql_files import NEWEST
 
 Connected = Callable[[], AbstractAsyncContextManager[AsyncConnection[Any]]]
 
@@ -91,6 +93,7 @@ class Search:
     async def reach(self, wanted: Filter, rows: int) -> Reach:
         by = walk_by(wanted, await self.indexes(), bounded=True)
         statement = "reach" if by is None else f"reach_{by}" if by == "state" else f"reach_by_{by}"
+        statement += NEWEST if wanted.newest else ""
         values = {**wanted._asdict(), "rows": rows}
         values["state"] = None if wanted.state is None else str(wanted.state)
         ((count, seq),) = await self._database().rows(statement, **values)
@@ -115,6 +118,10 @@ class Search:
                 raise no_index(by)
             rows = await self._database().rows(f"outline_by_{by}", value=value, limit=limit)
         return [to_outline(row) for row in rows]
+
+    async def ids(self, beginning: str, limit: int) -> list[str]:
+        rows = await self._database().rows("ids", beginning=beginning, limit=limit)
+        return beginning_with(beginning, (name for (name,) in rows))
 
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         return [to_outline(row) for row in await self._database().rows("outlines", ids=list(ids))]

@@ -6,11 +6,22 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from postroom.lookup import MAX_INBOX_ROWS, Accepted, Details, Filter, InboxStats, Standing, Stats
+from postroom.lookup import (
+    MAX_INBOX_ROWS,
+    RECENT_SECONDS,
+    Accepted,
+    Details,
+    Filter,
+    InboxStats,
+    Standing,
+    Stats,
+)
+from postroom.model.clock import host_microseconds
 from postroom.model.dead_letters import DeadCause
 from postroom.model.unreadable_rows import decode, to_record, to_records
 from postroom.record import Record, State
 from postroom.search import is_caused, walk_by
+from postroom.stores.sql_files import NEWEST
 from postroom.stores.sqlite.search import indexes
 from postroom.stores.sqlite.thread import Database
 
@@ -34,6 +45,7 @@ def open_keys(db: Database, stream: str, limit: int) -> list[bytes]:
 def find(db: Database, prefix: str, wanted: Filter) -> list[Record]:
     by = walk_by(wanted, indexes(db, prefix) if is_caused(wanted) else ())
     statement = {None: "find", "state": "find_other"}.get(by, f"find_by_{by}")
+    statement += NEWEST if wanted.newest else ""
     values = wanted._asdict()
     values["state"] = None if wanted.state is None else str(wanted.state)
     return to_records((*row, None) for row in db.rows(statement, **values))
@@ -84,4 +96,6 @@ def dead_causes(db: Database, stream: str | None, limit: int) -> list[DeadCause]
 
 
 def inboxes(db: Database) -> list[InboxStats]:
-    return [InboxStats._make(row) for row in db.rows("inboxes", most=MAX_INBOX_ROWS)]
+    since = host_microseconds() - RECENT_SECONDS * 1_000_000
+    rows = db.rows("inboxes", most=MAX_INBOX_ROWS, since=since)
+    return [InboxStats._make(row) for row in rows]

@@ -14,12 +14,14 @@ from postroom.search import (
     Column,
     Outline,
     Reach,
+    beginning_with,
     bisect,
     check_index,
     no_index,
     to_outline,
     walk_by,
 )
+from postroom.stores.sql_files import NEWEST
 from postroom.stores.sqlite.thread import Database
 
 T = TypeVar("T")
@@ -57,6 +59,10 @@ class Search:
 
     async def outline(self, by: Column, value: str, limit: int) -> list[Outline]:
         return await self._ask(lambda db: _outline(db, self._prefix, by, value, limit))
+
+    async def ids(self, beginning: str, limit: int) -> list[str]:
+        rows = await self._ask(lambda db: db.rows("ids", beginning=beginning, limit=limit))
+        return beginning_with(beginning, (name for (name,) in rows))
 
     async def outlines(self, ids: Sequence[str]) -> list[Outline]:
         wanted = json.dumps(list(ids))
@@ -97,6 +103,7 @@ def _set_index(db: Database, prefix: str, name: str, *, present: bool) -> bool:
 def _reach(db: Database, prefix: str, wanted: Filter, rows: int) -> Reach:
     by = walk_by(wanted, indexes(db, prefix), bounded=True)
     statement = "reach" if by is None else "reach_state" if by == "state" else f"reach_by_{by}"
+    statement += NEWEST if wanted.newest else ""
     values = {**wanted._asdict(), "rows": rows}
     values["state"] = None if wanted.state is None else str(wanted.state)
     ((count, seq),) = db.rows(statement, **values)

@@ -75,9 +75,11 @@ class ConsumerContract(ConsumerBatches):
         await room.wire.send(Sent("m-1", key="a"))
         found = await room.wire.source().check()
         assert all(isinstance(one, Finding) and one.what and one.fix for one in found)
+        assert await room.wire.source().backlog() in (1, None)
         async with room.consuming() as consumer:
             await room.until(lambda: consumer.counts.done == 1)
         assert room.effects() == ["m-1"]
+        assert await room.wire.source().backlog() in (0, None)
 
     @pytest.mark.req("S5.4")
     @pytest.mark.promise("G6")

@@ -50,11 +50,13 @@ class ForgetContract:
         await _accept(store, "payments/charge", "1", "2")
         await _accept(store, "audit", "1")
         found = await store.inboxes()
-        assert [one._replace(oldest_us=None) for one in found] == [
-            InboxStats("audit", 1, None),
-            InboxStats("payments/charge", 2, None),
+        assert [one._replace(oldest_us=None, newest_us=None) for one in found] == [
+            InboxStats("audit", 1, None, 1),
+            InboxStats("payments/charge", 2, None, 2),
         ]
-        assert all(abs((one.oldest_us or 0) - host_microseconds()) < 10 * _MINUTE for one in found)
+        now = host_microseconds()
+        assert all(abs((one.oldest_us or 0) - now) < 10 * _MINUTE for one in found)
+        assert all((one.newest_us or 0) >= (one.oldest_us or now) for one in found)
 
 
 async def _accept(store: Store, consumer: str, *ids: str) -> bool:

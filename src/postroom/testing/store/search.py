@@ -123,6 +123,43 @@ class SearchContract:
         assert names(await store.find(bound._replace(key="k1"))) == ["e1", "e3"]
         assert names(await store.find(bound._replace(state=State.DEAD))) == ["e1", "e3"]
 
+    async def test_the_newest_first(self, store: Store, add: Add) -> None:
+        await store.search.set_index(CORRELATION, present=True)
+        await add(*(caused(f"e{n}", "c", None, f"k{n % 2}") for n in range(6)))
+        await store.bury(["e1", "e3"], "gone")
+        every = await store.find(Filter())
+        newest = Filter(newest=True)
+        assert names(await store.find(newest)) == ["e5", "e4", "e3", "e2", "e1", "e0"]
+        assert names(await store.find(newest._replace(limit=2))) == ["e5", "e4"]
+        before = newest._replace(until_seq=every[4].seq - 1, limit=2)
+        assert names(await store.find(before)) == ["e3", "e2"]
+        assert names(await store.find(newest._replace(after_seq=every[3].seq))) == ["e5", "e4"]
+        by_key, dead = newest._replace(key="k1"), newest._replace(state=State.DEAD)
+        assert names(await store.find(by_key)) == ["e5", "e3", "e1"]
+        assert names(await store.find(by_key._replace(until_seq=every[4].seq))) == ["e3", "e1"]
+        assert names(await store.find(dead)) == ["e3", "e1"]
+        assert names(await store.find(dead._replace(limit=1))) == ["e3"]
+        related = newest._replace(correlation_id="c", after_seq=every[1].seq)
+        assert names(await store.find(related)) == ["e5", "e4", "e3", "e2"]
+        search = store.search
+        assert await search.reach(newest, 4) == Reach(4, every[2].seq)
+        assert await search.reach(newest, 9) == Reach(6, every[0].seq)
+        assert await search.reach(before, 3) == Reach(3, every[1].seq)
+        assert await search.reach(by_key, 2) == Reach(2, every[3].seq)
+        assert await search.reach(dead, 9) == Reach(2, every[1].seq)
+        assert await search.reach(newest._replace(until_seq=0), 9) == Reach(0, 0)
+
+    async def test_ids_that_begin_with_a_text(self, store: Store, add: Add) -> None:
+        await add(*(event(name) for name in ("ab-2", "ab-1", "ab", "aB-1", "ac", "ab_1%", "é-1")))
+        search = store.search
+        assert await search.ids("ab-", 9) == ["ab-1", "ab-2"]
+        assert await search.ids("ab", 9) == ["ab", "ab-1", "ab-2", "ab_1%"]
+        assert await search.ids("ab", 2) == ["ab", "ab-1"]
+        assert await search.ids("ab_", 9) == ["ab_1%"]
+        assert await search.ids("é", 9) == ["é-1"]
+        assert await search.ids("%", 9) == []
+        assert await search.ids("zz", 9) == []
+
     async def test_a_time_window_begins_at_a_position(self, store: Store, add: Add) -> None:
         assert names(await store.find(Filter(after_seq=await store.search.position(0)))) == []
         await add(*(event(f"e{n}", f"k{n}") for n in range(9)))

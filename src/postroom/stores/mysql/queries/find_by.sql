@@ -11,4 +11,4 @@ WHERE o.seq > :after_seq AND (:state IS NULL OR o.state = :state)
   AND (:correlation_id IS NULL OR o.correlation_id = :correlation_id)
   AND (:causation_id IS NULL OR o.causation_id = :causation_id)
   AND (:until_seq IS NULL OR o.seq <= :until_seq)
-ORDER BY o.seq LIMIT :limit
+ORDER BY o.seq {order} LIMIT :limit

@@ -11,4 +11,4 @@ WHERE o.open_state = :state AND o.seq > :after_seq
   AND (:correlation_id IS NULL OR o.correlation_id = :correlation_id)
   AND (:causation_id IS NULL OR o.causation_id = :causation_id)
   AND (:until_seq IS NULL OR o.seq <= :until_seq)
-ORDER BY o.seq LIMIT :limit
+ORDER BY o.seq {order} LIMIT :limit

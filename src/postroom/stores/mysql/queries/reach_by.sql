@@ -1,5 +1,5 @@
-SELECT COUNT(*), COALESCE(MAX(looked.seq), 0)
+SELECT COUNT(*), COALESCE({farthest}(looked.seq), 0)
 FROM (
     SELECT o.seq FROM postroom_outbox AS o FORCE INDEX (postroom_outbox_{index})
     WHERE o.`{column}` = :{column} AND o.seq > :after_seq AND (:until_seq IS NULL OR o.seq <= :until_seq)
-    ORDER BY o.seq LIMIT :rows) AS looked
+    ORDER BY o.seq {order} LIMIT :rows) AS looked

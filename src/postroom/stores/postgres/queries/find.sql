@@ -16,4 +16,4 @@ WHERE o.seq > :after_seq AND (CAST(:state AS text) IS NULL OR o.state = :state)
   AND (CAST(:correlation_id AS text) IS NULL OR o.correlation_id = :correlation_id)
   AND (CAST(:causation_id AS text) IS NULL OR o.causation_id = :causation_id)
   AND (CAST(:until_seq AS bigint) IS NULL OR o.seq <= :until_seq)
-ORDER BY o.seq LIMIT :limit
+ORDER BY o.seq {order} LIMIT :limit

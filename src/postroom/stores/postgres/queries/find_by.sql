@@ -23,4 +23,4 @@ WHERE o.{column} IS NOT NULL AND (o.{column} COLLATE "C", o.seq) > (CAST(:{colum
     AND (CAST(:correlation_id AS text) IS NULL OR o.correlation_id = :correlation_id)
     AND (CAST(:causation_id AS text) IS NULL OR o.causation_id = :causation_id)
   THEN true ELSE false END
-ORDER BY o.{column} COLLATE "C", o.seq LIMIT :limit
+ORDER BY o.{column} COLLATE "C" {order}, o.seq {order} LIMIT :limit

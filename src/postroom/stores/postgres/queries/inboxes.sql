@@ -8,5 +8,10 @@ SELECT n.consumer,
     (SELECT count(*) FROM (
         SELECT 1 FROM postroom_inbox AS c WHERE c.state = 'done' AND c.consumer = n.consumer LIMIT :most) AS few),
     (SELECT postroom_instant(min(o.processed_at)) FROM postroom_inbox AS o
-     WHERE o.state = 'done' AND o.consumer = n.consumer)
+     WHERE o.state = 'done' AND o.consumer = n.consumer),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM postroom_inbox AS r WHERE r.state = 'done' AND r.consumer = n.consumer
+          AND r.processed_at > clock_timestamp() - CAST(:recent AS float8) * interval '1 second' LIMIT :most) AS late),
+    (SELECT postroom_instant(max(l.processed_at)) FROM postroom_inbox AS l
+     WHERE l.state = 'done' AND l.consumer = n.consumer)
 FROM names AS n WHERE n.consumer IS NOT NULL ORDER BY n.consumer

@@ -1,5 +1,5 @@
-SELECT count(*), coalesce(max(looked.seq), 0)
+SELECT count(*), coalesce({farthest}(looked.seq), 0)
 FROM (
     SELECT o.seq FROM postroom_outbox AS o
     WHERE o.seq > :after_seq AND o.seq <= coalesce(CAST(:until_seq AS bigint), 9223372036854775807)
-    ORDER BY o.seq LIMIT :rows) AS looked
+    ORDER BY o.seq {order} LIMIT :rows) AS looked

@@ -15,4 +15,4 @@ WHERE (o.state = 'processing' OR o.state = 'failed' OR o.state = 'dead' OR o.sta
   AND (:correlation_id IS NULL OR o.correlation_id = :correlation_id)
   AND (:causation_id IS NULL OR o.causation_id = :causation_id)
   AND (:until_seq IS NULL OR o.seq <= :until_seq)
-ORDER BY o.seq LIMIT :limit
+ORDER BY o.seq {order} LIMIT :limit

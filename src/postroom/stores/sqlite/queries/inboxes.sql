@@ -7,5 +7,9 @@ WITH RECURSIVE names (consumer) AS (
 SELECT n.consumer,
     (SELECT count(*) FROM (
         SELECT 1 FROM postroom_inbox AS c WHERE c.state = 'done' AND c.consumer = n.consumer LIMIT :most)),
-    (SELECT min(o.processed_at) FROM postroom_inbox AS o WHERE o.state = 'done' AND o.consumer = n.consumer)
+    (SELECT min(o.processed_at) FROM postroom_inbox AS o WHERE o.state = 'done' AND o.consumer = n.consumer),
+    (SELECT count(*) FROM (
+        SELECT 1 FROM postroom_inbox AS r
+        WHERE r.state = 'done' AND r.consumer = n.consumer AND r.processed_at > :since LIMIT :most)),
+    (SELECT max(l.processed_at) FROM postroom_inbox AS l WHERE l.state = 'done' AND l.consumer = n.consumer)
 FROM names AS n WHERE n.consumer IS NOT NULL ORDER BY n.consumer
