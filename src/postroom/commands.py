@@ -16,7 +16,7 @@ UNSENT = (State.DEAD, State.EXPIRED, State.CANCELLED)
 class AuditEntry(NamedTuple):
     """An operator's change to the outbox: `what` is replay, bury, skip, prune, purge, edit,
     forget, retry-now, cancel, reschedule, pause, resume, limit, or operation-start, -pause,
-    -resume, -cancel, -stop or -done.
+    -resume, -cancel, -stop or -done; `request`: an action of the dashboard, with its reason.
     """
 
     who: str

@@ -42,8 +42,8 @@ def test_without_a_command_it_helps_and_fails(tmp_path):
 
 def test_each_command_has_an_example():
     assert set(cli.commands) == {
-        "audit", "bury", "cancel", "config", "dead", "demo", "doctor", "edit", "forget", "health",
-        "key", "limit", "list", "migrate", "operations", "pause", "prune", "purge", "reconcile",
+        "audit", "bury", "cancel", "config", "dashboard", "dead", "demo", "doctor", "edit", "forget",
+        "health", "key", "limit", "list", "migrate", "operations", "pause", "prune", "purge", "reconcile",
         "replay", "reschedule", "resume", "retry-now", "run", "show", "skip", "status", "story",
         "version",
     }  # fmt: skip

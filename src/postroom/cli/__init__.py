@@ -10,7 +10,7 @@ progress        a progress bar, and Ctrl-C between two steps
 Each command has a module: run (with drain), migrate, status, list_events, show, key, story, dead,
 replay (also bury and skip), edit, forget, retry_now, operations (with run_operation), waiting
 (cancel and reschedule), pause (and resume), limit, prune, purge, audit, reconcile, doctor (with
-doctor_brokers), health, config, demo, version.
+doctor_brokers), health, config, demo, dashboard (with dashboard_section), version.
 `run` builds relays and consumers from the configuration, with telemetry, and hands them to
 `postroom.engine.runner`. The others open the store, do one thing, and close it; their questions to
 the store are in `postroom.admin`.

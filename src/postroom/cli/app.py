@@ -13,6 +13,7 @@ import click
 from postroom._version import __version__
 from postroom.cli.audit import audit
 from postroom.cli.config import config
+from postroom.cli.dashboard import dashboard
 from postroom.cli.dead import dead
 from postroom.cli.demo import demo
 from postroom.cli.doctor import doctor
@@ -113,9 +114,9 @@ def cli(ctx: click.Context, debug: bool, config: Path | None) -> None:
 
 
 for command in (
-    audit, bury, cancel, config, dead, demo, doctor, edit, forget, health, key, limit, list_events,
-    migrate, operations, pause, prune, purge, reconcile, replay, reschedule, resume, retry_now, run,
-    show, skip, status, story, version,
+    audit, bury, cancel, config, dashboard, dead, demo, doctor, edit, forget, health, key, limit,
+    list_events, migrate, operations, pause, prune, purge, reconcile, replay, reschedule, resume,
+    retry_now, run, show, skip, status, story, version,
 ):  # fmt: skip
     cli.add_command(command)
 

@@ -23,6 +23,7 @@ from postroom.settings import RelaySettings
 
 SECTION = "relay"  # [[relay]]: one stream each
 CONSUMER = "consumer"  # [[consumer]]: one source each
+DASHBOARD = "dashboard"  # [dashboard]: see dashboard_section
 PREFIX = "POSTROOM_"
 DEFAULT = "default"
 LEVELS = ("debug", "info", "warning", "error")
@@ -135,11 +136,17 @@ class Configuration:
         self._file: dict[str, Setting] = {}
         self._sections: list[dict[str, Setting]] = []
         self._consumers: list[dict[str, Setting]] = []
+        self.dashboard: Mapping[str, Any] = {}
         self._read_file()
         self._variables = environment
         self._environment = dict(_from_environment(environment))
 
     # -- queries ------------------------------------------------------------------------------
+    @property
+    def variables(self) -> Mapping[str, str]:
+        """The environment, for `${NAME}` in URLs."""
+        return self._variables
+
     def get(self, name: str) -> Setting:
         """Return a setting of the process, without options."""
         found = self._environment.get(name) or self._file.get(name)
@@ -237,6 +244,10 @@ class Configuration:
                 self._consumers = self._read_sections(name, value, CONSUMER_SETTINGS)
                 for number, section in enumerate(self._consumers):
                     self._complete(section, number)
+            elif name == DASHBOARD:
+                if not isinstance(value, dict):
+                    raise ConfigError(f"{self.source.where(name)}: write [dashboard] as a table")
+                self.dashboard = value
             else:
                 self._file[name] = self._checked((), name, value, SETTINGS)
 
@@ -269,7 +280,7 @@ class Configuration:
                 raise ConfigError(
                     f"{where}: {name!r} applies to all relays; move it above the first [[relay]]"
                 )
-            sections = () if place else (SECTION, CONSUMER)
+            sections = () if place else (SECTION, CONSUMER, DASHBOARD)
             raise ConfigError(f"{where}: {_unknown(name, [*known, *sections])}")
         if known[name].kind == "url" and isinstance(value, str) and "$" in value:
             return Setting(Unexpanded(value), where)
