@@ -76,23 +76,24 @@ async def test_a_full_queue_inverts_no_key_and_needs_no_new_producer(  # E-9, K1
 
 @pytest.mark.server
 @pytest.mark.promise("G4", "G7")
+@pytest.mark.parametrize("delivery", ["idempotent", "transactional"])
 async def test_what_follows_an_event_that_cannot_go_stays_behind_it(
-    kafka_url, make, topic, producers
+    kafka_url, make, topic, producers, delivery
 ):
-    broker = await make()
-    events = run(topic, 60, ["bad", "good"])
+    broker = await make(delivery=delivery)
+    events = run(topic, 60, ["bad", "good"], lane=0)
     events[20] = events[20]._replace(headers_json='{"n": 1}')
     reporter = RecordingReporter()
     await broker.publish(events, reporter)
     assert reporter.outcome(events[20]).error == "event.headers must be text, but 'n' is int"
     behind = [r for r in events[21:] if r.key == "bad"]
     assert {reporter.verdict(r) for r in behind} == {Verdict.UNSENT}
-    seen = await asyncio.to_thread(tap, kafka_url, topic)
+    seen = await asyncio.to_thread(tap, kafka_url, topic, committed=True)
     assert first_seen_by_key(seen) == {
         "bad": [r.id for r in events[:20] if r.key == "bad"],
         "good": [r.id for r in events if r.key == "good"],
     }
-    assert len(producers) == 1
+    assert len(producers) == (delivery == "idempotent")
 
 
 @pytest.mark.server

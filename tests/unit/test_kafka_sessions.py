@@ -178,6 +178,50 @@ async def test_a_session_that_is_given_up_ends_after_its_time_of_grace_whoever_s
     assert len(call.losses) == 1
 
 
+class Small:
+    """A producer with room in its queue for so many messages."""
+
+    room = 1
+
+    def __init__(self, config):
+        self.taken = []
+
+    def produce(self, topic, value, key, partition, callback, headers):
+        if len(self.taken) >= self.room:
+            raise BufferError
+        self.taken.append(key)
+
+    def __len__(self):
+        return 0
+
+    def poll(self, timeout_seconds):
+        pass
+
+    def purge(self, *, blocking):
+        pass
+
+
+@pytest.mark.promise("G4", "P1")
+@pytest.mark.parametrize("end", ["withdraw", "give_up"])
+async def test_messages_of_a_call_that_has_ended_do_not_leave_when_there_is_room(monkeypatch, end):
+    """The relay has given them up: it sends them again, or another relay does."""
+    monkeypatch.setattr("postroom.brokers.kafka.session.Producer", Small)
+    session = Session({}, written(SETTINGS), LogLines(SETTINGS), lambda _: None)
+    producer = session._producer
+    ended = PublishCall([make_record(n, key=f"k{n}") for n in range(3)], RecordingReporter())
+    other = PublishCall([make_record(9, key="other")], RecordingReporter())
+    session.post(ended, [0, 1, 2])
+    session.post(other, [0])
+    assert producer.taken == ["k0"]
+    getattr(session, end)(ended)
+    producer.room = 10
+    session._go_on()
+    assert producer.taken == ["k0", "other"]
+    assert set(ended.losses) == {1, 2}
+    session.end()
+    await session.gone(20)
+
+
 async def test_a_topic_that_another_relay_has_just_created_is_no_trouble(monkeypatch):
     settings = KafkaSettings(servers="h:1", create_topics=True)
     topics, there = Topics(settings, LogLines(settings)), SimpleNamespace()
