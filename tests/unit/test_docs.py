@@ -30,7 +30,7 @@ from postroom.stores.sqlite.settings import SqliteSettings
 from postroom.stores.sqlite.statements import load_migrations
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "examples/README.md"])
 PATIENCE_SECONDS = 60
 
 _BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -91,6 +91,17 @@ def test_the_pages_that_promise_a_program_have_one():
         "docs/how-to/strict-order.md",
         "docs/how-to/write-your-own-broker.md",
     }
+
+
+HOW_TO = [
+    page for page in [*ROOT.glob("docs/how-to/*.md"), *ROOT.glob("docs/tutorial/*.md")]
+    if re.search(r"^```python run", page.read_text(), re.MULTILINE)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", sorted(HOW_TO), ids=name_of)
+def test_a_page_with_a_program_says_how_to_install_it(page):
+    assert "pip install" in page.read_text().partition("```python run")[0]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -140,7 +140,7 @@ ALL = {
     for kind in KINDS
     for folder in ("src", "tests", "bench", "spec", "examples")
     for path in (ROOT / folder).rglob(kind)
-}
+} | {path.name for path in ROOT.glob("*.py")}
 
 
 def is_module(name: str) -> bool:
