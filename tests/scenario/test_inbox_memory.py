@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 
 import pytest
 
@@ -312,9 +313,10 @@ def test_a_memory_shorter_than_the_brokers_is_warned_of(caplog):
     assert "Raise dedup_seconds" in caplog.text
 
 
-async def test_kafka_says_how_long_it_can_deliver_again(kafka_url):
-    topic = make_topic(kafka_url, retention_ms=3_600_000)
+@pytest.mark.parametrize(("kept", "seconds"), [(3_600_000, 3_600.0), (-1, math.inf)])
+async def test_kafka_says_how_long_it_can_deliver_again(kafka_url, kept, seconds):
+    topic = make_topic(kafka_url, retention_ms=kept)
     source = KafkaSource(kafka_url, topic=topic, group="g")
     await source.open()
     await source.close()
-    assert source.capabilities.redelivers_seconds == 3_600
+    assert source.capabilities.redelivers_seconds == seconds

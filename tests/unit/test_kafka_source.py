@@ -249,6 +249,53 @@ def test_what_is_done_is_committed_before_a_partition_goes_and_nothing_after():
     assert len(commits) == 1
 
 
+class Fetched:
+    """A record as librdkafka returns it."""
+
+    def __init__(self, offset):
+        self._offset = offset
+
+    def error(self):
+        return None
+
+    def topic(self):
+        return "orders"
+
+    def partition(self):
+        return 3
+
+    def offset(self):
+        return self._offset
+
+    def key(self):
+        return b"k"
+
+    def value(self):
+        return b"{}"
+
+    def headers(self):
+        return []
+
+
+@pytest.mark.promise("F4", "G2")
+@pytest.mark.parametrize(("last", "next_one"), [(7, 7), (7, 0), (0, 0)])
+def test_an_offset_that_came_before_is_one_of_a_topic_that_was_created_again(
+    monkeypatch, last, next_one
+):
+    """Also the last one: the new topic has as many messages. Its id is part of their identity."""
+    source, arrivals = KafkaSource(URL.format(port=1)), Arrivals()
+    poller = Poller(source.settings, arrivals, source.connection, lambda: None)
+    monkeypatch.setattr(poller._cluster, "topic_ids", lambda topics: dict.fromkeys(topics, "new"))
+    poller._partitions["orders", 3] = Partition("orders", 3, "old")
+    poller._hand_over(None, [Fetched(last)])
+    poller._hand_over(None, [Fetched(next_one), Fetched(next_one + 1)])
+    old, new, after = arrivals.take(9)
+    assert (old.message.offset, new.message.offset, after.message.offset) == (
+        f"orders@old/3/{last}", f"orders@new/3/{next_one}", f"orders@new/3/{next_one + 1}",
+    )  # fmt: skip
+    assert (old.is_lost, new.is_lost, after.is_lost) == (True, False, False)
+
+
 @pytest.mark.promise("F2", "G6")
 @pytest.mark.parametrize("answers", [True, False])
 def test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever(monkeypatch, answers):

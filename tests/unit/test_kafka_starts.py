@@ -81,6 +81,21 @@ def test_an_assignment_does_not_wait_for_the_commit_and_reads_nothing_before_it(
     assert client.commits == [{1: 9, 2: 9}]
 
 
+@pytest.mark.promise("F2", "G2")
+def test_an_offset_that_cannot_be_read_is_not_taken_for_none(monkeypatch):
+    """Otherwise the consumer starts at the end: messages behind the group's offset are lost."""
+    source = KafkaSource(URL)
+    poller, client = Poller(source.settings, Arrivals(), source.connection, print), Client()
+    monkeypatch.setattr(poller._cluster, "topic_ids", lambda topics: dict.fromkeys(topics, "id"))
+    monkeypatch.setattr(poller._cluster, "ends", lambda given: partitions(1))
+    unread = SimpleNamespace(topic="orders", partition=1, offset=-1001, error=REFUSED)
+    client.committed = lambda given, timeout: [*partitions(0, offset=7), unread]
+    with pytest.raises(KafkaException):  # then a new client joins
+        poller._assigned(client, partitions(0, 1))
+    assert (client.assigned, client.commits) == ([], [])
+    assert ("orders", 1) not in poller._starts
+
+
 @pytest.mark.promise("F2")
 @pytest.mark.parametrize("raises", [False, True], ids=["answered", "raised"])
 def test_a_refusal_without_end_costs_few_attempts_and_one_line(starts, clock, caplog, raises):
