@@ -30,7 +30,6 @@ def states(conn):
     return dict(conn.execute("SELECT id, state FROM postroom_outbox"))
 
 
-# 21-11
 @pytest.mark.promise("G4", "L7")
 def test_a_head_and_its_followers_are_buried_and_sent_again_in_order(tmp_path, sqlite_place):
     conn, names = blocked(sqlite_place, tmp_path, 700)  # more than one step

@@ -20,7 +20,7 @@ from tests.torture.excerpt import excerpt
 from tests.torture.foreign import found_in
 from tests.torture.history import History, read
 from tests.torture.nemesis import CONSUMERS, RELAYS_LEAST, Nemesis
-from tests.torture.remains import counts, dead_letters, migrate
+from tests.torture.remains import counts, dead_letters, migrate, operated, unfinished
 from tests.torture.worlds import MISCHIEF, SECRET, guilty_of, is_strict, open_world
 
 LEASE = 2.0
@@ -224,9 +224,10 @@ class Cell:
     def _left(self):
         found = asyncio.run(counts(self.ground.store_url))
         left = {state: found[state] for state in ("pending", "processing", "failed")}
+        left["operations"] = asyncio.run(unfinished(self.ground.store_url))
         world = open_world(self.ground.store_url)
         try:
-            left["without effect"] = world.innocent() - world.happened()
+            left["without effect"] = world.innocent() - world.happened() - found["cancelled"]
             met = set(world.met())
         finally:
             world.close()
@@ -282,7 +283,8 @@ class Cell:
                 leases, settled = self._change_tap.end()
         finally:
             world.close()
-        dead, buried, foreign_dead = asyncio.run(dead_letters(self.ground.store_url))
+        cancelled, replaced, nowhere, undone = asyncio.run(operated(self.ground.store_url))
+        dead, buried, foreign_dead = asyncio.run(dead_letters(self.ground.store_url, replaced))
         histories = read(self.folder)
         by_handlers = self.ground.tap.kind == "handlers"
         foreign = found_in(histories)
@@ -295,11 +297,13 @@ class Cell:
             "foreign": len(foreign), "foreign dead": len(foreign_dead),
             "mischief": sum(fate in MISCHIEF for *_, fate in committed.values()),
             "unknown commits": sum(line["what"] == "unknown" for line in histories),
+            "cancelled": len(cancelled), "edited": len(replaced),
+            "operations": sum(line["what"] == "replaying" for line in histories),
         }  # fmt: skip
         evidence = Evidence(
             committed, arrivals, effects, dead, buried, leases, settled, histories, by_handlers,
             tuple(filter(is_strict, KEYS)), guilty_of(Url.parse(self.ground.store_url).scheme),
-            foreign, met, foreign_dead,
+            foreign, met, foreign_dead, cancelled, replaced, nowhere, undone,
         )  # fmt: skip
         # For whoever looks into a violation, when the servers are gone.
         seen = {**evidence._asdict(), "histories": []}

@@ -31,6 +31,10 @@ class Evidence(NamedTuple):
     foreign     {number: Foreign} of what others have sent and written
     met         the numbers of those that took effect, in the order of the database
     foreign_dead  the numbers of those that are dead letters, one for each letter
+    cancelled   the ids of events that an operator cancelled
+    replaced    {id of a dead letter: the id that its edited event was sent as}
+    nowhere     the ids of edited events that the store does not have
+    undone      operations that are not done
     """
 
     committed: dict
@@ -47,6 +51,10 @@ class Evidence(NamedTuple):
     foreign: dict = {}  # noqa: RUF012 - nobody changes it
     met: list = []  # noqa: RUF012
     foreign_dead: list = []  # noqa: RUF012
+    cancelled: list = []  # noqa: RUF012
+    replaced: dict = {}  # noqa: RUF012
+    nowhere: list = []  # noqa: RUF012
+    undone: list = []  # noqa: RUF012
 
 
 def check(evidence):
@@ -55,6 +63,7 @@ def check(evidence):
     for examine in (
         words_of_producers, nothing_lost, no_phantom, order_kept, copies_explained, one_owner,
         stale_settles_change_nothing, effects_once, dead_letters_whole, foreign_ends, foreign_order,
+        operators_obeyed,
     ):  # fmt: skip
         found += examine(evidence)
     return found
@@ -82,7 +91,7 @@ def words_of_producers(evidence):
 def nothing_lost(evidence):
     """T1: every committed event has arrived or is a dead letter."""
     arrived = {event_id for event_id, *_ in evidence.arrivals or evidence.effects}
-    lost = set(evidence.committed) - arrived - set(evidence.dead)
+    lost = set(evidence.committed) - arrived - set(evidence.dead) - set(evidence.cancelled)
     return [f"T1 lost: {some(lost)} of {len(evidence.committed)}"] if lost else []
 
 
@@ -232,6 +241,7 @@ def effects_once(evidence):
     if twice := {i for i, count in counts.items() if count > 1}:
         found.append(f"T7 took effect more than once: {some(twice)}")
     due = {i for i, row in evidence.committed.items() if row[3] not in evidence.guilty}
+    due -= set(evidence.cancelled)
     if never := due - set(counts) - set(evidence.dead) - set(evidence.buried):
         found.append(f"T7 never took effect: {some(never)}")
     guilty = set(evidence.committed) - due
@@ -270,12 +280,18 @@ def _buried(committed, dead, fates, where):
 
 
 def foreign_ends(evidence):
-    """T12: a valid foreign message or row takes effect once, an invalid one is one dead letter."""
+    """T12: a valid foreign message or row takes effect once, an invalid one is one dead letter.
+
+    A replay resets the columns that made some rows invalid: these may take effect then.
+    """
+    replayed = any(line["what"] == "replaying" for line in evidence.histories)
     met, dead = Counter(evidence.met), Counter(evidence.foreign_dead)
     wrong = defaultdict(list)
     for number, (_, end, _, tries) in evidence.foreign.items():
         # What cannot be read has no id: sent twice, it is two dead letters.
-        if word := _wrong(end, met[number], dead[number], tries):
+        mended = replayed and end == "dead" and met[number] == 1
+        end_now = "done" if mended else end
+        if word := _wrong(end_now, met[number], dead[number], tries):
             wrong[word].append(number)
     for number in (met.keys() | dead.keys()) - evidence.foreign.keys():
         wrong["seen, but never sent"].append(number)
@@ -306,6 +322,27 @@ def foreign_order(evidence):
             found.append(f"T12 order: foreign key {key}: {number} took effect after {last[key]}")
         last[key] = max(number, last.get(key, -1))
     return found[:5]
+
+
+def operators_obeyed(evidence):
+    """T14: a cancelled event has no effect, an edited one is sent instead of its dead letter and
+    never with it, and every operation ends.
+    """
+    found = [f"T14 operation {one}" for one in evidence.undone]
+    seen = {event_id for event_id, *_ in (*evidence.arrivals, *evidence.effects)}
+    if sent := seen & set(evidence.cancelled):
+        found.append(f"T14 cancelled, but sent: {some(sent)}")
+    if evidence.nowhere:
+        found.append(f"T14 edited, but nowhere: {some(evidence.nowhere)}")
+    edited = {line["id"]: line["at"] for line in evidence.histories if line["what"] == "edited"}
+    tried = {
+        line["id"]
+        for line in evidence.histories
+        if line["what"] == "attempt" and line["at"] > edited.get(line["id"], line["at"])
+    }
+    if tried:
+        found.append(f"T14 dead letters that were edited, and tried again: {some(tried)}")
+    return found
 
 
 def some(ids):

@@ -38,7 +38,10 @@ STEP_DOWN = ("step down",)
 DISK = ("full disk",)
 BROKER_SERVER = ("kill broker", "freeze broker")
 BROKER_WIRE = ("cut broker", "cut broker in a frame", "swallow broker", "slow broker")
-OPERATORS = ("pause the stream", "pause the topic", "limit the stream", "limit the topic")
+OPERATORS = (
+    "pause the stream", "pause the topic", "limit the stream", "limit the topic",
+    "replay the dead", "edit the dead", "retry now", "cancel the delayed",
+)  # fmt: skip
 RABBIT = ("memory alarm", "disk alarm", "unroutable")
 
 VICTIMS = {

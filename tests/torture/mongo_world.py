@@ -67,6 +67,9 @@ class MongoWorld:
                 session=self.session,
             )
 
+    def add_key(self, key):
+        self.database["torture_key"].insert_one({"_id": key, "n": 0}, session=self.session)
+
     def _count(self, key):
         return self.database["torture_key"].find_one_and_update(
             {"_id": key}, {"$inc": {"n": 1}}, session=self.session, return_document=True

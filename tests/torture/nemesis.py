@@ -289,6 +289,26 @@ class Nemesis:
         finally:
             operators.lift(self.url)
 
+    def replay_the_dead(self, size):
+        del size
+        with missing():
+            self.history.note("replaying", operation=operators.replay(self.url))
+
+    def edit_the_dead(self, size):
+        del size
+        with missing():
+            if not operators.edit(self.url, self.history.note):
+                raise MissedError
+
+    def retry_now(self, size):
+        del size
+        with missing():
+            operators.retry_now(self.url)
+
+    def cancel_the_delayed(self, size):
+        with missing():
+            operators.cancel_delayed(self.url, size, self.history.note)
+
     # -- wires --------------------------------------------------------------------------------
     def _wire(self, verb, whom, size):
         wire = self.wires[whom.partition(" ")[0]]
@@ -340,5 +360,9 @@ _ACTIONS = {
     "pause the topic": lambda self, size: self.pause_sending(size, TOPIC),
     "limit the stream": lambda self, size: self.limit_sending(size, STREAM),
     "limit the topic": lambda self, size: self.limit_sending(size, TOPIC),
+    "replay the dead": Nemesis.replay_the_dead,
+    "edit the dead": Nemesis.edit_the_dead,
+    "retry now": Nemesis.retry_now,
+    "cancel the delayed": Nemesis.cancel_the_delayed,
 }
 _PROCESS_ACTIONS = {"kill": Nemesis.kill, "pause": Nemesis.pause, "stop": Nemesis.stop}

@@ -281,6 +281,15 @@ def test_foreign_messages_that_ended_otherwise(met, dead, told):
     assert foreign(met, dead) == [f"T12 foreign: {told}"]
 
 
+def test_a_foreign_row_may_take_effect_after_a_replay_once():
+    replaying = {"at": 103.0, "what": "replaying", "operation": "3f"}
+    known = {2: Foreign(2, "dead", "", 1)}
+    assert found(foreign=known, met=[2]) == ["T12 foreign: should be dead: 1 (2)"]
+    assert found(replaying, foreign=known, met=[2]) == []
+    assert found(replaying, foreign=known, met=[2, 2]) != []
+    assert found(replaying, foreign=known, met=[2], foreign_dead=[2]) != []
+
+
 def test_foreign_messages_of_a_key_out_of_order():
     assert foreign(met=(3, 1, 4)) == ["T12 order: foreign key k: 1 took effect after 3"]
 
@@ -310,6 +319,32 @@ def test_mischief_that_takes_effect_is_a_violation_where_it_must_not():
         "T7 took effect although its handler misbehaved or gave up: 1 (m)",
         "T8 poison that is not dead in the inbox: 1 (m)",
     ]
+
+
+@pytest.mark.parametrize(
+    ("more", "changes", "told"),
+    [
+        ((), {"cancelled": ["b1"]}, "T14 cancelled, but sent: 1 (b1)"),
+        ((), {"nowhere": ["new"]}, "T14 edited, but nowhere: 1 (new)"),
+        ((), {"undone": ["3f is stopped: no"]}, "T14 operation 3f is stopped: no"),
+        (
+            (
+                {"at": 103.0, "what": "edited", "id": "big", "new": "new"},
+                {"at": 104.0, "what": "attempt", "id": "big", "verdict": "rejected"},
+            ),
+            {},
+            "T14 dead letters that were edited, and tried again: 1 (big)",
+        ),
+    ],
+)
+def test_operators_who_are_not_obeyed_are_told(more, changes, told):
+    assert told in found(*more, **changes)
+
+
+def test_a_cancelled_event_is_not_lost():
+    committed = {**COMMITTED, "late": ("c", 1, 10, "delayed")}
+    assert "T1 lost: 1 (late) of 6" in found(committed=committed)
+    assert found(committed=committed, cancelled=["late"]) == []
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import signal
 import sqlite3
 from base64 import b64encode
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from hashlib import shake_256
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ SECRET = "canary-7391"  # a password that must not show in any log
 MOST_PROCESSES = 400
 QUICK = RetryPolicy(max_attempts=6, backoff=Constant(0.2))  # a key waits for what fails for good
 GUILTY = ("oversize", "poison")  # fates that end as a dead letter
+DELAYED = "delayed"  # waits for an operator, who lets it go or cancels it
 MISCHIEF = (
     "swallow", "panic", "commit", "commit_and_raise", "roll_back", "roll_back_and_go_on",
     "roll_back_and_raise", "close", "hang", "own_thread",
@@ -128,6 +130,9 @@ class SqlWorld:
                 f"INSERT INTO torture_log VALUES ({marks})",
                 event_id, key, n, len(padding), fate,
             )  # fmt: skip
+
+    def add_key(self, key):
+        self.run(f"INSERT INTO torture_key VALUES ({self.mark}, 0)", key)
 
     def _count(self, key):
         self.run(f"UPDATE torture_key SET n = n + 1 WHERE k = {self.mark}", key)
@@ -391,7 +396,8 @@ def number_of(data, kseq):
 def event_of(event_id, key, n, padding, fate):
     data = {"k": key, "n": n, "padding": padding}
     kind = fate if fate in ("poison", "shaky", *MISCHIEF) else "torture"
-    return Event(kind, data, id=event_id, key=key, topic="torture")
+    later = datetime.now(UTC) + timedelta(hours=1) if fate == DELAYED else None
+    return Event(kind, data, id=event_id, key=key, topic="torture", available_at=later)
 
 
 def guilty_of(scheme):

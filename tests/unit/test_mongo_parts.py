@@ -31,12 +31,13 @@ from postroom.errors import (
 from postroom.event import Event
 from postroom.outbox import to_row
 from postroom.registry import load_store
-from postroom.stores.mongo import MongoStore
+from postroom.stores.mongo import MongoStore, read_past_keys
 from postroom.stores.mongo.blocks import block_of
 from postroom.stores.mongo.collector import _found
 from postroom.stores.mongo.connection import UNKNOWN_COMMIT, commit
 from postroom.stores.mongo.embedded import _BOUNDS, element_of, row_of
 from postroom.stores.mongo.errors import is_transient, translate
+from postroom.stores.mongo.read_past_keys import Depths
 from postroom.stores.mongo.settings import read_address
 from postroom.transactions.mongo.documents import FIELDS, Place, document, place_numbers
 from tests.sim.loop import virtual_time
@@ -248,3 +249,16 @@ def test_a_commit_that_stays_unknown_is_asked_for_with_growing_pauses():
     gaps = [b - a for a, b in itertools.pairwise(asked)]
     assert gaps[:4] == pytest.approx([0.002, 0.004, 0.008, 0.016])
     assert 90 < len(asked) < 115  # in ten seconds
+
+
+async def test_two_reads_at_once_may_find_that_a_lane_is_no_longer_deep(monkeypatch):
+    """The groups of a relay share what they know of a stream's lanes."""
+    depths = Depths({3: b"key"}, rest_until=float("inf"))
+
+    async def walk(*arguments):
+        depths.still(())  # another group's read, for which the key is not busy
+        return []
+
+    monkeypatch.setattr(read_past_keys, "_walk", walk)
+    assert await read_past_keys._look_into(None, {}, [3], {b"key"}, depths, 10, None) == []
+    assert depths.busy == {}

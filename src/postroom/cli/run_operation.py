@@ -53,6 +53,8 @@ async def replay_by_operation(
         )
     if detach:
         return _report(operation, operation.handled, total, as_json=as_json)
+    if request.canary:
+        _say("each group is replayed when relays have sent the one before", as_json=as_json)
     after = await run_here(store, operation.id, stop, by=by if ours else None)
     return _report(after, operation.handled, total, as_json=as_json, stopped_here=stop.asked)
 

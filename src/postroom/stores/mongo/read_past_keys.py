@@ -107,7 +107,7 @@ async def _look_into(
     for lane in deep:
         found = await _walk(db, ready, [lane], _SHALLOW, session)
         if len(found) < _SHALLOW:
-            del depths.busy[lane]
+            depths.busy.pop(lane, None)  # another read may have found it meanwhile
         kept += [entry for entry in found if not _is_busy(entry, busy)]
     now = time.monotonic()
     if now < depths.rest_until:
