@@ -20,7 +20,7 @@ RULE = re.compile(r"(?<![\w.-])[WLRBPHIKQDGF]\d{1,2}(?![\w.]?\w)")
 def defined() -> set[str]:
     rules = re.findall(r"^- \*\*(\w+)\*\* ", PAGE.read_text(), re.MULTILINE)
     assert len(rules) == len(set(rules))
-    return {*rules, *re.findall(r"^\| ([GF]\d) \|", PROMISES.read_text(), re.MULTILINE)}
+    return {*rules, *re.findall(r"^\| \[?([GF]\d)\b", PROMISES.read_text(), re.MULTILINE)}
 
 
 def words_of(path: Path) -> str:
