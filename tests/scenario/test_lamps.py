@@ -291,3 +291,19 @@ async def test_waiting_events_are_part_of_the_lag_with_their_cause(monkeypatch):
         "stream main: 1 event waits for a retry, 1 key is blocked: ValueError: the bank is busy"
     )
     assert relay == "no relay serves stream main"
+
+
+async def test_events_of_a_paused_topic_are_named_beside_those_that_fail():  # U3
+    store = MemoryStore()
+    await store.set_control("topic", "held", pause=True, by="anna")
+    held = [Event("order.paid", {}, topic="held", key=f"h{n}") for n in range(3)]
+    await add(store, *held)
+    await Relay(store, failing(), retry=LATER, log=False, **LEASE).drain()
+    assert (await status_command.look(store, "main")).warnings == ["no relay serves stream main"]
+    await add(store, Event("order.paid", {}, key="k"))
+    await Relay(store, failing(), retry=LATER, log=False, **LEASE).drain()
+    waiting, _ = (await status_command.look(store, "main")).warnings
+    assert waiting == (
+        "stream main: 4 events wait for a retry, some of them only for a topic that is paused or "
+        "limited, 4 keys are blocked: ValueError: the bank is busy"
+    )

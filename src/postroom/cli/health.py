@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -23,6 +24,7 @@ from postroom.store import Member, Store
 from postroom.telemetry import conditions
 
 _PATIENCE_SECONDS = 10.0
+_COLUMNS = 80
 
 
 @click.command(short_help="Check store and relay, for container probes.")
@@ -52,7 +54,11 @@ def health(
         warnings = [f"warning: {one}" for one in facts["warnings"]]
         notes = [f"note: {one}" for one in facts["notes"]]
         for line in (*facts["problems"], *warnings, *notes):
-            click.echo(f"  {one_line(line)}")
+            wrapped = wrap(
+                f"  {one_line(line)}", _COLUMNS, subsequent_indent="    ",
+                break_long_words=False, break_on_hyphens=False,
+            )  # fmt: skip
+            click.echo("\n".join(wrapped))
     return ExitCode.OK if facts["healthy"] else ExitCode.BROKEN
 
 

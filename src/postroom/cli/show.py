@@ -113,10 +113,14 @@ def render(facts: dict[str, Any]) -> list[str]:
     for moment in facts["timeline"]:
         lines += _wrapped(f"{moment['at'] or '-':<28} ", one_line(moment["what"]))
     lines += ["", *_shown(facts["payload"])]
+    attempts: dict[str, list[str]] = {}  # a traceback that repeats is shown once
     for entry in facts["history"]["entries"]:
         if text := entry.get("traceback"):
-            frames = ["".join(map(_readable, line)) for line in text.split("\n")]
-            lines += ["", f"traceback of attempt {entry.get('attempt')}:", *frames]
+            attempts.setdefault(text, []).append(str(entry.get("attempt")))
+    for text, numbers in attempts.items():
+        frames = ["".join(map(_readable, line)) for line in text.split("\n")]
+        noun = "attempt" if len(numbers) == 1 else "attempts"
+        lines += ["", f"traceback of {noun} {', '.join(numbers)}:", *frames]
     return lines
 
 

@@ -196,6 +196,7 @@ class LogObserver:
     def _lanes(self, fact: LanesChanged) -> None:
         """Log lanes. One that an operator's command has recalled is re-taken at once: DEBUG."""
         facts = fact._asdict() | {"lanes": ranges(fact.lanes), "count": len(fact.lanes)}
+        facts["owner"] = fact.owner.partition("/")[0]  # without what it tells about handlers
         if not fact.before:
             del facts["before"]
         lost = self._lost_lanes.setdefault(fact.stream, set())

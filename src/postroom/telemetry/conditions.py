@@ -43,12 +43,14 @@ class Seen(NamedTuple):
 
     stats    with a lag that includes events that wait for a retry or a correction
     cause    the error of the oldest of these; empty if none waits
+    held     some of the first failed events did not fail: their topic is paused or at its limit
     """
 
     stream: str
     stats: Stats
     membership: Membership
     cause: str = ""
+    held: bool = False
 
 
 async def look(store: Store, stream: str) -> Seen:
@@ -57,14 +59,16 @@ async def look(store: Store, stream: str) -> Seen:
     if not stats.counts.get(str(State.FAILED), 0):
         return Seen(stream, stats, membership)
     wanted = Filter(stream=stream, state=State.FAILED, limit=_LOOKED_AT)
-    oldest = next((one for one in await store.find(wanted) if not is_held(one)), None)
+    found = await store.find(wanted)
+    oldest = next((one for one in found if not is_held(one)), None)
     if oldest is None:
         return Seen(stream, stats, membership)
+    held = any(map(is_held, found))
     details = await store.details(oldest.id)
     due_us = max(oldest.created_us, (details and details.available_us) or 0)
     lag = max(stats.lag_seconds, (host_microseconds() - due_us) / 1_000_000)
     cause = oldest.last_error or "unknown"
-    return Seen(stream, stats._replace(lag_seconds=lag), membership, cause)
+    return Seen(stream, stats._replace(lag_seconds=lag), membership, cause, held)
 
 
 def of_stream(seen: Seen) -> list[Condition]:
@@ -76,6 +80,7 @@ def of_stream(seen: Seen) -> list[Condition]:
     if seen.cause:
         failed, keys = stats.counts.get(str(State.FAILED), 0), stats.blocked_keys
         waiting = f"{failed:,} {'event waits' if failed == 1 else 'events wait'} for a retry"
+        waiting += ", some of them only for a topic that is paused or limited" if seen.held else ""
         blocked = f", {keys:,} {'key is' if keys == 1 else 'keys are'} blocked" if keys else ""
         found.append(Condition(f"stream {stream}: {waiting}{blocked}", cause=seen.cause))
     if dead := stats.counts.get(str(State.DEAD), 0):
