@@ -19,6 +19,7 @@ from postroom.retry import Constant, RetryPolicy
 from postroom.stores.postgres import PostgresStore, store
 from postroom.stores.postgres.connector import RelayConnection
 from postroom.stores.postgres.floors import Floors
+from tests.scenario.place import Receipts
 from tests.scenario.postgres_place import PostgresPlace, own_schema
 
 ONE_GROUP = {"batch_size": 500, "max_batch_size": 500, "groups": 1}
@@ -121,7 +122,7 @@ def batch(keys, count=500):
 @pytest.mark.parametrize("keys", [500, 20, 1])
 async def test_a_batch_of_500_costs_two_statements(place, bill, keys, keep_done_seconds):
     await place.write(*batch(keys))
-    broker = NullBroker()
+    broker = Receipts()
     counts = await place.relay(broker, keep_done_seconds=keep_done_seconds, **ONE_GROUP).drain()
     assert (counts.done, broker.confirmed) == (500, 500)
     assert [(call.size, len(call.statements)) for call in bill.batches()] == [(500, 1)]

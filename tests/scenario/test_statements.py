@@ -16,7 +16,7 @@ from postroom.event import Event
 from postroom.retry import Constant, RetryPolicy
 from postroom.stores.sqlite import SqliteStore
 from postroom.stores.sqlite.thread import DatabaseThread
-from tests.scenario.place import SqlitePlace
+from tests.scenario.place import Receipts, SqlitePlace
 
 NOT_COUNTED = ("BEGIN", "COMMIT", "ROLLBACK")
 _method = ContextVar("method", default="?")
@@ -107,7 +107,7 @@ ONE_GROUP = {"batch_size": 500, "max_batch_size": 500, "groups": 1}
 @pytest.mark.parametrize("keys", [500, 20, 1])
 async def test_a_batch_of_500_costs_at_most_five_statements(place, bill, keys, keep_done_seconds):
     await place.write(*batch(keys))
-    broker = NullBroker()
+    broker = Receipts()
     counts = await place.relay(broker, keep_done_seconds=keep_done_seconds, **ONE_GROUP).drain()
     assert (counts.done, broker.confirmed) == (500, 500)
     reads = [call for call in bill.of("read") if call[2]]

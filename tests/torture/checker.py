@@ -143,7 +143,7 @@ def copies_explained(evidence):
     """T4: a message is repeated only where something went wrong with it.
 
     Between its commit and its settle, either its lane was taken by another from one who had not
-    given it back, or its owner noted that it had lost it, or that nobody knows how an attempt at
+    given it back, or by the same one after its lease had lapsed, or its owner noted that it had lost it, or that nobody knows how an attempt at
     its key ended.
     """
     copies = Counter(event_id for event_id, *_ in evidence.arrivals)
@@ -178,7 +178,9 @@ def _reasons(evidence):
     """Return when each lane was torn from its owner, and when an attempt at a key went wrong."""
     torn, tried = defaultdict(list), defaultdict(list)
     for taken in evidence.leases:
-        if taken.stream == STREAM and taken.owner and taken.before not in (None, "", taken.owner):
+        lapsed = taken.before == taken.owner and taken.left is not None and taken.left < 0
+        others = taken.before not in (None, "", taken.owner)
+        if taken.stream == STREAM and taken.owner and (others or lapsed):
             torn[taken.lane].append(taken.at)
     for line in evidence.histories:
         if (

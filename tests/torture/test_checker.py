@@ -181,6 +181,14 @@ def test_a_lane_that_was_given_back_explains_no_copy():
     assert found(arrivals=TWICE, leases=handed_over) != []
 
 
+def test_a_lease_that_lapsed_explains_a_copy_also_if_its_owner_takes_the_lane_again():
+    arrivals = [*ARRIVALS, ("a1", "a", 1, 10)]
+    again = [*TAKEN, taken(2, "anna", "anna", -0.6)]
+    assert found(arrivals=arrivals, leases=again) == []
+    early = [*TAKEN, taken(2, "anna", "anna", 0.6)]
+    assert found(arrivals=arrivals, leases=early) == ["T4 unexplained copies: 1 (a1)"]
+
+
 def test_neither_a_clear_refusal_nor_a_new_token_for_the_same_owner_explains_a_copy():
     again = [*TAKEN, taken(2, "anna", "anna", 1.0)]
     assert found(arrivals=TWICE, leases=again) != []
