@@ -13,6 +13,7 @@ from tests.mutants.costs import COST_MUTANTS
 from tests.mutants.delivery import DELIVERY_MUTANTS
 from tests.mutants.effects import EFFECT_MUTANTS
 from tests.mutants.history import HISTORY_MUTANTS
+from tests.mutants.kafka import KAFKA_MUTANTS
 from tests.mutants.leases import LEASES_MUTANTS
 from tests.mutants.leaving import LEAVING_MUTANTS
 from tests.mutants.lifecycle import LIFECYCLE_MUTANTS
@@ -427,6 +428,7 @@ MUTANTS = {
     **AGAIN_MUTANTS,
     **BLOCK_MUTANTS,
     **BROKER_MUTANTS,
+    **KAFKA_MUTANTS,
     **HISTORY_MUTANTS,
     **RECEIPT_MUTANTS,
     **LEASES_MUTANTS,

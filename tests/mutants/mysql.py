@@ -18,6 +18,10 @@ def _rewrite(name, old, new):
     queries[name] = queries[name].replace(old, new)
 
 
+def _operator_takes_no_lock():
+    _rewrite("waiting_lock", "ORDER BY seq FOR UPDATE", "ORDER BY seq")
+
+
 def _no_fence():
     from postroom.stores.mysql import blocks, settle
 
@@ -255,6 +259,10 @@ MYSQL_MUTANTS = {
     "my-zero-date": Mutant(
         "F1", "a member with a zero date stops every heartbeat", _zero_dates_are_dates,
         tests=(f"{FENCE}::test_a_member_with_a_zero_date_stops_no_heartbeat",),
+    ),
+    "my-operator-takes-no-lock": Mutant(
+        "W7", "an operator changes waiting events without a lock", _operator_takes_no_lock,
+        tests=(f"{FENCE}::test_an_operator_waits_for_a_cancel_under_way_and_leaves_the_event",),
     ),
     "my-replay-takes-lanes": Mutant(
         "L7", "a replay takes the lanes from their owners", _replay_takes_lanes,

@@ -61,6 +61,22 @@ def _naive_floor():
     floors._writers = nobody
 
 
+def _floor_above_its_proof():
+    from postroom.stores.postgres.floors import Floors
+
+    set_floors = Floors._raise
+
+    async def at_the_lowest(self, db, request, number):
+        await set_floors(self, db, request, 2**60)
+
+    Floors._raise = at_the_lowest
+
+
+def _operator_takes_no_lock():
+    _rewrite("interval '1 microsecond')\nORDER BY seq FOR UPDATE",
+             "interval '1 microsecond')\nORDER BY seq")  # fmt: skip
+
+
 def _floor_forgets_what_comes_back():
     from postroom.stores.postgres.floors import Floors
 
@@ -193,6 +209,15 @@ POSTGRES_MUTANTS = {
         "W3", "an event is added to a connection in autocommit mode that another task uses",
         _busy_connection_is_taken,
         tests=(f"{PSYCOPG}test_autocommit_is_refused_while_another_task_uses_the_connection",),
+    ),
+    "pg-floor-above-its-proof": Mutant(
+        "R6", "a floor is raised to the lowest ready event, whatever was proven",
+        _floor_above_its_proof,
+        tests=(f"{FLOOR}::test_a_floor_is_not_above_the_number_of_its_proof",),
+    ),
+    "pg-operator-takes-no-lock": Mutant(
+        "W7", "an operator changes waiting events without a lock", _operator_takes_no_lock,
+        tests=(f"{FENCE}::test_an_operator_waits_for_a_cancel_under_way_and_leaves_the_event",),
     ),
     "pg-replay-takes-lanes": Mutant(
         "L7", "a replay takes the lanes from their owners", _replay_takes_lanes,

@@ -1,4 +1,4 @@
-"""Bugs of a first RabbitMQ consumer: what it cannot decode, and how it connects again."""
+"""Bugs of a first RabbitMQ consumer, and of how a publisher reads answers."""
 
 from tests.mutants.mutant import Mutant
 
@@ -6,6 +6,7 @@ CONTENT = "tests/unit/test_rabbitmq_content.py"
 OUTLIVE = "test_attempts_outlive_a_lost_connection"
 CRASHES = "test_a_consumer_that_crashes_again_and_again_loses_nothing"
 SOURCE = "tests/unit/test_rabbitmq_source.py"
+CALL = "tests/unit/test_rabbitmq_publish_call.py::"
 SETUP = "tests/scenario/test_rabbitmq_setup.py::"
 
 
@@ -45,7 +46,96 @@ def _any_queue_will_do():
     topology.refused = lambda options, *, consumes: {}
 
 
+def _acks_left_behind():
+    from postroom.sources.rabbitmq.source import _Session
+
+    end = _Session.end
+
+    async def at_once(self, *, flush):
+        acking, self._acking = self._acking, None
+        await end(self, flush=flush)
+        if acking is not None:
+            acking.cancel()
+
+    _Session.end = at_once
+
+
+def _cancel_unnoticed():
+    from postroom.sources.rabbitmq.source import _Session
+
+    begin = _Session.begin
+
+    async def without_a_tag(self, queue):
+        await begin(self, queue)
+        self._tag = None
+
+    _Session.begin = without_a_tag
+
+
+def _properties_first():
+    from postroom.model.envelope import ID, TYPE
+    from postroom.sources.rabbitmq import message as module
+
+    read = module.with_properties
+
+    def properties_win(message, names, *, message_id, kind, **more):
+        found = read(message, names, message_id=message_id, kind=kind, **more)
+        said = {name: value for name, value in ((ID, message_id), (TYPE, kind)) if value}
+        return found._replace(headers={**found.headers, **said})
+
+    module.with_properties = properties_win
+
+
+def _last_nack_counts():
+    from postroom.brokers.rabbitmq.publish_call import PublishCall
+
+    end = PublishCall._end
+
+    def nothing_after(self):
+        if self._nacked and self._last_confirmed < max(n for _, n in self._nacked):
+            self._last_confirmed = -1
+        end(self)
+
+    PublishCall._end = nothing_after
+
+
+def _suspect_unasked():
+    from postroom.brokers.rabbitmq.broker import RabbitBroker
+
+    resolve = RabbitBroker._resolve
+
+    class Unasked:
+        async def ready(self):
+            pass
+
+    async def blamed(self, record, call, link, unknown):
+        return await resolve(self, record, call, Unasked(), unknown)
+
+    RabbitBroker._resolve = blamed
+
+
 RABBIT_CONSUMER_MUTANTS = {
+    "rabbit-last-nack-counts": Mutant(
+        "P2", "a nack behind all confirmed messages is an outage", _last_nack_counts,
+        tests=(f"{CALL}test_nacks_around_a_message_that_is_taken_are_no_outage",),
+    ),
+    "rabbit-suspect-unasked": Mutant(
+        "P2", "a suspect without a confirm is blamed on its queue while RabbitMQ hangs",
+        _suspect_unasked,
+        tests=(f"{CALL}test_a_suspect_without_a_confirm_waits_only_if_rabbitmq_responds",),
+    ),
+    "in-rabbit-acks-left-behind": Mutant(
+        "G6", "a consumer closes its channel before the last acks are sent", _acks_left_behind,
+        tests=(f"{SOURCE}::test_the_acks_of_finished_messages_go_before_the_channel_is_closed",),
+    ),
+    "in-rabbit-cancel-unnoticed": Mutant(
+        "F2", "a consumer that RabbitMQ has cancelled waits for ever", _cancel_unnoticed,
+        tests=(f"{SOURCE}::test_a_consumer_that_rabbitmq_has_cancelled_is_noticed",),
+    ),
+    "in-rabbit-properties-first": Mutant(
+        "G6", "the id that a library gives each delivery hides the sender's", _properties_first,
+        tests=(f"{CONTENT}::test_headers_take_precedence_over_properties",),
+    ),
     "rabbit-refusal-is-final": Mutant(
         "G7", "a queue that exists with other arguments is an error", _refusals_are_final,
         tests=(f"{SETUP}test_a_queue_that_exists_otherwise_is_used_as_it_is[limit]",),

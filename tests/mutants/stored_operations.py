@@ -69,6 +69,20 @@ def _position_in_a_transaction_of_its_own():
     operations.advance_operation = in_two
 
 
+def _behind_the_page():
+    from postroom.engine.operations.driver import Driver
+
+    following = Driver._next
+
+    async def following_page(self):
+        where = self._request.filter._replace(after_seq=self._position.seq, limit=self._page)
+        page = await self._store.find(where)
+        chosen, seq, is_last = await following(self)
+        return chosen, page[-1].seq if page else seq, is_last
+
+    Driver._next = following_page
+
+
 def _canary_never_waits():
     from postroom.engine.operations.driver import Driver
 
@@ -210,6 +224,11 @@ STORED_OPERATIONS_MUTANTS = {
         "L7", "events and position change in two transactions",
         _position_in_a_transaction_of_its_own,
         tests=(STORE + "test_a_step_that_fails_changes_neither_events_nor_position",),
+    ),
+    "operation-behind-the-page": Mutant(
+        "G7", "an operation goes on behind a page of which it has replayed a part",
+        _behind_the_page,
+        tests=(f"{DRIVER}test_a_group_is_replayed_to_its_end_in_steps_smaller_than_a_page",),
     ),
     "canary-never-waits": Mutant(
         "L7", "a canary replays everything before its first events are sent", _canary_never_waits,

@@ -82,9 +82,9 @@ async def test_cut_connections_lose_nothing_and_double_nothing(wire, ledger, pro
 async def test_a_standby_takes_over_and_keeps_the_order(wire, ledger, end):
     keys, each = "abcde", 20
     url = f"{wire.url}?queue={wire.queue}&prefetch=30"
-    async with consumer(ledger, url, "--slow", "0.01") as first:
+    async with consumer(ledger, url, "--slow", "0.05") as first:
         await first.runs()
-        async with consumer(ledger, url, "--slow", "0.01") as second:
+        async with consumer(ledger, url, "--slow", "0.05") as second:
             await second.runs()
             await wire.send(*orders(keys, each))
             await until(lambda: len(ledger.effects()) >= 30)

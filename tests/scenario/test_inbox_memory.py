@@ -310,7 +310,12 @@ def test_a_memory_shorter_than_the_brokers_is_warned_of(caplog):
     assert not warn_of_a_short_memory("payments", 3_600, 3_600)
     assert caplog.records == []
     assert warn_of_a_short_memory("payments", 3_600, 86_400)
+    assert "can redeliver them for 1.0: " in caplog.text
     assert "Raise dedup_seconds" in caplog.text
+    caplog.clear()
+    assert warn_of_a_short_memory("payments", 3_600, math.inf)
+    assert "can redeliver them forever: " in caplog.text
+    assert "lower the retention of the topic" in caplog.text
 
 
 @pytest.mark.parametrize(("kept", "seconds"), [(3_600_000, 3_600.0), (-1, math.inf)])

@@ -13,7 +13,7 @@ from pamqp import commands, frame
 from pamqp.exceptions import PAMQPException
 from pamqp.header import ContentHeader
 
-from postroom.brokers.rabbitmq.content_header import read_content
+from postroom.brokers.rabbitmq.content_header import Content, read_content
 from postroom.brokers.rabbitmq.tolerant_reader import TolerantReader
 from postroom.sources.rabbitmq.message import incoming, to_text
 from tests.hostile_amqp import HOSTILE, LATIN, fuzzed
@@ -280,3 +280,23 @@ async def test_the_end_in_the_middle_of_a_frame_is_an_end():
     reader = reading(delivery(properties())[:-4])
     with pytest.raises(asyncio.IncompleteReadError):
         await read_all(reader)
+
+
+@pytest.mark.promise("G6")
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        ({}, ("sent-7", "mail", "c-7")),
+        ({"postroom-id": "e-1", "postroom-type": "paid", "postroom-correlation-id": "c-1"},
+         ("e-1", "paid", "c-1")),
+        ({"cloudEvents:id": "e-1", "cloudEvents:source": "/shop", "cloudEvents:type": "paid",
+          "cloudEvents:specversion": "1.0"}, ("/shop e-1", "paid", "c-7")),
+    ],
+    ids=["none", "postroom", "CloudEvents"],
+)  # fmt: skip
+def test_headers_take_precedence_over_properties(headers, expected):
+    """Some libraries give each message its own id: a repeat would not be recognized by it."""
+    content = Content("orders", "sent-7", "mail", "c-7", "application/json", headers)
+    found = incoming(content, BODY).headers
+    names = ("postroom-id", "postroom-type", "postroom-correlation-id")
+    assert tuple(found.get(name) for name in names) == expected

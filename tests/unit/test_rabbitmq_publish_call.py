@@ -8,6 +8,8 @@ from functools import wraps
 import pytest
 
 from postroom.broker import Outcome, Verdict
+from postroom.brokers.outages import UnreachableError
+from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.brokers.rabbitmq.frames import Encoder, UnsendableError
 from postroom.brokers.rabbitmq.message import Writer
 from postroom.brokers.rabbitmq.publish_call import PublishCall
@@ -347,3 +349,47 @@ async def test_what_no_message_can_hold_costs_no_neighbour():
     assert {verdicts[record.id] for record in hostile} == {"rejected"}
     assert {verdicts[record.id] for record in good} == {"confirmed"}
     assert "it cannot be encoded as an AMQP message" in trip.reporter.outcome(surrogate).error
+
+
+class Link:
+    """A connection on which nothing is confirmed."""
+
+    is_broken = False
+
+    def __init__(self, *, responds):
+        self.responds, self.asked = responds, 0
+
+    def is_blocked(self):
+        return False
+
+    async def missing(self, exchanges):
+        return {}
+
+    async def take(self):
+        return Channel()
+
+    def give_back(self, channel, *, clean):
+        assert not clean
+
+    async def ready(self):
+        self.asked += 1
+        if not self.responds:
+            raise UnreachableError("RabbitMQ did not answer within 10 s")
+
+
+@pytest.mark.promise("P2", "Q4")
+@pytest.mark.parametrize("responds", [True, False])
+async def test_a_suspect_without_a_confirm_waits_only_if_rabbitmq_responds(responds):
+    """Otherwise RabbitMQ hangs: that is an outage, and no queue is to blame."""
+    broker = RabbitBroker("amqp://localhost?exchange=orders&confirm_seconds=0.01")
+    broker._suspect_link = link = Link(responds=responds)
+    record, reporter = make_record(1), RecordingReporter()
+    if responds:
+        await broker.publish_alone(record, reporter)
+        assert reporter.verdict(record) is Verdict.MISCONFIGURED
+        assert "although RabbitMQ responds" in reporter.outcome(record).error
+    else:
+        with pytest.raises(UnreachableError, match="did not answer"):
+            await broker.publish_alone(record, reporter)
+        assert reporter.reports == []
+    assert link.asked == 1

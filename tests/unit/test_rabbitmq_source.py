@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity
@@ -10,7 +11,9 @@ from aiormq.exceptions import ChannelAccessRefused, ChannelNotFoundEntity
 from postroom.brokers.outages import UnreachableError
 from postroom.brokers.rabbitmq import RabbitBroker
 from postroom.errors import ConfigError
+from postroom.model.foreign_messages import NO_NAMES
 from postroom.model.pauses import Pauses
+from postroom.sources.rabbitmq import source as source_module
 from postroom.sources.rabbitmq.source import RabbitSource
 from postroom.testing.broker_tools import RecordingReporter, make_record
 
@@ -271,3 +274,50 @@ async def test_a_relays_broker_makes_one_attempt_for_each_host_and_call():
         await broker.close()
         assert server.connections == 12
     assert {outcome.verdict.value for _, outcome in reporter.reports} == {"outage"}
+
+
+class Channel:
+    """A channel of aiormq that notes what is sent, in order."""
+
+    def __init__(self):
+        self.closing = asyncio.get_running_loop().create_future()
+        self.consumers, self.sent = {"tag": None}, []
+
+    async def basic_consume(self, queue, call):
+        return SimpleNamespace(consumer_tag="tag")
+
+    async def basic_ack(self, tag, *, multiple=False, wait):
+        await asyncio.sleep(0)
+        self.sent.append(f"ack {'up to ' if multiple else ''}{tag}")
+
+    async def close(self):
+        self.sent.append("close")
+
+
+@pytest.fixture
+async def session():
+    lost = []
+    found = source_module._Session(Channel(), None, NO_NAMES, lost.append)
+    found.told = lost
+    await found.begin("inbox")
+    return found
+
+
+@pytest.mark.promise("G2", "G6")
+async def test_the_acks_of_finished_messages_go_before_the_channel_is_closed(session):
+    """Each for itself: an earlier message may still be handled."""
+    session.ack(3)
+    session.ack(1)
+    await session.end(flush=True)
+    assert session._channel.sent == ["ack 3", "ack 1", "close"]
+    assert session.told == []
+
+
+@pytest.mark.promise("F2")
+async def test_a_consumer_that_rabbitmq_has_cancelled_is_noticed(session, monkeypatch):
+    monkeypatch.setattr(source_module, "_LOOK_SECONDS", 0.01)
+    session._channel.consumers.clear()  # as aiormq does when it reads Basic.Cancel
+    async with asyncio.timeout(10):
+        assert await session.take() == []
+    (why,) = session.told
+    assert "RabbitMQ has cancelled the consumer: does the queue still exist?" in why

@@ -8,6 +8,7 @@ determine that.
 from __future__ import annotations
 
 import logging
+import math
 
 _log = logging.getLogger(__name__)
 
@@ -16,9 +17,12 @@ def warn_of_a_short_memory(name: str, keep_seconds: float, redelivers: float | N
     """Log a warning if the broker can redeliver pruned messages; return whether it can."""
     if redelivers is None or redelivers <= keep_seconds:
         return False
+    keeps, for_ever = keep_seconds / 86_400, redelivers == math.inf
     _log.warning(
-        "consumer %s remembers messages for %.1f days, but the broker can redeliver them for "
-  "%.1f: a later repeat takes effect twice. Raise dedup_seconds",
-        name, keep_seconds / 86_400, redelivers / 86_400,
+        "consumer %s remembers messages for %.1f days, but the broker can redeliver them %s: a "
+        "later repeat takes effect twice. %s",
+        name, keeps, "forever" if for_ever else f"for {redelivers / 86_400:.1f}",
+        "Do not reset offsets beyond that age, or lower the retention of the topic"
+        if for_ever else "Raise dedup_seconds",
     )  # fmt: skip
     return True
