@@ -136,8 +136,8 @@ def test_a_window_ends_where_its_time_was(listing):
     for name, age in ages.items():
         back = f"created_at - {age} * 60000000"
         listing.run(f"UPDATE postroom_outbox SET created_at = {back} WHERE id = '{name}'")
-    assert listing("--type", "t", "--until", "60m")[0] == ["e0", "e1", "e3"]
-    assert listing("--until", "60m")[0] == ["e0", "e1", "e3"]
+    assert listing("--type", "t", "--until", "60m")[0] == ["e3", "e1", "e0"]
+    assert listing("--until", "60m")[0] == ["e3", "e1", "e0"]
 
 
 def test_hostile_rows_cost_nothing_but_themselves(listing):

@@ -94,7 +94,7 @@ def migrate(
       postroom migrate sql --from 0 --no-transaction --store postgresql:///shop
       postroom migrate --index correlation
       postroom migrate adopt --table outbox --status published=done
-      postroom migrate adopt --table outbox --column event_type=kind --column sent_at=sent
+      postroom migrate adopt --table outbox --column event_type=kind
     """  # noqa: D301 - click knows the sign
     if from_version is not None and what != "sql":
         raise click.UsageError("--from is only valid with `migrate sql`")
