@@ -214,6 +214,8 @@ def test_consumers_are_shown_with_what_they_handled_and_what_waits(sqlite_place,
     assert seen["source"] == "amqp://127.0.0.1:1/?queue=payments"
     assert "127.0.0.1:1" in seen["source_error"]
     assert max(map(len, call("status", cwd=tmp_path, COLUMNS="80").stdout.splitlines())) <= 80
+    (tmp_path / "postroom.toml").write_text("store = ")  # not needed with --store
+    assert call("status", "--store", sqlite_place.url, cwd=tmp_path).returncode == 0
 
 
 async def _nothing(event, tx): ...

@@ -83,7 +83,19 @@ def _last_offsets_are_not_waited_for():
     Poller._finish = lambda self, client: self._commit(client, last=True)
 
 
+def _stays_in_the_group():
+    from postroom.sources.kafka.poller import Poller
+
+    Poller._leave_in_time = lambda self, client: None
+
+
 AGAIN_MUTANTS = {
+    "kafka-group-not-left": Mutant(
+        "F2", "a frozen broker that wakes up waits for a member of the past", _stays_in_the_group,
+        tests=(
+            f"{SOURCE}test_a_silent_cluster_is_left_before_the_session_ends_and_joined_again",
+        ),
+    ),
     "in-last-offsets-without-a-limit": Mutant(
         "F2", "a stop waits for Kafka for ever", _last_offsets_without_a_limit,
         tests=(f"{SOURCE}test_the_last_offsets_are_waited_for_at_the_end_but_not_for_ever",),

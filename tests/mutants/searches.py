@@ -82,6 +82,20 @@ def _all_children():
     Story.walk = lambda self, _children: walk(self, 1_000_000)
 
 
+def _any_of_several():
+    from postroom.cli import selection, story
+
+    selection.only_one = story.only_one = lambda _given, found: found[0] if found else None
+
+
+def _oldest_first():
+    from postroom.stores.sqlite.statements import load_queries
+
+    queries = load_queries("postroom_")
+    assert "DESC" in queries["find_newest"]
+    queries["find_newest"] = queries["find"]
+
+
 def _plain_labels():
     from postroom.admin import story_tree
 
@@ -119,6 +133,14 @@ SEARCH_MUTANTS = {
     "story-shows-all-children": Mutant(
         "S1.9", "a story prints every one of thousands of children", _all_children,
         tests=(f"{TREE}test_many_children_are_counted_and_left_out",),
+    ),
+    "beginning-of-several-ids": Mutant(
+        "S1.9", "the beginning of several ids is taken for the first of them", _any_of_several,
+        tests=("tests/cli/test_beginnings.py",),
+    ),
+    "newest-are-the-oldest": Mutant(
+        "S1.9", "a list of the newest events begins with the oldest", _oldest_first,
+        tests=(f"{LIST}test_the_newest_first_and_their_pages",),
     ),
     "story-draws-any-text": Mutant(
         "F1", "text of an event ends its label in a chart", _plain_labels,

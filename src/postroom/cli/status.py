@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import zip_longest
@@ -92,7 +93,8 @@ def status(
     if stream is not None:
         check_setting("stream", stream, MAX_STREAM_BYTES)
     known, mode = Sources(sources), mode_of(click.get_current_context())
-    known.configure(mode.configuration, mode.unnamed_file)
+    with suppress(ConfigError):  # of a file that this command does not need
+        known.configure(mode.configuration, mode.unnamed_file)
     asyncio.run(_show(store, stream, known, as_json, watch_seconds))
 
 
