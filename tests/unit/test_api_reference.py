@@ -14,6 +14,7 @@ import re
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import ForwardRef
 
 import pytest
 
@@ -196,6 +197,8 @@ def _parameter(parameter):
 
 
 def _type(annotation):
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", None)
     text = text or str(annotation)
     return re.sub(r"\b(?:postroom|collections|typing)(?:\.\w+)*\.(\w+)", r"\1", text)

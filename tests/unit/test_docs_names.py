@@ -79,7 +79,7 @@ def command_lines(page):
     lines = [line for body in fenced(page, "console", "sh") for line in joined(body)]
     for code in [*lines, *inline(page)]:
         for part in re.split(r"&&|\||;", code.removeprefix("$ ").partition("  #")[0]):
-            match = re.match(r"(?:\S*/)?postroom (?=[a-z-])(.*)", part.strip())
+            match = re.match(r"(?:[\w./]*/)?postroom (?=[a-z-])(.*)", part.strip())
             if match:
                 yield match[1]
 
