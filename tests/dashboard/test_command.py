@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import urllib.request
 
@@ -120,5 +121,21 @@ def test_it_serves_this_machine_with_a_token_and_ends_gracefully(tmp_path):
         with urllib.request.urlopen(request, timeout=30) as answer:
             assert answer.status == 200
             assert b"No stream has events or a relay yet" in answer.read()
+        run.send(signal.SIGTERM)
+        assert run.end() == 0
+
+
+def test_the_demo_has_faults_to_look_at(tmp_path):
+    with Running("demo", "--dashboard", "--dir", "demo", cwd=tmp_path) as run:
+        found = run.hear(r"dashboard: (http://127\.0\.0\.1:\d+)/login\?token=(\S+)")
+        request = urllib.request.Request(f"{found[1]}/api/v1/stores/shop/overview")
+        request.add_header("Authorization", f"Bearer {found[2]}")
+        needs, paused = [], []
+        while not {"dead", "blocked"} <= {one["kind"] for one in needs}:
+            with urllib.request.urlopen(request, timeout=30) as answer:
+                overview = json.load(answer)
+            needs = overview["needs"]
+            paused = [one["name"] for one in overview["streams"] if one["pause"]]
+        assert paused == ["reports"]
         run.send(signal.SIGTERM)
         assert run.end() == 0

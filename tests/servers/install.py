@@ -114,6 +114,7 @@ def missing_packages() -> list[str]:
         "faketime": lambda: programs.program("faketime"),  # a relay whose clock is wrong
         "libfaketime": programs.faketime_library,  # a server whose clock is set while it runs
         "libnss-wrapper": programs.nss_wrapper,  # a host name that does not resolve at first
+        "chromium": lambda: programs.program("chromium"),  # the dashboard's tests drive it
         "spin": lambda: programs.program("spin"),  # checks the model in spec/
         "pkg-config": lambda: programs.program("pkg-config"),
         "python3-dev": _python_headers,

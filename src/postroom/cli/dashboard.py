@@ -93,6 +93,17 @@ def dashboard(
     return asyncio.run(_serve(app, where, section.port if port is None else port, link))
 
 
+async def serve_here(store: Store, name: str) -> int:
+    """Serve the dashboard of an open store on a free port of this machine."""
+    parts = _load()
+    token = secrets.token_urlsafe(_TOKEN_BYTES)
+    tokens = [parts.Token(whoami(None), parts.digest_of(token), parts.Role.ADMIN, payloads=True)]
+    settings = parts.DashboardSettings(tokens=tokens, refresh_seconds=2.0)
+    return await _serve(
+        parts.Dashboard({name: store}, settings), DEFAULT_HOST, 0, f"/login?token={token}"
+    )
+
+
 async def _serve(app: Dashboard, host: str, port: int, link: str) -> int:
     """Serve until SIGINT or SIGTERM, then end open requests gracefully."""
     import uvicorn

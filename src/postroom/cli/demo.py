@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from postroom.cli.dashboard import serve_here
 from postroom.cli.exit_codes import ExitCode
 from postroom.cli.options import json_option
 from postroom.demo.crew import DemoError
@@ -54,10 +56,21 @@ receiver.py show application code, and wire.py shows a broker adapter.
 @click.option(
     "--seed", type=int, help="Seed; the same seed creates the same orders.  [default: random]"
 )
+@click.option(
+    "--dashboard",
+    "with_dashboard",
+    is_flag=True,
+    help="Serve the dashboard of a shop with faults, until Ctrl-C.",
+)
 @json_option
 @click.pass_context
 def demo(
-    ctx: click.Context, orders: int, folder: Path | None, seed: int | None, as_json: bool
+    ctx: click.Context,
+    orders: int,
+    folder: Path | None,
+    seed: int | None,
+    with_dashboard: bool,
+    as_json: bool,
 ) -> None:
     """Run a demonstration: orders, a relay that is killed, and a checker. About half a minute.
 
@@ -65,9 +78,13 @@ def demo(
     or applied twice.
 
     \b
-    Example:
+    Examples:
       postroom demo --orders 100 --dir /tmp/demo
+      postroom demo --dashboard
     """  # noqa: D301 - click knows the sign
+    if with_dashboard:
+        with _folder(folder) as (path, _):
+            ctx.exit(asyncio.run(_look_at(path)))
     seed = random.randrange(1_000_000) if seed is None else seed
     screen = Screen()
     with _folder(folder) as (path, keep):
@@ -78,6 +95,15 @@ def demo(
         elif not as_json:
             click.echo(_GOOD, nl=False)
     ctx.exit(ExitCode.BROKEN if code else ExitCode.OK)
+
+
+async def _look_at(path: Path) -> int:
+    """Serve the dashboard of a shop with faults."""
+    from postroom.demo import faults
+
+    logging.getLogger("postroom").setLevel(logging.CRITICAL)  # its faults are on the page
+    async with faults.running(path / "shop.db") as store:
+        return await serve_here(store, "shop")
 
 
 async def _play(play: Play, screen: Screen, *, as_json: bool) -> int:

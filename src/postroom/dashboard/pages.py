@@ -16,6 +16,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from postroom.admin.event_facts import payload_facts
 from postroom.admin.texts import duration, many
 from postroom.dashboard import charts, views
+from postroom.dashboard.access import COOKIE
 from postroom.dashboard.actions import ACTIONS, Plan
 from postroom.dashboard.calls import Call, Visit
 from postroom.dashboard.once import new_action_id
@@ -116,7 +117,8 @@ def _page(visit: Visit, template: str, title: str, *, status: int = 200, **value
         csrf=visit.identity.csrf, store=visit.watch.name,
         stores=[one.name for one in dashboard.watches], actions=ACTIONS,
         is_part="hx-request" in request.headers, given=visit.given,
-        has_session="postroom_session" in request.cookies, here=request.url.path, **values,
+        has_session=COOKIE in request.cookies, refresh=dashboard.settings.refresh_seconds,
+        here=request.url.path, **values,
     )  # fmt: skip
 
 

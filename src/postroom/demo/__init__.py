@@ -10,4 +10,6 @@ checker    compares the business tables of both; it knows nothing of the outbox
 stage      starts the processes, kills the first relay at the worst moment, and ends them all
 crew       the processes as the stage sees them; `lifeline` ends them when the stage is gone
 screen     prints progress
+
+faults     another shop, with faults to look at on the dashboard
 """

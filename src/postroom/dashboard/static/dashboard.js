@@ -1,7 +1,7 @@
 // Refreshes live parts while the tab is visible, opens actions in a dialog, and handles keys.
 "use strict";
 (function () {
-  const every = Number(document.documentElement.dataset.refresh || "5") * 1000;
+  const every = Math.max(0.5, Number(document.documentElement.dataset.refresh)) * 1000;
   const dialog = document.getElementById("dialog");
 
   function isBusy(part) {
