@@ -47,6 +47,7 @@ async def fill(store, path):
     add(path, *events(6))
     add(path, *[Event("order.paid", {}, id=f"f-{n}", key="k3", stream="orders") for n in range(3)])
     add(path, *events(2, stream="mail", prefix="m", kind="mail.sent"))
+    add(path, Event("mail.sent", {}, id="other", key="k3", stream="mail"))  # another order
     hand = await Hand(store, stream="orders").take()
     await store.heartbeat("orders", Member("anna", healthy=True, name="relay-1"), FAR, hand.held)
     rows = {one.id: one for one in await hand.read()}

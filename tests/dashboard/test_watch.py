@@ -146,7 +146,7 @@ async def test_figures_of_a_stream(ask):
     assert (dead["count"], dead["pattern"]) == (2, "no such customer <n>")
     kinds = [one["kind"] for one in found["needs"]]
     assert kinds.index("alarm") < kinds.index("blocked") < kinds.index("dead")
-    assert found["verdict"]["text"].startswith("No relay serves mail: 2 events wait")
+    assert found["verdict"]["text"].startswith("No relay serves mail: 3 events wait")
 
 
 def now(**more):

@@ -144,11 +144,9 @@ async def _replay_by_filter(watch: StoreWatch, given: Given) -> Plan:
         return Outcome(f"{text} and is {state}{hint}", 0, operation.id)
 
     effects = [*_replay_effects([], copies=copies), "it is a stored operation: a relay runs it"]
-    pace = "" if rate is None else f", {rate:g} a second"
-    pace += ", in groups of 1, 2, 5, 20 … that stop at the first failure" if canary else ""
     number = "all events" if total is None else f"{total:,}{'' if total < COUNTED else ' or more'} "
     number = number if total is None else number + ("event" if total == 1 else "events")
-    question = f"Replay {number} that match {selection}{pace}?"
+    question = f"Replay {number} that match {selection}?"
     return Plan("replay", question, effects, total, f"replay {selection}", run)
 
 

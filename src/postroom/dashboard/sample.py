@@ -19,14 +19,14 @@ from postroom.model.clock import host_microseconds
 from postroom.model.controls import CONSUMER, STREAM, TOPIC, Control
 from postroom.model.dead_letters import Group, group
 from postroom.operation import Operation
-from postroom.record import LANES, Record, State
+from postroom.record import LANES, Record, Stage, State
 from postroom.search import Outline
 from postroom.store import Membership, Store
 from postroom.telemetry import conditions
 
 TAIL = 300
 FAILED = 50  # records have their payloads with them
-FOLLOWERS = 1_000
+FOLLOWERS = 500
 _HEADS = 5  # of each stream: their followers are counted
 _AUDIT = 8
 _CAUSES = 1_000
@@ -38,7 +38,7 @@ _UNFINISHED = (State.PENDING, State.PROCESSING, State.FAILED)
 class Head(NamedTuple):
     """A failed event that blocks its key.
 
-    followers   the events of its key after it, of which at most FOLLOWERS are counted
+    followers   the events that wait behind it, among the newest FOLLOWERS of its key
     """
 
     stream: str
@@ -191,8 +191,13 @@ def _oldest(records: Sequence[Record]) -> list[Record]:
 
 async def _head(store: Store, record: Record) -> Head:
     assert record.key is not None
-    behind = Filter(stream=record.stream, key=record.key, after_seq=record.seq)
-    followers = (await store.search.reach(behind, FOLLOWERS)).rows
+    unit = (record.stream, record.aggregate_type)
+    followers = sum(
+        one.seq > record.seq
+        and one.stage != Stage.OVER
+        and (one.stream, one.aggregate_type) == unit
+        for one in await store.search.outline("key", record.key, FOLLOWERS)
+    )
     error = record.last_error or "unknown"
     return Head(
         record.stream, record.key, record.id, record.type, error, record.attempts,
