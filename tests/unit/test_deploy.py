@@ -73,6 +73,38 @@ def test_alerts_and_dashboard_speak_of_documented_metrics():
     assert len(ids) == len(set(ids))
 
 
+@pytest.mark.parametrize("kind", ["Deployment"])
+def test_the_dashboard_runs_without_rights_and_is_closed(kind):
+    found = list(yaml.safe_load_all((DEPLOY / "kubernetes/dashboard.yaml").read_text()))
+    (manifest,) = [one for one in found if one["kind"] == kind]
+    pod = manifest["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][-1] in cli.commands
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert [volume["secret"]["secretName"] for volume in pod["volumes"]] == ["postroom-dashboard"]
+
+
+def test_the_unit_of_the_dashboard_is_as_hardened_as_that_of_a_relay():
+    relay, dashboard = (
+        (DEPLOY / f"systemd/postroom{name}.service").read_text().splitlines()
+        for name in ("", "-dashboard")
+    )
+    apart = (
+        "#",
+        "Description",
+        "ExecStart",
+        "StateDirectory",
+        "WorkingDirectory",
+        "Memory",
+        "Timeout",
+    )
+    kept = [line for line in relay if not line.startswith(apart)]
+    assert [line for line in dashboard if not line.startswith(apart)] == kept
+    assert any(line.endswith("postroom.toml dashboard") for line in dashboard)
+
+
 def test_the_unit_is_sound(tmp_path):
     unit = (DEPLOY / "systemd/postroom.service").read_text()
     (tmp_path / "postroom.service").write_text(unit)
