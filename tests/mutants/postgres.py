@@ -8,6 +8,7 @@ FLOOR = "tests/scenario/test_postgres_floors.py"
 CONTRACT = "tests/contract/test_store_postgres.py::TestPostgres15Store::"
 PSYCOPG = "tests/contract/test_transactions_psycopg.py::"
 ADOPT = "tests/scenario/test_postgres_adopt.py::"
+POOLER = "tests/scenario/test_postgres_pgbouncer.py::"
 SEQUENCE = "tests/scenario/test_postgres_sequence.py::"
 PLANS = "tests/scenario/test_postgres_plans.py::test_statistics_of_one_key_do_not_lead_a_read_along_the_primary_key"
 
@@ -186,7 +187,21 @@ def _adopt_believes_the_delete():
     _rewrite_raw("adopt_delete", "{id} = ANY", "{id} IS NOT NULL OR t.{id} = ANY")
 
 
+def _prepares_behind_a_pooler():
+    from postroom.stores.postgres import handler_transactions
+
+    async def prepare(connection):
+        connection.prepare_threshold = handler_transactions.OWN_ONLY
+
+    handler_transactions._prepare = prepare
+
+
 POSTGRES_MUTANTS = {
+    "pg-prepares-behind-a-pooler": Mutant(
+        "H3", "statements of handlers are prepared in sessions that a pooler shares",
+        _prepares_behind_a_pooler,
+        tests=(f"{POOLER}test_handlers_prepare_nothing_that_another_session_would_lack",),
+    ),
     "pg-adopt-backwards": Mutant(
         "G4", "rows that are adopted get new numbers in the wrong order", _adopt_backwards,
         tests=(f"{ADOPT}test_a_plain_table_with_uuids_and_names_of_its_own",),

@@ -14,6 +14,8 @@ from psycopg.rows import dict_row
 from postroom.errors import StoreError, StoreRetryableError, StoreUnknownError, TransactionError
 from postroom.outbox import Outbox, SyncOutbox
 from postroom.testing.store.tools import Hand, event, names
+from postroom.transaction import Acceptance, Standing
+from postroom.transactions import resolve
 from tests.scenario.postgres_place import opened, own_schema
 from tests.servers.proxy import Proxy
 
@@ -222,3 +224,30 @@ async def test_a_commit_whose_answer_is_lost_is_unknown(url, store, kind):
             async with begin(through, kind) as handler:
                 await handler.add("next")
     assert names(await Hand(store).read()) == ["next"]
+
+
+async def test_the_check_before_a_commit_is_planned_a_few_times_only(url, store):
+    """With arrays the server planned it for every event, which cost more than the check itself."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO postroom_inbox (consumer, id, type, state, received_at, processed_at) "
+            "SELECT 'c', n::text, 't', 'done', now(), now() FROM generate_series(1, 2000) AS n"
+        )
+        connection.execute("ANALYZE postroom_inbox")
+    for n in range(15):
+        accepted = Acceptance("c", f"new-{n}", "t", None)
+        async with store.transaction() as tx:
+            adapter = resolve(tx, prefix="postroom_")
+            assert await adapter.accept(accepted)
+            assert await adapter.hold([])
+            assert await adapter.standing([accepted]) is Standing.HELD
+            found = await tx.execute(
+                "SELECT custom_plans, generic_plans, pg_stat_get_xact_numscans"
+                "(CAST('postroom_inbox' AS regclass)) FROM pg_prepared_statements "
+                "WHERE statement LIKE '%count(*)%postroom_inbox%'"
+            )
+            plans = await found.fetchall()
+    ((custom, generic, whole_reads),) = plans
+    assert custom <= 5
+    assert generic >= 1
+    assert whole_reads == 0

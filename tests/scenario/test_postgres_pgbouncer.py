@@ -125,6 +125,14 @@ async def test_handlers_have_their_transactions(schema, url):
         assert len(await Hand(store).read()) == 20
 
 
+async def test_handlers_prepare_nothing_that_another_session_would_lack(url):
+    async with opened(url) as store:
+        async with store.transaction() as tx:
+            assert tx.prepare_threshold is None
+        with store.sync_transaction() as tx:
+            assert tx.prepare_threshold is None
+
+
 async def test_listening_hears_nothing_and_does_no_harm(url):
     async with opened(url) as store:
         while await store.wait_for_change(0.0):

@@ -277,6 +277,8 @@ class Postgresql:
         self._counters = self._count_up_many.picker(Counter._fields)
         self._acceptance = self._accept.picker(Acceptance._fields)
         self._done = self._count_done.picker(Acceptance._fields)
+        self._is_done = queries["is_done"]
+        self._done_one = self._is_done.picker(Acceptance._fields)
         self._done_before, self._forget = queries["done_before"], queries["forget"]
         self._old = self._done_before.picker(Old._fields)
         self._counter_last = self._last.picker(Counter._fields)
@@ -328,9 +330,17 @@ class Postgresql:
         return bool(found)
 
     def count_done(self, driver: Driver, acceptances: Sequence[Acceptance]) -> Steps[int]:
-        columns = [list(column) for column in zip(*acceptances, strict=True)]
-        found = yield driver.fetch(self._count_done.sql, self._done(columns))
+        found = yield self._fetch_done(driver, acceptances)
         return int(found[0][0])
+
+    def _fetch_done(self, driver: Driver, acceptances: Sequence[Acceptance]) -> Any:
+        """Ask how many of the messages are done, and for the number of the transaction."""
+        if len(acceptances) == 1:
+            return driver.fetch(self._is_done.sql, self._done_one(acceptances[0]))
+        columns = [
+            [each[place] for each in acceptances] for place in range(len(Acceptance._fields))
+        ]
+        return driver.fetch(self._count_done.sql, self._done(columns))
 
     def done_before(self, driver: Driver, old: Old) -> Steps[list[str]]:
         found = yield driver.fetch(self._done_before.sql, self._old(old))
@@ -357,11 +367,7 @@ class Postgresql:
         acceptances, counters = split(proofs)
         present, number = True, None
         if acceptances or not counters:
-            columns = [
-                [acceptance[place] for acceptance in acceptances]
-                for place in range(len(Acceptance._fields))
-            ]
-            found = yield driver.fetch(self._count_done.sql, self._done(columns))
+            found = yield self._fetch_done(driver, acceptances)
             present, number = found[0][0] == len(acceptances), found[0][1]
         for counter in counters:
             found = yield driver.fetch(self._last.sql, self._counter_last(counter))

@@ -23,6 +23,11 @@ from postroom.transactions.errors import FAILED, OPEN_ALREADY
 from postroom.transactions.queries import Style
 from postroom.transactions.statements import AsyncStatements, SyncStatements
 
+OWN_ONLY = 2**30
+"""The prepare_threshold of connections on which postroom's own statements are prepared, and others
+only if the caller asks for it.
+"""
+
 _ACTIVE = TransactionStatus.ACTIVE
 _IDLE = TransactionStatus.IDLE
 _INERROR = TransactionStatus.INERROR
@@ -66,6 +71,10 @@ def _refuse_failed(connection: Connection[Any] | AsyncConnection[Any]) -> None:
         raise TransactionError(FAILED)
 
 
+def _prepares(connection: Connection[Any] | AsyncConnection[Any]) -> bool | None:
+    return True if connection.prepare_threshold == OWN_ONLY else None
+
+
 class _Shared(Driver):
     dialect = "postgresql"
     style: Style = "numeric"
@@ -90,7 +99,7 @@ class PsycopgDriver(_Shared):
             with conn.pipeline():
                 cursor.execute(sql, values or None)
         else:
-            cursor.execute(sql, values or None)
+            cursor.execute(sql, values or None, prepare=_prepares(conn))
         return cursor
 
     def change(self, sql: str, values: Values = ()) -> int:
@@ -110,7 +119,7 @@ class AsyncPsycopgDriver(_Shared):
             async with conn.pipeline():
                 await cursor.execute(sql, values or None)
         else:
-            await cursor.execute(sql, values or None)
+            await cursor.execute(sql, values or None, prepare=_prepares(conn))
         return cursor
 
     async def change(self, sql: str, values: Values = ()) -> int:

@@ -24,7 +24,9 @@ from postroom.errors import PostroomError, TransactionEndedError, TransactionErr
 from postroom.stores.handler_transactions import guarded
 from postroom.stores.postgres.connector import Connector
 from postroom.stores.postgres.errors import is_fatal, translate
+from postroom.transactions.psycopg import OWN_ONLY
 
+_SESSION = "SELECT pg_backend_pid()"
 _IDLE_SECONDS = 60.0
 _CLOSE_SECONDS = 2.0  # for the pool's own threads, which end at once unless one connects
 _ENDED = (
@@ -120,7 +122,7 @@ class HandlerTransactions:
     async def _begin(self) -> tuple[AsyncConnectionPool[Any], AsyncConnection[Any]]:
         """Open a transaction on the first idle connection that is still alive."""
         if self._pool is None:
-            self._pool = AsyncConnectionPool(**self._settings)
+            self._pool = AsyncConnectionPool(**self._settings, configure=_prepare)
             await self._pool.open()
         pool = self._pool
         for rested in reversed(range(pool.max_size + 1)):  # after this many, open a new one
@@ -145,7 +147,7 @@ class HandlerTransactions:
         """The same for a handler in a thread."""
         with self._sync_turn:
             if self._sync_pool is None:
-                self._sync_pool = ConnectionPool(**self._settings)
+                self._sync_pool = ConnectionPool(**self._settings, configure=_prepare_sync)
                 self._sync_pool.open()
             pool = self._sync_pool
         for rested in reversed(range(pool.max_size + 1)):
@@ -163,6 +165,20 @@ class HandlerTransactions:
             else:
                 return pool, connection
         raise AssertionError("the last one was returned or raised")
+
+
+async def _prepare(connection: AsyncConnection[Any]) -> None:
+    """Let postroom's own statements be prepared, unless a pooler is between: it may give the next
+    transaction to another session. A pooler announces a number of its own for the session.
+    """
+    cursor = await connection.execute(_SESSION)
+    if await cursor.fetchone() == (connection.info.backend_pid,):
+        connection.prepare_threshold = OWN_ONLY
+
+
+def _prepare_sync(connection: Connection[Any]) -> None:
+    if connection.execute(_SESSION).fetchone() == (connection.info.backend_pid,):
+        connection.prepare_threshold = OWN_ONLY
 
 
 @contextmanager
