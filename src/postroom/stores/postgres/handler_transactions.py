@@ -169,7 +169,7 @@ class HandlerTransactions:
 
 async def _prepare(connection: AsyncConnection[Any]) -> None:
     """Let postroom's own statements be prepared, unless a pooler is between: it may give the next
-    transaction to another session. A pooler announces a number of its own for the session.
+    transaction to another session. A pooler announces another number for the session.
     """
     cursor = await connection.execute(_SESSION)
     if await cursor.fetchone() == (connection.info.backend_pid,):
