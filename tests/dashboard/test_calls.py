@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+
 import pytest
 
 from tests.dashboard.place import PEOPLE, client, csrf_of, dashboard, sign_in
@@ -114,6 +116,23 @@ async def test_pages_answer(app):
             answer = await one.get(f"/s/shop/{where}")
             assert answer.status_code == 200, (where, answer.text)
             assert text in answer.text, where
+
+
+async def test_every_action_that_a_page_offers_can_be_planned(app, store):
+    """Follow each link to a dry run, of every page that has one."""
+    await store.set_control("topic", "invoices", pause=True, by="x")
+    async with client(app, "admin") as one:
+        group = (await one.get("/api/v1/stores/shop/groups")).json()["groups"][0]["group"]
+        links = set()
+        for where in ("", "stream?name=orders", "event?id=e-1", "event?id=e-3", "key?key=k3",
+                      f"group?id={group}"):  # fmt: skip
+            page = (await one.get(f"/s/shop/{where}")).text
+            links |= {part.partition('"')[0] for part in page.split('hx-get="')[1:]}
+        links = {html.unescape(link) for link in links if "/act/" in link and "?" in link}
+        assert len(links) > 10
+        for link in links:
+            answer = await one.get(link)
+            assert answer.status_code == 200, (link, answer.text)
 
 
 @pytest.mark.parametrize(
