@@ -52,8 +52,11 @@ async def test_a_password_is_sent_along_so_that_a_change_needs_a_csrf_token(stor
     body = {"kind": "stream", "name": "orders", "reason": "x", "action_id": "abcdefgh"}
     async with client(app) as one:
         headers = {**basic("anna", PASSWORD), "sec-fetch-site": "same-origin"}
-        answer = await one.post("/api/v1/stores/shop/actions/pause", json=body, headers=headers)
-        assert answer.status_code == 403
+        for token in ({}, {"x-csrf-token": "wrong"}, {"x-csrf-token": b"caf\xe9"}):
+            answer = await one.post(
+                "/api/v1/stores/shop/actions/pause", json=body, headers={**headers, **token}
+            )
+            assert answer.status_code == 403
     assert await store.controls() == []
     await app.close()
 

@@ -179,7 +179,7 @@ class Dashboard:
             if call.change:
                 _check_origin(request, ambient=identity.ambient)
                 given, csrf = await self._body(request, call)
-                if identity.ambient and not secrets.compare_digest(csrf, identity.csrf):
+                if identity.ambient and not _is_same(csrf, identity.csrf):
                     raise Refused(403, "The form is out of date. Load the page again.")
             return await call.handler(Visit(request, identity, self, watch, given))
 
@@ -352,6 +352,10 @@ async def _read(request: Request, most: int) -> bytes:
         if len(content) > most:
             raise Refused(413, f"The body is larger than {most:,} bytes.")
     return content
+
+
+def _is_same(given: str, wanted: str) -> bool:
+    return secrets.compare_digest(given.encode(errors="replace"), wanted.encode())
 
 
 def _check_origin(request: Request, *, ambient: bool) -> None:
